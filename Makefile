@@ -1,0 +1,63 @@
+# Everything that a fresh machine needs: Python 3.11+ and make. `make dev` runs the system, `make test` checks it.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+TARGET ?= examples/library.py
+
+.DEFAULT_GOAL := help
+.PHONY: help dev install test lint types unit contract fleet conformance lock clean
+
+help:
+	@echo "make dev    run the whole system with $(TARGET)"
+	@echo "make test   lint, types, layers and every test"
+
+# What `dev` needs, and no more, so that a first call is a minute away.
+$(VENV)/.run: requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test: requirements-test.lock $(VENV)/.run
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+	@touch $@
+
+dev: $(VENV)/.run
+	$(RUN)/mcpfleet dev $(TARGET)
+
+install: $(VENV)/.test
+
+test: lint types unit contract fleet conformance
+
+lint: $(VENV)/.test
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/lint-imports
+
+types: $(VENV)/.test
+	$(RUN)/mypy services shared examples tests
+
+unit: $(VENV)/.test
+	$(RUN)/pytest tests/unit tests/hardening
+
+contract: $(VENV)/.test
+	$(RUN)/pytest tests/contract
+
+fleet: $(VENV)/.test
+	$(RUN)/pytest tests/fleet
+
+conformance: $(VENV)/.test
+	$(RUN)/pytest tests/conformance
+
+# Hashes for every platform and Python; no address of an index, so that any mirror serves.
+lock:
+	$(RUN)/python -m pip install --quiet uv
+	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --no-header --quiet --extra dev --group build pyproject.toml --output-file requirements.lock
+	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --no-header --quiet --extra dev --group build --group test pyproject.toml --constraints requirements.lock \
+	  --output-file requirements-test.lock
+
+clean:
+	rm -rf $(VENV) .mcpfleet
