@@ -1,0 +1,36 @@
+"""What keeps a process from starting, said so that an operator can mend it."""
+
+from __future__ import annotations
+
+
+class ConfigurationError(Exception):
+    """Raised when a process cannot start as it is configured; each problem names a variable, never a secret's value.
+
+    `run` prints each problem as one line and exits with 2.
+
+    Attributes:
+        problems: sentences like `MCPFLEET_NATS_URL: …`.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """The errors inside of exception groups, in order; an error that is no group is its own leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [error]
+
+
+def causes(error: BaseException) -> list[str]:
+    """An error and what led to it, each as `Class: sentence`, the nearest first."""
+    told: list[str] = []
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        told.append(f"{type(at).__name__}: {at}".rstrip(": "))
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    return told

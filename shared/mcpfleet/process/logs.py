@@ -1,0 +1,109 @@
+"""Log lines: one JSON object each on standard error, or text for people; what libraries log comes out the same way.
+
+A line carries the trace of the work at hand. Nothing secret: settings hide their secrets themselves, passwords in
+addresses are starred here, tracebacks show no variables.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, Literal
+
+import structlog
+from structlog.processors import JSONRenderer, TimeStamper, add_log_level, format_exc_info
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from mcpfleet.process.console import ConsoleLines, coloured
+from mcpfleet.telemetry.trace import current
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["json", "console"]
+
+_FIRST: Final = ("time", "level", "service", "process", "event")
+_PASSWORD: Final = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+
+
+def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
+    """Set logging up for this operating-system process; called once, before the first line.
+
+    Args:
+        form: JSON for machines, or text for people, coloured where standard error is a terminal.
+        level: the least important lines that come out. Libraries are heard from warnings on.
+        names: `service` and `process` for the lines of libraries, which belong to no service.
+    """
+    processors: list[Processor] = [add_log_level, _add_trace, format_exc_info, _hide_passwords]
+    if form == "json":
+        processors += [TimeStamper(fmt="iso", utc=True, key="time"), _in_order, JSONRenderer()]
+    else:
+        processors += [TimeStamper(fmt="%H:%M:%S", utc=False, key="time"), ConsoleLines(coloured(sys.stderr))]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=_StandardError,
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.handlers = [_FromLibraries(structlog.get_logger().bind(**names))]
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    logging.captureWarnings(True)
+
+
+def logger(service: str, process: str) -> FilteringBoundLogger:
+    """The logger of one service: each of its lines names it and its process id."""
+    bound: FilteringBoundLogger = structlog.get_logger().bind(service=service, process=process)
+    return bound
+
+
+class _StandardError:
+    """Writes lines to wherever standard error is now; one that cannot be written costs no work."""
+
+    def __init__(self, *_names: object) -> None:
+        pass
+
+    def msg(self, line: str) -> None:
+        try:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads: a log line is not worth a call
+            pass
+
+    debug = info = warning = error = critical = fatal = log = msg
+
+
+class _FromLibraries(logging.Handler):
+    """Passes the standard library's records on as lines of ours."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            # Levels between ours count as the one below: structlog knows five.
+            level = max(logging.DEBUG, min(record.levelno // 10 * 10, logging.CRITICAL))
+            self._log.log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+        except Exception as error:  # its arguments do not fit its text, which is the library's mistake
+            self._log.error("a library's log line is broken", logger=record.name, error=repr(error))
+
+
+def _add_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    context = current.get()
+    if context is not None:
+        event["trace_id"] = context.trace_id
+        event["span_id"] = context.span_id
+    return event
+
+
+def _hide_passwords(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for key, value in event.items():
+        if isinstance(value, str) and "://" in value:
+            event[key] = _PASSWORD.sub(r"\1:***@", value)
+    return event
+
+
+def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> MutableMapping[str, Any]:
+    """Put what every line has first, for whoever reads lines as they are."""
+    return {key: event.pop(key) for key in _FIRST if key in event} | dict(event)

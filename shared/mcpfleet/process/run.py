@@ -1,0 +1,214 @@
+"""Runs services in this process: from reading their settings, over signals and drain, to the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import anyio
+import structlog
+from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.process import admin, logs
+from mcpfleet.process.errors import ConfigurationError, causes, leaves
+from mcpfleet.process.service import Process, Service
+from mcpfleet.process.settings import ProcessSettings, Settings, loaded
+from mcpfleet.process.settings_table import unknown_names
+from mcpfleet.process.stopping import Stopping
+from mcpfleet.telemetry.setup import CLOSE_WITHIN, TelemetrySettingError
+
+__all__ = ["Process", "Service", "run"]
+
+DRAINED: Final = 0
+FAILED: Final = 1
+MISCONFIGURED: Final = 2
+
+FORCED_AFTER: Final = 5.0
+"""Seconds after which a process that was told to cancel, and does not end, is ended from outside of its loop."""
+ADMIN_CLOSES_WITHIN: Final = 2.0
+"""Seconds that the admin port may take to close."""
+
+
+def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
+    """Run services until they end; called from the main thread, outside of any event loop.
+
+    The first SIGTERM or SIGINT sets `stopping`; a second one cancels what still runs, and so does the last deadline.
+    An error in one service ends all. Services that share a process have different names, and share the admin port and
+    logging as the first one's settings say.
+
+    Args:
+        services: what to run, at least one.
+        known: classes of settings whose names are also allowed in the environment, for example those of services
+            that run elsewhere with the same one.
+
+    Returns:
+        The exit code: 0 when all ended by themselves or drained, 1 when one failed or was cancelled, 2 when a setting
+        is wrong, which is then printed on standard error, a line a problem.
+    """
+    try:
+        settings = _read(services, known)
+        listening = admin.listen(settings[0].admin_bind)
+    except ConfigurationError as error:
+        return _misconfigured(error.problems)
+    with listening:
+        try:
+            return anyio.run(_main, services, settings, listening, backend_options={"loop_factory": _loop_factory()})
+        except Exception as error:  # of the process's own parts: a service's are told by `_outcome`
+            _tell(structlog.get_logger(), error)
+            return FAILED
+
+
+async def _main(services: Sequence[Service[Any]], settings: Sequence[ProcessSettings], listening: socket.socket) -> int:
+    """Give each service its process, and run them; returns the exit code."""
+    first = settings[0]
+    logs.configure(first.log_format, first.log_level, {"service": "+".join(service.name for service in services)})
+    stopping = Stopping(first.last_deadline)
+    try:
+        processes = [
+            Process(service.name, own, stopping=stopping) for service, own in zip(services, settings, strict=True)
+        ]
+    except TelemetrySettingError as error:
+        return _misconfigured([str(error)])
+    return await _Run(list(zip(services, processes, strict=True)), stopping).through(listening)
+
+
+class _Run:
+    """Services that run together, from the first moment to the last."""
+
+    def __init__(self, services: Sequence[tuple[Service[Any], Process[Any]]], stopping: Stopping) -> None:
+        self._services = services
+        self._processes = [process for _, process in services]
+        self._stopping = stopping
+        self._log = self._processes[0].log
+        self._work = anyio.CancelScope()
+        self._failures: list[tuple[Process[Any], Exception]] = []
+        self._cancelled = False
+
+    async def through(self, listening: socket.socket) -> int:
+        """Serve, hear signals meanwhile, and return the exit code."""
+        async with anyio.create_task_group() as group:
+            await group.start(self._hear_signals)
+            await self._behind_admin_port(listening)
+            group.cancel_scope.cancel()
+        return self._outcome()
+
+    async def _behind_admin_port(self, listening: socket.socket) -> None:
+        """Serve, with the admin port open from before the first moment to after the last."""
+        ended = anyio.Event()
+        async with anyio.create_task_group() as group:
+            self._log.info("admin port", url=admin.url(listening))
+            group.start_soon(admin.serve, listening, self._processes, ended.wait)
+            await self._serve_all()
+            await self._close_telemetry()
+            ended.set()
+            group.cancel_scope.deadline = anyio.current_time() + ADMIN_CLOSES_WITHIN
+
+    async def _serve_all(self) -> None:
+        async with anyio.create_task_group() as watch:
+            watch.start_soon(self._hold_last_deadline)
+            with self._work:
+                async with anyio.create_task_group() as group:
+                    for service, process in self._services:
+                        group.start_soon(self._serve, service, process)
+            watch.cancel_scope.cancel()
+
+    async def _serve(self, service: Service[Any], process: Process[Any]) -> None:
+        process.log.info("started")
+        try:
+            await service.serve(process)
+        except Exception as error:  # told by `_outcome`, once everything has ended
+            self._failures.append((process, error))
+            self._work.cancel()
+        else:
+            process.log.info("ended")
+            self._stopping.set()
+
+    async def _hear_signals(self, *, task_status: TaskStatus[None]) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
+            async for number in signals:
+                name = signal.Signals(number).name
+                if self._stopping.is_set():
+                    self._cancel(f"a second signal, {name}")
+                else:
+                    self._log.info("stopping", signal=name)
+                    self._stopping.set()
+
+    async def _hold_last_deadline(self) -> None:
+        await self._stopping.wait()
+        await anyio.sleep(self._stopping.left())
+        self._cancel("the last deadline, MCPFLEET_LAST_DEADLINE")
+
+    def _cancel(self, why: str) -> None:
+        self._log.warning("what still runs is cancelled", why=why)
+        self._cancelled = True
+        self._work.cancel()
+        # A thread that does not return, or code that shields itself, would hold the process up for ever.
+        forced = threading.Timer(FORCED_AFTER, self._end_by_force)
+        forced.daemon = True
+        forced.start()
+
+    def _end_by_force(self) -> None:
+        self._log.error("what was cancelled does not end: the process is ended", after=FORCED_AFTER)
+        os._exit(FAILED)
+
+    async def _close_telemetry(self) -> None:
+        within = 1.0 if self._cancelled else CLOSE_WITHIN
+        with anyio.CancelScope(shield=True):  # `close` keeps its time by itself
+            async with anyio.create_task_group() as group:
+                for process in self._processes:
+                    group.start_soon(anyio.to_thread.run_sync, process.telemetry.close, within)
+
+    def _outcome(self) -> int:
+        """Tell what failed, and choose the exit code."""
+        told = [leaf for _, error in self._failures for leaf in leaves(error)]
+        if told and all(isinstance(leaf, ConfigurationError) for leaf in told):
+            return _misconfigured(p for leaf in told if isinstance(leaf, ConfigurationError) for p in leaf.problems)
+        for process, error in self._failures:
+            _tell(process.log, error)
+        return FAILED if told or self._cancelled else DRAINED
+
+
+def _read(services: Sequence[Service[Any]], known: Iterable[type[Settings]]) -> list[ProcessSettings]:
+    """Read all settings; raises `ConfigurationError` with everything that is wrong with any of them."""
+    settings: list[ProcessSettings] = []
+    problems: list[str] = []
+    classes = [*known, *(service.settings for service in services if isinstance(service.settings, type))]
+    for service in services:
+        try:
+            settings.append(loaded(service.settings))
+            classes.append(type(settings[-1]))
+        except ConfigurationError as error:
+            problems += error.problems
+    problems += map(str, unknown_names(os.environ, classes))
+    if problems:
+        raise ConfigurationError(*problems)
+    return settings
+
+
+def _tell(log: FilteringBoundLogger, error: Exception) -> None:
+    """Log an error, and of a group each error that is in it, with what led to it."""
+    for leaf in leaves(error):
+        what, *because = causes(leaf)
+        log.error("failed", error=what, because=because, exc_info=leaf)
+
+
+def _misconfigured(problems: Iterable[str]) -> int:
+    for problem in dict.fromkeys(problems):
+        sys.stderr.write(problem + "\n")
+    return MISCONFIGURED
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415 - it exists on some platforms only
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop

@@ -1,0 +1,59 @@
+"""A service in a process: what it is called, what it runs, and what its process gives it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mcpfleet.process.health import Health
+from mcpfleet.process.logs import logger
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.stopping import Stopping
+from mcpfleet.telemetry.setup import Telemetry
+
+S = TypeVar("S", bound=ProcessSettings)
+
+
+class Process(Generic[S]):
+    """What a running service is given; one for each service, also where several share an operating-system process.
+
+    Made inside the event loop that the service runs on. A test makes its own, and gets no signals and no admin port.
+
+    Attributes:
+        name: the service's name: `service.name` in traces, `service` in log lines and metrics.
+        id: 16 random hexadecimal digits that name this process on the bus.
+        settings: read once, frozen.
+        log: its lines name the service and the process.
+        stopping: set by the first SIGTERM or SIGINT; then the service ends its work and returns.
+        health: what /readyz tells.
+        telemetry: its tracer and its metrics.
+    """
+
+    def __init__(self, name: str, settings: S, *, stopping: Stopping | None = None) -> None:
+        """Make the process of a service; raises `TelemetrySettingError` for an OTEL_* variable that cannot be served.
+
+        Args:
+            name: the service's name.
+            settings: its settings.
+            stopping: shared by the services of one operating-system process; its own where it is alone.
+        """
+        self.name = name
+        self.id = secrets.token_hex(8)
+        self.settings = settings
+        self.log = logger(name, self.id)
+        self.stopping = stopping if stopping is not None else Stopping(settings.last_deadline)
+        self.health = Health(self.stopping, self.log)
+        self.telemetry = Telemetry(name, self.id, log=self.log)
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Generic[S]):
+    """What `run` runs."""
+
+    name: str
+    serve: Callable[[Process[S]], Awaitable[None]]
+    """Runs until `process.stopping` is set and the work has ended; it is cancelled at the last deadline."""
+    settings: Callable[[], S]
+    """Reads the settings, most often their class itself; `run` tells mistakes in them to the operator."""

@@ -1,0 +1,199 @@
+"""Settings: one typed, frozen object a service, read once from MCPFLEET_… variables.
+
+A secret may stand in its variable or in a file that the variable with `_FILE` behind its name points to. Every field
+says what it means and in which unit; a name that nobody knows is an error at start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from mcpfleet.process.errors import ConfigurationError
+
+PREFIX: Final = "MCPFLEET_"
+"""What the name of every variable of ours begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A number's unit, for people who read a table of settings."""
+
+    name: str
+
+
+SECONDS: Final = Unit("s")
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), SECONDS]
+Bytes = Annotated[int, Field(gt=0), Unit("bytes")]
+
+
+def host_and_port(bind: str) -> tuple[str, int]:
+    """Split `host:port`, `[::1]:port` or `:port` (all addresses); raises ValueError that says the form."""
+    host, colon, port = bind.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("an address is host:port, with port 0 for any free one")
+    return host.strip("[]"), int(port)
+
+
+def _bind(value: str) -> str:
+    host_and_port(value)
+    return value
+
+
+def _without_password(value: str) -> str:
+    if "@" in value:
+        raise ValueError("holds a user or a password; use MCPFLEET_NATS_USER and MCPFLEET_NATS_PASSWORD")
+    return value
+
+
+def _separated(value: object) -> object:
+    """Read a list as people write one; what is none yet comes from code."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Bind = Annotated[str, AfterValidator(_bind)]
+"""An address to listen on, as `host:port`; port 0 takes a free one."""
+NatsUrl = Annotated[str, AfterValidator(_without_password)]
+"""A NATS server's address; it prints, so it holds no password."""
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_separated)]
+"""Several words in one variable, separated by commas."""
+
+
+class Settings(BaseSettings):
+    """The base of every class of settings."""
+
+    # Inputs stay out of pydantic's errors, also where somebody prints one: they may be secrets.
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read the settings from the environment; raises `ConfigurationError` with a line for each problem."""
+        return loaded(cls)
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *_args: PydanticBaseSettingsSource, **sources: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then variables, then secrets in files: no dotenv, which would be read unseen."""
+        return sources["init_settings"], sources["env_settings"], _SecretFiles(settings_cls)
+
+
+class ProcessSettings(Settings):
+    """What every process has."""
+
+    nats_url: NatsUrl = Field(default="nats://127.0.0.1:4222", description="The NATS server, without a password in it.")
+    nats_user: str = Field(default="", description="The NATS user of this process; empty where NATS asks for none.")
+    nats_password: SecretStr = Field(default=SecretStr(""), description="That user's password.")
+    allow_open_nats: bool = Field(
+        default=False, description="Go on with a NATS that is neither on this machine nor asks who we are."
+    )
+    subject_prefix: str = Field(
+        default="mcpfleet",
+        pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$",
+        description="What all subjects begin with: one for each fleet that shares a NATS.",
+    )
+    admin_bind: Bind = Field(
+        default="127.0.0.1:0", description="Where /livez, /readyz and /metrics are; port 0 takes a free one."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least important lines that are logged."
+    )
+    log_format: Literal["json", "console"] = Field(
+        default="json", description="One JSON object a line, or text for people."
+    )
+    drain: Seconds = Field(default=30.0, description="How long running work may go on after the first signal.")
+    last_deadline: Seconds = Field(
+        default=60.0, description="How long after the first signal whatever still runs is cancelled."
+    )
+    bus_question_every: Seconds = Field(default=2.0, description="How often a process asks itself through NATS.")
+    bus_dead_after: Seconds = Field(default=2.0, description="How long without that answer the link is dead.")
+    bus_reconnect_jitter: Seconds = Field(default=1.0, description="The longest random wait before a new link.")
+    bus_connect_timeout: Seconds = Field(default=2.0, description="How long making a link to NATS may take.")
+    bus_start_within: Seconds = Field(default=2.0, description="The oldest request that a receiver still takes.")
+    bus_clock_tolerance: Seconds = Field(default=1.0, description="By how much two machines' clocks may differ.")
+    bus_hop_margin: Seconds = Field(default=0.05, description="What each hop takes off a request's deadline.")
+    bus_pending_bytes: Bytes = Field(
+        default=16 << 20, description="What waits for NATS at most; more is an error to its sender."
+    )
+    bus_max_payload: Bytes = Field(
+        default=8 << 20, description="The largest message with its headers; the max_payload of NATS."
+    )
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.last_deadline < self.drain:
+            raise ValueError("MCPFLEET_LAST_DEADLINE: must not be before the end of MCPFLEET_DRAIN")
+        return self
+
+
+_S = TypeVar("_S")
+
+
+def loaded(make: Callable[[], _S]) -> _S:
+    """Make settings, and say what is wrong with them as `ConfigurationError`, in an operator's words."""
+    try:
+        return make()
+    except ValidationError as error:
+        raise ConfigurationError(*(_problem(detail) for detail in error.errors(include_url=False))) from None
+    except SettingsError as error:
+        # It names the field; its cause would quote the value.
+        field = re.search(r'field "(\w+)"', str(error))
+        raise ConfigurationError(f"{variable(field[1] if field else '')}: is not of the form that it needs") from None
+
+
+def variable(field: str) -> str:
+    """The name of a field's variable."""
+    return PREFIX + field.upper()
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Whether the field's value prints as stars."""
+    return SecretStr in (field.annotation, *get_args(field.annotation))
+
+
+class _SecretFiles(PydanticBaseSettingsSource):
+    """Reads secrets from the files that `…_FILE` variables name."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Read one field's file, if it has one."""
+        name = variable(field_name)
+        path = os.environ.get(f"{name}_FILE") if is_secret(field) else None
+        if not path:
+            return None, field_name, False
+        if os.environ.get(name):
+            raise ConfigurationError(f"{name}: is set, and so is {name}_FILE: which one holds?")
+        try:
+            # Editors and secret stores end files with a line feed that is no part of the secret.
+            return Path(path).read_text(encoding="utf-8").rstrip("\r\n"), field_name, False
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is no text"
+            raise ConfigurationError(f"{name}_FILE: cannot read {path}: {reason}") from None
+
+    def __call__(self) -> dict[str, Any]:
+        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def _problem(detail: Any) -> str:
+    """Say one of pydantic's errors without the value that it is about."""
+    message = detail["msg"].removeprefix("Value error, ")
+    if not detail["loc"]:  # a rule over several fields names them itself
+        return str(message)
+    name = variable(str(detail["loc"][0]))
+    return f"{name}: must be set" if detail["type"] == "missing" else f"{name}: {message}"

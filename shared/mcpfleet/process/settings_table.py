@@ -1,0 +1,102 @@
+"""Settings seen from outside: as a table for people, as an environment for tests, and names that nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from mcpfleet.process.settings import PREFIX, SECONDS, Settings, Unit, is_secret, variable
+
+LEAST_SCALED: Final = 0.1
+"""Seconds below which no duration is scaled: a busy machine is that late by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting, as a table shows it."""
+
+    name: str
+    value: str
+    """A secret that is set shows as stars."""
+    default: str
+    """Empty where there is none: the setting is required."""
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownName:
+    """A variable that looks like a setting and is none."""
+
+    name: str
+    nearest: str | None
+    """The setting that is spelled most like it."""
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"{self.name}: there is no such setting{hint}"
+
+
+def rows(cls: type[Settings]) -> list[Row]:
+    """The settings of a class with the values that hold now; raises `ConfigurationError` as `load` does."""
+    values = cls.load()
+    return [
+        Row(
+            name=variable(name),
+            value=_text(getattr(values, name)),
+            default="" if field.is_required() else _text(field.get_default(call_default_factory=True)),
+            unit=_unit(field),
+            meaning=field.description or "",
+        )
+        for name, field in cls.model_fields.items()
+    ]
+
+
+def scaled(cls: type[Settings], factor: float) -> dict[str, str]:
+    """The environment that divides every duration's default by a factor, none to below `LEAST_SCALED`."""
+    durations = {name: field.default for name, field in cls.model_fields.items() if _unit(field) == SECONDS.name}
+    return {
+        variable(name): f"{max(default / factor, min(default, LEAST_SCALED)):g}"
+        for name, default in durations.items()
+        if isinstance(default, int | float)
+    }
+
+
+def unknown_names(environ: Mapping[str, str], classes: Iterable[type[Settings]]) -> list[UnknownName]:
+    """The variables that begin like ours and that none of these classes knows."""
+    known: set[str] = set()
+    for cls in classes:
+        for name, field in cls.model_fields.items():
+            known.add(variable(name))
+            if is_secret(field):
+                known.add(f"{variable(name)}_FILE")
+    strangers = sorted(name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+    return [
+        UnknownName(name, next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None))
+        for name in strangers
+    ]
+
+
+def _unit(field: FieldInfo) -> str:
+    return next((part.name for part in field.metadata if isinstance(part, Unit)), "")
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case SecretStr():
+            return str(value)
+        case tuple() | list():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)

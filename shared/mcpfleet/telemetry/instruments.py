@@ -1,0 +1,72 @@
+"""Which instruments each service has: one class a service, so that names and labels stand in one place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.telemetry.names import ERROR_TYPE, GEN_AI_TOOL_NAME, MCP_METHOD_NAME, MCP_PROTOCOL_VERSION
+
+OPERATION_BOUNDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+"""Seconds, as the conventions for MCP give them."""
+WAIT_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+"""Seconds in a queue, whose bound is 5 s by default."""
+
+
+class EdgeInstruments:
+    """What an edge measures."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.operation_duration = metrics.histogram(
+            "mcp.server.operation.duration",
+            "From an MCP request's arrival to the end of its answer.",
+            OPERATION_BOUNDS,
+            unit="s",
+            labels=(MCP_METHOD_NAME, GEN_AI_TOOL_NAME, MCP_PROTOCOL_VERSION, ERROR_TYPE),
+        )
+        """The tool is one of the caller's view, else empty; the error type is empty where none was."""
+        self.rejections = metrics.counter(
+            "mcpfleet.edge.rejections", "Requests that got an error of the protocol.", labels=("status", "code")
+        )
+        self.calls_running = metrics.gauge("mcpfleet.edge.calls.running", "Placed calls that have no end yet.")
+        self.queued = metrics.gauge("mcpfleet.edge.queued", "Calls that wait for room in a pool.")
+        self.queue_wait = metrics.histogram(
+            "mcpfleet.edge.queue.wait", "How long calls waited for room.", WAIT_BOUNDS, unit="s", labels=("pool",)
+        )
+
+
+class WorkerInstruments:
+    """What a worker measures."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.slots_used = metrics.gauge("mcpfleet.worker.slots.used", "Calls that hold a slot.")
+        self.slots = metrics.gauge("mcpfleet.worker.slots", "Calls that may run at once.")
+        self.handler_duration = metrics.histogram(
+            "mcpfleet.worker.handler.duration",
+            "How long an application's handler ran.",
+            OPERATION_BOUNDS,
+            unit="s",
+            labels=(GEN_AI_TOOL_NAME, ERROR_TYPE),
+        )
+        self.busy = metrics.counter("mcpfleet.worker.busy", "Calls that were answered with busy.")
+
+
+class BusInstruments:
+    """What a process's connection to NATS measures."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.link_up = metrics.gauge("mcpfleet.bus.link.up", "1 while the link to NATS is proven, else 0.")
+        self.links = metrics.counter("mcpfleet.bus.links", "Links that were made.")
+        self.refusals = metrics.counter("mcpfleet.bus.refusals", "Subjects that NATS did not permit to this user.")
+        self.unanswered = metrics.counter("mcpfleet.bus.unanswered", "Requests whose time ended without an answer.")
+        self.undelivered = metrics.counter("mcpfleet.bus.undelivered", "Messages that their handler could not take.")
+
+
+class CatalogInstruments:
+    """What the catalog measures."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.snapshot = metrics.gauge(
+            "mcpfleet.catalog.snapshot", "The newest snapshot's number.", labels=("endpoint",)
+        )
+        self.workers = metrics.gauge("mcpfleet.catalog.workers", "Workers that announce themselves.", labels=("pool",))

@@ -1,0 +1,129 @@
+"""Spans that are recorded: our thin face over the OpenTelemetry SDK, imported only where spans are exported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import ClassVar
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace as otel
+
+from mcpfleet.telemetry.names import CANCELLED, ERROR_TYPE
+from mcpfleet.telemetry.spans import AttributeValue, Kind, Span, Tracer
+from mcpfleet.telemetry.trace import TraceContext
+
+_EMPTY = otel_context.Context()
+
+
+class RecordedSpan(Span):
+    """A span that an OpenTelemetry tracer records."""
+
+    __slots__ = ("_failed", "_span")
+
+    recording: ClassVar[bool] = True
+
+    def __init__(self, span: otel.Span) -> None:
+        self._span = span
+        self._failed = False
+        own = span.get_span_context()
+        super().__init__(
+            TraceContext(
+                otel.format_trace_id(own.trace_id),
+                otel.format_span_id(own.span_id),
+                sampled=True,
+                state=own.trace_state.to_header(),
+            )
+        )
+
+    def set(self, name: str, value: AttributeValue) -> None:
+        """Record an attribute."""
+        self._span.set_attribute(name, value)
+
+    def fail(self, error_type: str, message: str | None = None) -> None:
+        """Mark the work failed."""
+        self._failed = True
+        self._span.set_attribute(ERROR_TYPE, error_type)
+        self._span.set_status(otel.StatusCode.ERROR, message)
+
+    def end(self) -> None:
+        """End the span now; what is set later is lost."""
+        self._span.end()
+
+    def activate(self) -> AbstractContextManager[None]:
+        """Make this OpenTelemetry's current span, for a handler that starts spans of its own."""
+        return _attached(self._span)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # The exception's text stays out: it may quote what the caller sent.
+        if exception is not None and not self._failed:
+            cancelled = isinstance(exception, asyncio.CancelledError)
+            self.fail(CANCELLED if cancelled else type(exception).__qualname__)
+        super().__exit__(kind, exception, traceback)
+
+
+class UnsampledSpan(Span):
+    """A span of a trace that is not recorded, in a service that records others."""
+
+    __slots__ = ()
+
+    def activate(self) -> AbstractContextManager[None]:
+        """Tell OpenTelemetry that this trace is not recorded: a handler's own span would else begin a new one."""
+        return _attached(otel.NonRecordingSpan(_span_context(self.context)))
+
+
+class RecordingTracer(Tracer):
+    """Starts a service's spans, and records those of sampled traces."""
+
+    __slots__ = ("_tracer",)
+
+    def __init__(self, tracer: otel.Tracer) -> None:
+        self._tracer = tracer
+
+    def start(
+        self,
+        name: str,
+        kind: Kind,
+        parent: TraceContext | None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        links: Sequence[TraceContext] = (),
+    ) -> Span:
+        """Start a span as a child of the parent; without a parent a new trace begins, and it is recorded."""
+        if parent is None:
+            context = _EMPTY
+        elif parent.sampled:
+            context = otel.set_span_in_context(otel.NonRecordingSpan(_span_context(parent)), _EMPTY)
+        else:
+            return UnsampledSpan(parent)
+        return RecordedSpan(
+            self._tracer.start_span(
+                name,
+                context,
+                otel.SpanKind(kind.value),
+                attributes,
+                [otel.Link(_span_context(link)) for link in links],
+            )
+        )
+
+
+@contextmanager
+def _attached(span: otel.Span) -> Iterator[None]:
+    token = otel_context.attach(otel.set_span_in_context(span))
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+def _span_context(context: TraceContext) -> otel.SpanContext:
+    return otel.SpanContext(
+        int(context.trace_id, 16),
+        int(context.span_id, 16),
+        is_remote=True,
+        trace_flags=otel.TraceFlags(otel.TraceFlags.SAMPLED if context.sampled else otel.TraceFlags.DEFAULT),
+        trace_state=otel.TraceState.from_header([context.state]) if context.state else None,
+    )

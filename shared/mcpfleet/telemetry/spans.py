@@ -1,0 +1,104 @@
+"""Spans as the rest of the code sees them: light when nobody records, the same calls when somebody does.
+
+Nothing of OpenTelemetry is imported here: a process that exports nothing does not pay for it. `recording.py` has the
+classes that record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
+from types import TracebackType
+from typing import ClassVar, Self
+
+from mcpfleet.telemetry.trace import TraceContext, current
+
+AttributeValue = str | bool | int | float | Sequence[str]
+"""What an attribute may hold. Never a credential, never a caller's arguments (invariant 9)."""
+
+
+class Kind(Enum):
+    """A span's place between processes; the values are those of OpenTelemetry's `SpanKind`."""
+
+    INTERNAL = 0
+    SERVER = 1
+    CLIENT = 2
+    PRODUCER = 3
+    CONSUMER = 4
+
+
+class Span:
+    """One piece of work in a trace; this class records nothing, and hands its parent's context on.
+
+    `with span:` makes the trace current for log lines, ends the span, and marks it failed if an exception leaves the
+    block. A span that is not used as a context manager is ended by `end()`.
+    """
+
+    __slots__ = ("_outer", "context")
+
+    recording: ClassVar[bool] = False
+    """Whether attributes go anywhere: ask before building costly ones."""
+
+    def __init__(self, context: TraceContext) -> None:
+        self.context = context
+        """What a message caused by this work carries as its trace."""
+
+    def set(self, name: str, value: AttributeValue) -> None:
+        """Record an attribute."""
+
+    def fail(self, error_type: str, message: str | None = None) -> None:
+        """Mark the work failed.
+
+        Args:
+            error_type: one of few values, for `error.type`: a kind, a code, an exception's class.
+            message: a sentence for the operator, with nothing of the caller's in it.
+        """
+
+    def end(self) -> None:
+        """End the span now; what is set later is lost."""
+
+    def activate(self) -> AbstractContextManager[None]:
+        """Make this OpenTelemetry's current span, for a handler that starts spans of its own."""
+        return nullcontext()
+
+    def __enter__(self) -> Self:
+        self._outer = current.get()
+        current.set(self.context)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # By value and not by token: a token may only be used in the context that made it, and a streamed answer
+        # may be closed in another.
+        current.set(self._outer)
+        self.end()
+
+
+class Tracer:
+    """Starts a service's spans; this class is the one of a service that exports nothing."""
+
+    __slots__ = ()
+
+    def start(
+        self,
+        name: str,
+        kind: Kind,
+        parent: TraceContext | None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        links: Sequence[TraceContext] = (),
+    ) -> Span:
+        """Start a span as a child of the parent; without a parent a new trace begins, and it is recorded.
+
+        Where the parent is not sampled nothing is built. The arguments are read at once and not kept.
+
+        Args:
+            name: of few values (`names.span_name`).
+            kind: its place between processes.
+            parent: the work that caused this one.
+            attributes: what is known at the start.
+            links: other traces that had a part in causing it.
+        """
+        del name, kind, attributes, links
+        return Span(parent if parent is not None else TraceContext.fresh(sampled=False))

@@ -1,0 +1,77 @@
+"""The trace that a piece of work belongs to: what `traceparent` and `tracestate` say of it (W3C Trace Context).
+
+Every call makes one, so ids stay the text that came and goes out: numbers are made where a span is recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from random import getrandbits
+from typing import Final
+
+TRACESTATE_LIMIT: Final = 512
+"""Characters of `tracestate` that are handed on; a longer one is left out whole (Trace Context, 3.3.1.5)."""
+
+# A later version may append fields after the flags; version 00 may not, and ff is none (Trace Context, 3.2.2).
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)(?!00-.{52}.)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]([0-9a-f])(?:-.*)?"
+)
+_SAMPLED: Final = frozenset("13579bdf")
+_MEMBER: Final = r"[ \t]*(?:[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*"
+_TRACESTATE: Final = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """One point of a trace: the span that work done from here on is a child of."""
+
+    trace_id: str
+    """32 lower-case hexadecimal digits, not all zero."""
+    span_id: str
+    """16 lower-case hexadecimal digits, not all zero."""
+    sampled: bool
+    """Whether the spans of this trace are recorded: the edge's decision."""
+    state: str = ""
+    """`tracestate` as it came, or nothing."""
+
+    @classmethod
+    def parse(cls, traceparent: str | None, tracestate: str | None = None) -> TraceContext | None:
+        """Read the two headers; None where `traceparent` is absent or malformed (M23: ignored, not refused).
+
+        A malformed `tracestate` is left out and costs the trace nothing.
+        """
+        if not traceparent or (match := _TRACEPARENT.fullmatch(traceparent)) is None:
+            return None
+        trace_id, span_id, flags = match.groups()
+        return cls(trace_id, span_id, flags in _SAMPLED, _checked_state(tracestate) if tracestate else "")
+
+    @classmethod
+    def fresh(cls, *, sampled: bool) -> TraceContext:
+        """Begin a trace with random ids.
+
+        Its span id is of no recorded span, so a new trace that is to be recorded begins with
+        `Tracer.start(parent=None)` instead.
+        """
+        # Not zero, which would be no id. Ids are labels, not secrets: the quick generator is good enough.
+        return cls("%032x" % (getrandbits(128) or 1), "%016x" % (getrandbits(64) or 1), sampled)
+
+    def header(self) -> str:
+        """The text of `traceparent`, in version 00."""
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
+
+    def resampled(self, *, sampled: bool) -> TraceContext:
+        """The same point of the same trace under another sampling decision."""
+        return self if sampled is self.sampled else replace(self, sampled=sampled)
+
+
+current: ContextVar[TraceContext | None] = ContextVar("mcpfleet_trace", default=None)
+"""The trace of the work at hand, set by `with span:`; log lines carry its ids."""
+
+
+def _checked_state(tracestate: str) -> str:
+    """Return the state if it is well formed: it goes on into the headers of other protocols."""
+    if len(tracestate) > TRACESTATE_LIMIT or _TRACESTATE.fullmatch(tracestate) is None:
+        return ""
+    return tracestate.strip(" \t")
