@@ -1,0 +1,24 @@
+"""What a client must be able to answer before a handler may ask it (D16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def missing(asks: Iterable[str], capabilities: dict[str, Any]) -> list[str]:
+    """List what a handler may ask and the client's capabilities do not cover, in the order of `asks`.
+
+    An `elicitation` capability without modes means forms alone.
+    """
+    return [name for name in asks if not _covers(capabilities, name)]
+
+
+def _covers(capabilities: dict[str, Any], name: str) -> bool:
+    head, _, mode = name.partition(".")
+    held = capabilities.get(head)
+    if not isinstance(held, dict):
+        return False
+    if name == "elicitation.form":
+        return "form" in held or "url" not in held
+    return not mode or isinstance(held.get(mode), dict)

@@ -1,0 +1,68 @@
+"""One JSON-RPC request or notification, read from a body: its id, method, parameters and `_meta`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from mcpfleet.wire.errors import bad_envelope, bad_params
+from mcpfleet.wire.strict import parse, refuse_surrogates
+
+RequestId: TypeAlias = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A message that a client posted."""
+
+    id: RequestId | None
+    """None for a notification; 1 and "1" are two ids (T6)."""
+    method: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+
+
+def read_id(message: Any) -> RequestId | None:
+    """Read the id, in the type in which it came, of a message that may be malformed otherwise (M2)."""
+    value = message.get("id") if isinstance(message, dict) else None
+    return value if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+
+
+def read_message(body: bytes) -> Any:
+    """Parse a body as JSON.
+
+    Raises:
+        Rejection: -32700 or -32600, without an id.
+    """
+    return parse(body)
+
+
+def read_envelope(body: bytes, message: Any) -> Envelope:
+    """Check that a parsed body is one request or notification (M8).
+
+    Raises:
+        Rejection: -32600 for the envelope, -32602 for params or `_meta` that are no objects.
+    """
+    if isinstance(message, list):
+        raise bad_envelope("a batch is not accepted")
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise bad_envelope("not a JSON-RPC 2.0 message")
+    method = message.get("method")
+    if not isinstance(method, str):
+        raise bad_envelope("a response is not accepted" if "method" not in message else "the method is no string")
+    identifier = read_id(message)
+    if "id" in message and identifier is None:
+        raise bad_envelope("the id is neither a string nor a number")
+    params = message.get("params", {})
+    if not isinstance(params, dict):
+        raise bad_params("params is no object")
+    meta = params.get("_meta", {})
+    if not isinstance(meta, dict):
+        raise bad_params("_meta is no object")
+    refuse_surrogates(body, message)
+    return Envelope(identifier, method, params, meta)
+
+
+def is_notification(message: Any) -> bool:
+    """Whether a message, malformed otherwise or not, wants no answer."""
+    return isinstance(message, dict) and "id" not in message and isinstance(message.get("method"), str)

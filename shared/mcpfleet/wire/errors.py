@@ -1,0 +1,122 @@
+"""What a client is told when it does not get a result: one constructor for each row of the error table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from mcp_types import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+
+from mcpfleet.wire.versions import LONGEST_ECHO, SERVED
+
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Rejection(Exception):
+    """Raised when a request is answered by an error of the protocol's own.
+
+    Attributes:
+        status: the HTTP status.
+        code: the JSON-RPC code; none where HTTP's status is all that is said.
+        message: a sentence that repeats nothing that a client sent (T16).
+        data: `error.data`.
+        headers: further response headers.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: int | None = None,
+        message: str = "",
+        data: Any = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.data = data
+        self.headers = headers
+
+
+def not_json() -> Rejection:
+    """The body is no JSON text (400, -32700)."""
+    return Rejection(400, PARSE_ERROR, "Parse error")
+
+
+def bad_envelope(why: str) -> Rejection:
+    """The body is no single JSON-RPC request or notification (400, -32600)."""
+    return Rejection(400, INVALID_REQUEST, f"Invalid request: {why}")
+
+
+def bad_params(why: str, data: Any = None) -> Rejection:
+    """The parameters do not have the method's form, or name what the caller cannot see (400, -32602)."""
+    return Rejection(400, INVALID_PARAMS, f"Invalid params: {why}", data)
+
+
+def unknown_method() -> Rejection:
+    """The method does not exist, or its capability is not advertised (404, -32601; M14)."""
+    return Rejection(404, METHOD_NOT_FOUND, "Method not found")
+
+
+def header_mismatch(why: str) -> Rejection:
+    """A mirrored header is missing, repeated, badly encoded or different from the body (400, -32020)."""
+    return Rejection(400, HEADER_MISMATCH, f"Header mismatch: {why}")
+
+
+def missing_capabilities(missing: Iterable[str]) -> Rejection:
+    """The client lacks a capability that the target needs (400, -32021); only the missing ones are listed."""
+    required: dict[str, dict[str, Any]] = {}
+    for name in missing:
+        head, _, mode = name.partition(".")
+        required.setdefault(head, {}).update({mode: {}} if mode else {})
+    return Rejection(
+        400,
+        MISSING_REQUIRED_CLIENT_CAPABILITY,
+        f"Missing required client capabilities: {', '.join(sorted(required))}",
+        {"requiredCapabilities": required},
+    )
+
+
+def unsupported_version(requested: str | None) -> Rejection:
+    """The revision is not served (400, -32022)."""
+    data: dict[str, Any] = {"supported": list(SERVED)}
+    if requested is not None:
+        data["requested"] = requested[:LONGEST_ECHO]
+    return Rejection(400, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
+
+
+def unauthorized() -> Rejection:
+    """The credential is missing or bad (401)."""
+    return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers={"WWW-Authenticate": "Bearer"})
+
+
+def no_capacity(retry_after: int) -> Rejection:
+    """No room, or no worker, within the bounded wait (503); `retry_after` is in seconds (D4)."""
+    return Rejection(
+        503,
+        INTERNAL_ERROR,
+        "No capacity: nothing was run; try again later",
+        {"retryAfter": retry_after},
+        {"Retry-After": str(retry_after)},
+    )
+
+
+def not_answered(what: str) -> Rejection:
+    """A service did not answer in time, before anything ran (504)."""
+    return Rejection(504, INTERNAL_ERROR, f"{what} did not answer in time; nothing was run")
+
+
+def internal(reference: str) -> Rejection:
+    """A mistake of ours (500); the log has the reference id."""
+    return Rejection(500, INTERNAL_ERROR, f"Internal error (reference {reference})")

@@ -1,0 +1,86 @@
+"""The bytes that go back: responses, errors, notifications and server-sent events, composed by splicing.
+
+A worker's result is JSON already. It is checked, and put between bytes of ours, but never decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from mcpfleet.wire.envelope import RequestId
+from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.versions import SERVER_INFO_META_KEY
+
+RESULT_HEAD: Final = b'{"_meta":{'
+"""How every result begins, so that the server's name can be spliced in."""
+
+KEEPALIVE: Final = b": keepalive\n\n"
+"""A comment: it shows proxies that the stream lives, and carries no event (D17)."""
+
+
+class NotSpliceable(ValueError):
+    """Raised when a body that came from a worker could not stand inside ours."""
+
+
+def server_info(name: str, version: str, title: str | None) -> bytes:
+    """Compose the `_meta` member that names the server on every modern result (M19), without its braces."""
+    info = {"name": name, "version": version} | ({"title": title} if title else {})
+    return to_json({SERVER_INFO_META_KEY: info})[1:-1]
+
+
+def result_body(fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> bytes:
+    """Serialise a result so that it begins with `RESULT_HEAD`."""
+    return to_json({"_meta": dict(meta or {}), **fields})
+
+
+def response(identifier: RequestId, result: bytes, server: bytes) -> bytes:
+    """Put a result into its response, with the server's name among its `_meta`.
+
+    Raises:
+        NotSpliceable: the result does not begin as one of ours, or holds a raw line end, which could forge an event.
+    """
+    if not result.startswith(RESULT_HEAD) or b"\n" in result or b"\r" in result:
+        raise NotSpliceable("a result must begin with its _meta and be one line")
+    rest = result[len(RESULT_HEAD) :]
+    comma = b"" if rest.startswith(b"}") else b","
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b%b%b%b}' % (to_json(identifier), RESULT_HEAD, server, comma, rest)
+
+
+def error(identifier: RequestId | None, rejection: Rejection) -> bytes:
+    """Compose an error response; without an id where none could be read (M2)."""
+    body: dict[str, Any] = {"code": rejection.code, "message": rejection.message}
+    if rejection.data is not None:
+        body["data"] = rejection.data
+    head: dict[str, Any] = {"jsonrpc": "2.0"} | ({"id": identifier} if identifier is not None else {})
+    return to_json(head | {"error": body})
+
+
+def error_body(identifier: RequestId, body: bytes) -> bytes:
+    """Put an error object that came from a worker into its response.
+
+    Raises:
+        NotSpliceable: it is no single-line object.
+    """
+    if not body.startswith(b"{") or b"\n" in body or b"\r" in body:
+        raise NotSpliceable("an error must be one line")
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (to_json(identifier), body)
+
+
+def progress(token: RequestId, body: bytes) -> bytes:
+    """Put a worker's progress (`{"progress":…}`) into a notification for the request's token.
+
+    Raises:
+        NotSpliceable: it is no single-line object.
+    """
+    if not body.startswith(b'{"progress":') or b"\n" in body or b"\r" in body:
+        raise NotSpliceable("a progress report must be one line")
+    head = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%b,' % to_json(token)
+    return b"%b%b}" % (head, body[1:])
+
+
+def event(data: bytes) -> bytes:
+    """Frame a message as a server-sent event, with neither `id:` nor `retry:` (M12)."""
+    return b"event: message\ndata: %b\n\n" % data

@@ -1,0 +1,30 @@
+"""The protocol revisions that this server speaks, and the `_meta` keys that a request states them with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+
+MODERN: Final = "2026-07-28"
+SERVED: Final = (MODERN,)
+"""What `server/discover` lists, and -32022 repeats (M30)."""
+LONGEST_ECHO: Final = 64
+"""Characters of a version that a client asked for which an error repeats (T16)."""
+
+__all__ = [
+    "CLIENT_CAPABILITIES_META_KEY",
+    "CLIENT_INFO_META_KEY",
+    "LOG_LEVEL_META_KEY",
+    "LONGEST_ECHO",
+    "MODERN",
+    "PROTOCOL_VERSION_META_KEY",
+    "SERVED",
+    "SERVER_INFO_META_KEY",
+]
