@@ -1,0 +1,170 @@
+"""A service's typed handlers on subjects: what arrives is checked, bounded, run in one task group, and answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from pydantic import BaseModel, ValidationError
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus import header
+from mcpfleet.bus.bus import Bus, Subscription
+from mcpfleet.bus.errors import BusError, Failed
+from mcpfleet.bus.exchange import Exchange, broken_rules
+from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.port import Incoming
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.telemetry import names
+from mcpfleet.telemetry.spans import Kind, Span, Tracer
+from mcpfleet.telemetry.trace import TraceContext
+
+Question = TypeVar("Question", bound=BaseModel)
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a handler knows of a question beside its body."""
+
+    tokens: dict[str, str]
+    """Who sent it and about what, by the subject, which NATS permits; the body is only a claim."""
+    deadline: float
+    """Monotonic seconds after which nobody waits for the answer."""
+    trace: TraceContext
+
+
+Handler = Callable[[Question, Asked], Awaitable[Answer]]
+
+
+def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
+    """Whether a request may still be started: not older than `start_within`, nor dated ahead of our clock.
+
+    A message may wait in a paused process or a full socket long after its sender told somebody that it did not run.
+    """
+    age = time.time() - sent.at
+    return -settings.bus_clock_tolerance <= age <= settings.bus_start_within + settings.bus_clock_tolerance
+
+
+def consumer_span(tracer: Tracer, template: str, subject: str, trace: TraceContext) -> Span:
+    """Start the span of a message's handling, a child of the work that sent it.
+
+    Args:
+        tracer: the service's.
+        template: the subject with its tokens' names, of which there are few.
+        subject: the subject as it came.
+        trace: from the message's header line.
+    """
+    return tracer.start(
+        names.span_name("process", template),
+        Kind.CONSUMER,
+        trace,
+        {
+            names.MESSAGING_SYSTEM: names.NATS,
+            names.MESSAGING_OPERATION_TYPE: "process",
+            names.MESSAGING_OPERATION_NAME: "process",
+            names.MESSAGING_DESTINATION_TEMPLATE: template,
+            names.MESSAGING_DESTINATION_NAME: subject,
+        },
+    )
+
+
+class Actor:
+    """Answers questions over a bus, at most `concurrency` at once; what is beyond that is told `busy`."""
+
+    def __init__(
+        self, bus: Bus, settings: ProcessSettings, *, tracer: Tracer, log: FilteringBoundLogger, concurrency: int = 64
+    ) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._tracer = tracer
+        self._log = log
+        self._room = concurrency
+        self._tasks: TaskGroup | None = None
+        self._subscriptions: list[Subscription] = []
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Own the handlers' tasks until cancelled; register handlers once this has started."""
+        async with anyio.create_task_group() as self._tasks:
+            task_status.started()
+            await anyio.sleep_forever()
+
+    async def answer(
+        self, exchange: Exchange[Question, Answer], handler: Handler[Question, Answer], *, group: str
+    ) -> None:
+        """Answer an exchange from now on, as one of the group's processes."""
+
+        def on_message(message: Incoming) -> None:
+            self._take(exchange, handler, message)
+
+        self._subscriptions.append(await self._bus.subscribe(exchange.pattern(), on_message, group))
+
+    async def drain(self) -> None:
+        """Take no new question; those that were taken are answered."""
+        for subscription in self._subscriptions:
+            await self._bus.leave(subscription)
+        self._subscriptions.clear()
+
+    def _take(
+        self, exchange: Exchange[Question, Answer], handler: Handler[Question, Answer], message: Incoming
+    ) -> None:
+        """Decide without waiting: refuse what is too old or too much, and hand the rest to the task group."""
+        sent = header.read(message.header)
+        if sent is None or not is_fresh(sent, self._settings):
+            self._log.warning("expired question", subject=message.subject, sent=sent and sent.at)
+            self._bus.respond(message, b"", header.expired())
+            return
+        if self._room <= 0 or self._tasks is None:
+            self._bus.respond(message, b"", header.BUSY)
+            return
+        self._room -= 1
+        deadline = time.monotonic() + sent.left - self._settings.bus_hop_margin
+        trace = sent.trace or TraceContext.fresh(sampled=False)
+        asked = Asked(exchange.tokens(message.subject), deadline, trace)
+        self._tasks.start_soon(self._handle, exchange, handler, message, asked)
+
+    async def _handle(
+        self,
+        exchange: Exchange[Question, Answer],
+        handler: Handler[Question, Answer],
+        message: Incoming,
+        asked: Asked,
+    ) -> None:
+        try:
+            with consumer_span(self._tracer, exchange.subject, message.subject, asked.trace) as span:
+                try:
+                    self._bus.respond(message, await self._ask(exchange, handler, message, asked))
+                except Failed as failed:
+                    span.fail(failed.kind)
+                    self._log.warning("question failed", subject=message.subject, kind=failed.kind, error=str(failed))
+                    self._bus.respond(message, str(failed).encode(), header.fault(failed.kind))
+        finally:
+            self._room += 1
+
+    async def _ask(
+        self,
+        exchange: Exchange[Question, Answer],
+        handler: Handler[Question, Answer],
+        message: Incoming,
+        asked: Asked,
+    ) -> bytes:
+        """Run the handler; whatever it raises becomes a fault of the closed list."""
+        try:
+            question = exchange.question.model_validate_json(message.body)
+        except ValidationError as error:
+            raise Failed(Fault.CONTRACT, f"{exchange.subject}: {broken_rules(error)}") from None
+        try:
+            with anyio.fail_after(max(0.0, asked.deadline - time.monotonic())):
+                answer = await handler(question, asked)
+        except Failed:
+            raise
+        except (BusError, TimeoutError) as error:
+            raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}") from error
+        except Exception as error:
+            self._log.exception("handler failed", subject=message.subject)
+            raise Failed(Fault.INTERNAL, f"{exchange.subject}: the receiver's log has the reason") from error
+        return answer.model_dump_json(exclude_none=True).encode()

@@ -1,0 +1,74 @@
+"""How a request on the bus ends without an answer: the closed list, split by whether it may have run."""
+
+from __future__ import annotations
+
+
+class BusError(Exception):
+    """Raised when a message could not do its work; the base of all that this package raises."""
+
+
+class NotRun(BusError):
+    """Raised when a request has not run and never will: asking again is safe."""
+
+
+class Unavailable(NotRun):
+    """Raised when the link to NATS is down, or its buffer is full: nothing was sent."""
+
+
+class NoResponders(NotRun):
+    """Raised when NATS knew of no process that hears the subject."""
+
+
+class Busy(NotRun):
+    """Raised when the process that received the request had no room for it."""
+
+
+class Expired(NotRun):
+    """Raised when the request was too old, or dated ahead, by the receiver's clock.
+
+    Attributes:
+        skew: seconds by which the receiver's clock is ahead of ours, as far as the answer tells.
+    """
+
+    def __init__(self, subject: str, skew: float) -> None:
+        super().__init__(f"{subject}: expired; the receiver's clock differs by {skew:+.1f} s")
+        self.skew = skew
+
+
+class Refused(NotRun):
+    """Raised when NATS does not permit this process's user to use the subject."""
+
+    def __init__(self, subject: str, what: str) -> None:
+        super().__init__(
+            f"NATS refused to let this user {what} {subject!r}: "
+            "compare its permissions with the output of `mcpfleet nats` (MCPFLEET_NATS_USER)"
+        )
+        self.subject = subject
+
+
+class TooLarge(NotRun):
+    """Raised when a message is larger than its named limit; never tried again.
+
+    Attributes:
+        setting: the environment variable that holds the limit.
+    """
+
+    def __init__(self, what: str, size: int, limit: int, setting: str) -> None:
+        super().__init__(f"{what} of {size} bytes is over the limit of {limit} bytes ({setting})")
+        self.setting = setting
+
+
+class Unanswered(BusError):
+    """Raised when the request was sent, and the time or the link ended first: it may have run."""
+
+
+class Failed(BusError):
+    """Raised when the receiver answered with an error of the closed list of kinds (`Fault`).
+
+    Attributes:
+        kind: one of `Fault`'s values, or the unknown kind of a newer process.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

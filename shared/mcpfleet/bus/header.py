@@ -1,0 +1,61 @@
+"""The one header line of a message: all that must be read before, or without, its body.
+
+NATS carries headers as text lines, and three cost twice as much as one, so everything shares a line of words:
+a request is `1 <ms left> <ms since 1970 at sending> <traceparent or -> <extra words>`; an answer without a line is
+plain success, and otherwise `1 busy`, `1 expired <the answerer's ms>` or `1 fault <kind>`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple
+
+from mcpfleet.telemetry.trace import TraceContext
+
+NAME: Final = "Fleet"
+"""The header's name on the wire."""
+
+BUSY: Final = "1 busy"
+_VERSION: Final = "1"
+
+
+class Sent(NamedTuple):
+    """A request's line, read."""
+
+    left: float
+    """Seconds that were left until the asker's deadline when it was sent."""
+    at: float
+    """The asker's wall clock at the sending, in seconds since 1970."""
+    trace: TraceContext | None
+    extra: tuple[str, ...]
+    """What the kind of request adds, in order; a newer sender may add more at the end."""
+
+
+def write(left: float, trace: TraceContext | None, *extra: str) -> str:
+    """Compose a request's line; `left` is in seconds, the time of sending is now."""
+    parent = trace.header() if trace is not None else "-"
+    line = f"{_VERSION} {left * 1000:.0f} {time.time() * 1000:.0f} {parent}"
+    return f"{line} {' '.join(extra)}" if extra else line
+
+
+def read(line: str | None) -> Sent | None:
+    """Read a request's line; none where it is missing or malformed, which no process of ours sends."""
+    words = line.split(" ") if line else []
+    if len(words) < 4 or words[0] != _VERSION:
+        return None
+    try:
+        left, at = int(words[1]) / 1000, int(words[2]) / 1000
+    except ValueError:
+        return None
+    trace = TraceContext.parse(words[3]) if words[3] != "-" else None
+    return Sent(left, at, trace, tuple(words[4:]))
+
+
+def expired() -> str:
+    """Compose the answer that a request was too old, with our own clock so that a wrong one is found."""
+    return f"{_VERSION} expired {time.time() * 1000:.0f}"
+
+
+def fault(kind: str) -> str:
+    """Compose the answer that a request failed, with one of the closed list of kinds."""
+    return f"{_VERSION} fault {kind}"

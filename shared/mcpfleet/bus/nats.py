@@ -1,0 +1,208 @@
+"""The port over NATS: one nats-py client, used once and thrown away.
+
+The client is kept on a short lead, since it has traps that each cost a process its hearing (`docs/decisions/bus.md`):
+it may not reconnect by itself, may not buffer while disconnected, may not wait in `publish`, and is believed to be
+connected only as long as the bus's own question comes back through it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import anyio
+import nats
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from mcpfleet.bus.errors import TooLarge, Unavailable
+from mcpfleet.bus.header import NAME
+from mcpfleet.bus.port import ConnectFailed, Deliver, Incoming, Interest, Link, OnRefused
+from mcpfleet.process.settings import ProcessSettings
+
+_REFUSAL: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
+_HEADER_ROOM: Final = 64
+"""Bytes that NATS counts as headers beside our line: its version line, the name, line ends."""
+_PENDING_PER_SUBSCRIPTION: Final = 64 * 1024 * 1024
+_CLOSE_TIMEOUT: Final = 1.0
+_LEAVE_TIMEOUT: Final = 5.0
+
+
+class NatsConnector:
+    """Connects to NATS as one user."""
+
+    def __init__(self, settings: ProcessSettings, *, user: str, name: str) -> None:
+        """Prepare to connect.
+
+        Args:
+            settings: the address, the password and the bounds.
+            user: the NATS user, whose permissions say what this process may do.
+            name: how `nats server report connections` shows us.
+        """
+        self._settings = settings
+        self._user = user
+        self._name = name
+
+    def where(self) -> str:
+        """Name the address for an operator, without credentials."""
+        parts = urlsplit(self._settings.nats_url)
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
+
+    async def connect(self, on_refused: OnRefused) -> Link:
+        """Make one connection; see `mcpfleet.bus.port.Connector`."""
+        settings = self._settings
+        link = NatsLink(settings, on_refused)
+        password = settings.nats_password.get_secret_value()
+        try:
+            with anyio.fail_after(settings.bus_connect_timeout):
+                await link.client.connect(
+                    settings.nats_url,
+                    user=self._user if password else None,
+                    password=password or None,
+                    name=self._name,
+                    allow_reconnect=False,
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,  # a refused connect sleeps this long
+                    connect_timeout=max(1, int(settings.bus_connect_timeout)),
+                    pending_size=-1,  # with a bound, `publish` waits for ever and swallows cancellation
+                    ping_interval=3600,  # the bus asks its own question, which proves more
+                    error_cb=link.on_error,
+                    closed_cb=link.on_closed,
+                )
+        except nats.errors.NoServersError as error:
+            await link.close()
+            raise ConnectionError("no NATS server answers") from error
+        except nats.errors.Error as error:
+            await link.close()
+            raise ConnectFailed(str(error)) from error
+        except BaseException:
+            await link.close()
+            raise
+        if not settings.allow_open_nats and not _is_loopback(settings.nats_url) and not link.authenticated:
+            await link.close()
+            raise ConnectFailed(
+                f"{self.where()} is neither on loopback nor authenticated: anyone may call tools through it; "
+                "set MCPFLEET_NATS_USER and MCPFLEET_NATS_PASSWORD, or MCPFLEET_ALLOW_OPEN_NATS=true"
+            )
+        return link
+
+
+class NatsLink:
+    """One nats-py client, from its connection to its loss."""
+
+    def __init__(self, settings: ProcessSettings, on_refused: OnRefused) -> None:
+        self.client = Client()
+        self.lost = anyio.Event()
+        self._settings = settings
+        self._on_refused = on_refused
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether the server demands credentials; nats-py tells it in a private field only."""
+        return bool(self.client._server_info.get("auth_required"))  # noqa: SLF001
+
+    def publish(self, subject: str, body: bytes, reply: str = "", header: str | None = None) -> None:
+        """Hand a message over without waiting; see `mcpfleet.bus.port.Link.publish`."""
+        settings = self._settings
+        size = len(body) + (len(header) + _HEADER_ROOM if header else 0)
+        if size > settings.bus_max_payload:
+            raise TooLarge(f"a message to {subject}", size, settings.bus_max_payload, "MCPFLEET_BUS_MAX_PAYLOAD")
+        if self.lost.is_set() or not self.client.is_connected:
+            raise Unavailable(f"{subject}: the link to NATS is lost")
+        if self.client.pending_data_size > settings.bus_pending_bytes:
+            raise Unavailable(f"{subject}: {self.client.pending_data_size} bytes wait for NATS already")
+        headers = {NAME: header} if header else None
+        try:
+            _run_without_waiting(self.client.publish(subject, body, reply, headers))
+        except (nats.errors.Error, OSError) as error:
+            self.lost.set()
+            raise Unavailable(f"{subject}: {error}") from error
+
+    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> Interest:
+        """Hear a subject; see `mcpfleet.bus.port.Link.subscribe`."""
+        try:
+            return await self.client.subscribe(
+                subject,
+                queue=group,
+                cb=_callback(deliver),
+                pending_bytes_limit=_PENDING_PER_SUBSCRIPTION,
+            )
+        except (nats.errors.Error, OSError) as error:
+            self.lost.set()
+            raise Unavailable(f"{subject}: {error}") from error
+
+    async def leave(self, interest: Interest) -> None:
+        """Leave by drain, never by unsubscribing, which drops what is on its way."""
+        assert isinstance(interest, Subscription)
+        # A cancelled drain ends the client's reader without a word, so it is shielded, and bounded by itself.
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_TIMEOUT) as scope:
+            try:
+                await interest.drain()  # type: ignore[no-untyped-call]  # nats-py does not say what it returns
+            except (nats.errors.Error, OSError):
+                self.lost.set()
+        if scope.cancelled_caught:
+            self.lost.set()
+
+    async def close(self) -> None:
+        """Close within a second, else abort the socket: unsent bytes to a vanished peer hold it for minutes."""
+        self.lost.set()
+        # Closing what never opened fails in several ways; the abort below is what counts.
+        gone = suppress(nats.errors.Error, OSError, AttributeError, AssertionError)
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT), gone:
+            await self.client.close()
+        writer = getattr(self.client._transport, "_io_writer", None)  # noqa: SLF001  # nats-py has no abort
+        if writer is not None:
+            writer.transport.abort()
+
+    async def on_error(self, error: Exception) -> None:
+        """Hear the client's asynchronous errors: refusals are passed on, all else shows as the loss of the link."""
+        refusal = _REFUSAL.search(str(error))
+        if refusal:
+            verb = "publish to" if refusal[1].lower() == "publish" else "subscribe to"
+            self._on_refused(verb, refusal[2])
+
+    async def on_closed(self) -> None:
+        """Hear that the client gave up its connection."""
+        self.lost.set()
+
+
+def _callback(deliver: Deliver) -> Callable[[Msg], Awaitable[None]]:
+    async def on_message(message: Msg) -> None:
+        headers = message.headers
+        if headers is None:
+            deliver(Incoming(message.subject, message.reply, message.data))
+            return
+        no_responders = not message.data and headers.get("Status") == "503"
+        deliver(Incoming(message.subject, message.reply, message.data, headers.get(NAME), no_responders))
+
+    return on_message
+
+
+def _run_without_waiting(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that does not wait to its end, as a plain call.
+
+    With `pending_size=-1` nats-py's `publish` only appends to a list and wakes its flusher. Being a plain call keeps
+    messages in the order of the calls, and lets a callback answer without a task of its own.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise Unavailable("nats-py's publish waited, which it must not: its version does not fit")
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

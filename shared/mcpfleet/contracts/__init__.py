@@ -1,0 +1,1 @@
+"""One module a service: the messages that it accepts, and its typed client."""

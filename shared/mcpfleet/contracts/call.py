@@ -1,0 +1,135 @@
+"""A call between an edge and a worker: its body, its frames, its cancel, and who still holds it.
+
+The hot path, so neither the call nor its frames are pydantic: a header line and a raw body each. A call is published to
+`pool.<pool>.<definition>.call` and answered by frames on `edge.<edge>.frames.<pool>.<call>.<kind>`; what did not run
+(`busy`, `expired`, no responders) is answered on the call's reply subject.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from mcpfleet.bus.exchange import Exchange
+from mcpfleet.contracts.base import Message
+from mcpfleet.contracts.principal import Principal
+
+WANTS_PROGRESS: Final = "p"
+"""A call's flag: somebody listens to its progress."""
+WANTS_ACCEPTED: Final = "a"
+"""A call's flag: say `accepted` at once, since others wait behind it for room."""
+NO_FLAGS: Final = "-"
+
+
+AUTHORED_ERROR: Final = "1 authored"
+"""An error frame's line: the application chose the error, so HTTP says 400."""
+
+
+class FrameKind(StrEnum):
+    """What a frame says; the last token of its subject."""
+
+    ACCEPTED = "accepted"
+    PROGRESS = "progress"
+    RESULT = "result"
+    ERROR = "error"
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing follows it."""
+        return self in (FrameKind.RESULT, FrameKind.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class CallBody:
+    """What a handler is called with."""
+
+    arguments: dict[str, Any]
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    """The client's, of this request (M25)."""
+    client: dict[str, Any] = field(default_factory=dict)
+    """`clientInfo` as the client gave it; it grants nothing."""
+    principal: Principal = field(default_factory=Principal)
+
+    def write(self) -> bytes:
+        """Serialise for the bus; integers stay exact."""
+        body: dict[str, Any] = {"arguments": self.arguments, "capabilities": self.capabilities, "client": self.client}
+        if self.principal.subject is not None:
+            body["principal"] = self.principal.model_dump()
+        return to_json(body)
+
+    @classmethod
+    def read(cls, body: bytes) -> CallBody:
+        """Read what an edge wrote.
+
+        Raises:
+            ValueError: it is no JSON object of this form.
+        """
+        value = from_json(body)
+        if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
+            raise ValueError("a call's body must be an object with arguments")  # noqa: TRY004  # it is bad input
+        principal = value.get("principal")
+        return cls(
+            value["arguments"],
+            value.get("capabilities") or {},
+            value.get("client") or {},
+            Principal.model_validate(principal) if principal else Principal(),
+        )
+
+
+def call_subject(pool: str, definition: str) -> str:
+    """Where a call of a definition goes: to one of the workers that declare it."""
+    return f"pool.{pool}.{definition}.call"
+
+
+def reply_subject(edge: str, call: str) -> str:
+    """Where a call is told that it did not run."""
+    return f"edge.{edge}.reply.{call}"
+
+
+def frame_subject(edge: str, pool: str, call: str, kind: FrameKind) -> str:
+    """Where a frame of a call goes; NATS lets only the pool's workers send it."""
+    return f"edge.{edge}.frames.{pool}.{call}.{kind}"
+
+
+def edge_subjects(edge: str) -> str:
+    """All that an edge hears about its calls, by one subscription, so that frames and `alive` keep their order."""
+    return f"edge.{edge}.>"
+
+
+def pool_cancel_subject(pool: str) -> str:
+    """Where a cancel goes while no worker has accepted the call: to every worker of the pool."""
+    return f"pool.{pool}.cancel"
+
+
+def process_cancel_subject(pool: str, worker: str) -> str:
+    """Where a cancel goes once a worker has accepted the call."""
+    return f"process.pool.{pool}.{worker}.cancel"
+
+
+class Cancel(Message):
+    """An edge no longer wants a call; lost without harm, since `alive` finds what a cancel missed."""
+
+    edge: str
+    call: str
+
+
+class Alive(Message):
+    """A worker says which of an edge's calls it holds, queued or running."""
+
+    worker: str
+    calls: tuple[str, ...]
+
+
+class AliveAnswer(Message):
+    """The edge's view of the same."""
+
+    unwanted: tuple[str, ...] = ()
+    """Calls that the edge does not want: they are cancelled."""
+    missing: tuple[str, ...] = ()
+    """Calls that the edge believes there and were not listed: their ends are sent again, or are gone."""
+
+
+ALIVE = Exchange("edge.{edge}.alive.{pool}", Alive, AliveAnswer, repeat=False)

@@ -1,0 +1,114 @@
+"""The catalog's messages: workers announce manifests, edges fetch numbered snapshots, operators withdraw."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.contracts.base import Message
+from mcpfleet.contracts.manifest import POOL_PATTERN, Definition
+
+
+class Announce(Message):
+    """A worker is alive and serves this manifest; sent on start, on change and every few seconds."""
+
+    process: str
+    """The worker's process id: an announcement replaces the one that the same process made before."""
+    digest: str
+    manifest: str | None = None
+    """The manifest's exact JSON text, once the catalog said that it does not know the digest."""
+    leaving: bool = False
+    """The worker drains: it counts no longer."""
+
+
+class Announced(Message):
+    """The catalog has counted the worker in."""
+
+    wanted: bool = False
+    """The digest is unknown: announce again, with the manifest."""
+
+
+class SnapshotWanted(Message):
+    """An edge asks for an endpoint's merged catalog."""
+
+    endpoint: str = Field(pattern=POOL_PATTERN)
+    known: int | None = None
+    """The number that the edge has: no body comes back while it is the newest."""
+
+
+class Listed(Message):
+    """A definition in a snapshot, with the pool that serves it."""
+
+    pool: str = Field(pattern=POOL_PATTERN)
+    digest: str
+    definition: Definition
+
+
+class Snapshot(Message):
+    """An endpoint's merged catalog, numbered by the database."""
+
+    endpoint: str
+    number: int
+    name: str
+    """`serverInfo.name`: the application's, or the endpoint's where several pools serve it."""
+    version: str
+    title: str | None = None
+    instructions: str | None = None
+    listed: tuple[Listed, ...] = ()
+    """By name, then by kind: the same order on every edge (M34)."""
+
+
+class SnapshotAnswer(Message):
+    """The newest number, and the snapshot where the edge does not have it yet."""
+
+    number: int
+    snapshot: Snapshot | None = None
+
+
+class Withdraw(Message):
+    """An operator ends a pool that lingers without workers."""
+
+    pool: str = Field(pattern=POOL_PATTERN)
+
+
+class Withdrawn(Message):
+    """What the withdrawal did."""
+
+    definitions: int
+    """How many listed definitions went; 0 where the pool was unknown or still has workers."""
+    workers: int
+    """Live workers that keep the pool listed: it is not withdrawn while there are any."""
+
+
+ANNOUNCE = Exchange("catalog.announce.{pool}", Announce, Announced, repeat=True)
+SNAPSHOT = Exchange("catalog.snapshot", SnapshotWanted, SnapshotAnswer, repeat=True)
+WITHDRAW = Exchange("catalog.withdraw", Withdraw, Withdrawn, repeat=True)
+
+
+def hint_subject(endpoint: str) -> str:
+    """The subject of the hint that an endpoint's number may have grown; the body is the number in decimal."""
+    return f"hint.catalog.{endpoint}"
+
+
+class CatalogClient:
+    """What other processes ask of the catalog.
+
+    Every method raises `BusError`: `NotRun` where the catalog did nothing, `Unanswered` where it may have.
+    """
+
+    def __init__(self, bus: Bus, *, timeout: float = 2.0) -> None:
+        self._bus = bus
+        self._timeout = timeout
+
+    async def announce(self, pool: str, message: Announce) -> Announced:
+        """Say that a worker of the pool is alive, and what it serves."""
+        return await ask(self._bus, ANNOUNCE, message, timeout=self._timeout, pool=pool)
+
+    async def snapshot(self, endpoint: str, known: int | None) -> SnapshotAnswer:
+        """Fetch the endpoint's snapshot where it is newer than the known number."""
+        return await ask(self._bus, SNAPSHOT, SnapshotWanted(endpoint=endpoint, known=known), timeout=self._timeout)
+
+    async def withdraw(self, pool: str) -> Withdrawn:
+        """End a pool that lingers without workers."""
+        return await ask(self._bus, WITHDRAW, Withdraw(pool=pool), timeout=self._timeout)

@@ -1,0 +1,101 @@
+"""MCPFLEET_ENDPOINTS: the MCP endpoints of the fleet, a setting that edges and catalog read alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import to_json
+
+from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
+from mcpfleet.process.settings import Settings
+
+EVERY_POOL: Final = "*"
+
+Name = Annotated[str, StringConstraints(pattern=POOL_PATTERN)]
+Text = Annotated[str, StringConstraints(min_length=1)]
+Pool = Annotated[str, StringConstraints(pattern=rf"{POOL_PATTERN}|^\*$")]
+Path = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)+$", max_length=256)]
+
+
+class Endpoint(BaseModel):
+    """One MCP URL path with a catalog of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path
+    """The URL's path: it begins with a slash, ends without one, and needs no escapes."""
+    pools: tuple[Pool, ...] = (EVERY_POOL,)
+    """The pools that may serve it; `*` is every pool."""
+    names: Mapping[Name, tuple[Text, ...]] = {}
+    """For a pool, patterns of the names that it may serve here (`*`, `?`, `[…]`); one that is not listed may any."""
+    title: Text | None = None
+    """For people: `serverInfo.title`, and the name of an endpoint that several pools serve."""
+    version: Text = "1"
+    """`serverInfo.version` where several pools serve it, which have no version in common."""
+    instructions: Text | None = None
+    """What a model reads first; where none are set, a single pool's own."""
+
+    @model_validator(mode="after")
+    def _every_pattern_has_its_pool(self) -> Endpoint:
+        strangers = [pool for pool in self.names if not self.admits(pool)]
+        if strangers:
+            raise ValueError(f"names: {strangers[0]!r} is not among the endpoint's pools")
+        return self
+
+    def admits(self, pool: str) -> bool:
+        """Whether the pool may serve the endpoint at all."""
+        return EVERY_POOL in self.pools or pool in self.pools
+
+    def allows(self, pool: str, name: str) -> bool:
+        """Whether the pool may serve a definition of this name here."""
+        return any(fnmatchcase(name, pattern) for pattern in self.names.get(pool, (EVERY_POOL,)))
+
+    @property
+    def digest(self) -> str:
+        """Names these settings: a catalog that has others knows so."""
+        settings = self.model_dump(mode="json")
+        settings["names"] = dict(sorted(settings["names"].items()))
+        return digest_of(to_json(settings))
+
+
+class EndpointSettings(Settings):
+    """What edges and catalog read alike."""
+
+    endpoints: Mapping[Name, Endpoint] = Field(
+        default={"mcp": Endpoint(path="/mcp")},
+        min_length=1,
+        description="The MCP endpoints, as JSON: name to path, pools, names, title, version, instructions.",
+    )
+
+    @field_validator("endpoints", mode="wrap")
+    @classmethod
+    def _errors_name_the_field(cls, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return check(value)
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_context=False, include_input=False)
+            raise ValueError(
+                "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+            ) from None
+
+    @field_validator("endpoints")
+    @classmethod
+    def _no_two_share_a_path(cls, endpoints: Mapping[str, Endpoint]) -> Mapping[str, Endpoint]:
+        owners: dict[str, str] = {}
+        for name, endpoint in endpoints.items():
+            owner = owners.setdefault(endpoint.path, name)
+            if owner != name:
+                raise ValueError(f"{name}.path: {endpoint.path} is the path of {owner}")
+        return endpoints

@@ -1,0 +1,100 @@
+"""Who may send and hear what on NATS: one table, and the users, permissions and server settings made from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcpfleet.process.settings import ProcessSettings
+
+POOL: Final = "pool"
+"""In the table: each pool's own user, which may put only its own name where `{pool}` stands."""
+RESPONSE_EXPIRES: Final = "30s"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of subject, without the fleet's prefix."""
+
+    subject: str
+    senders: tuple[str, ...]
+    hearers: tuple[str, ...]
+
+
+TABLE: Final = (
+    Row("authorization.admit", ("edge",), ("authorization",)),
+    Row("catalog.snapshot", ("edge",), ("catalog",)),
+    Row("catalog.withdraw", ("operator",), ("catalog",)),
+    Row("catalog.announce.{pool}", (POOL,), ("catalog",)),
+    Row("pool.{pool}.*.call", ("edge",), (POOL,)),
+    Row("pool.{pool}.cancel", ("edge",), (POOL,)),
+    Row("process.pool.{pool}.*.cancel", ("edge",), (POOL,)),
+    Row("edge.*.frames.{pool}.>", (POOL,), ("edge",)),
+    Row("edge.*.alive.{pool}", (POOL,), ("edge",)),
+    # An edge hears all that is addressed to it by one subscription, its calls' refusals among it.
+    Row("edge.*.>", (), ("edge",)),
+    Row("hint.catalog.*", ("catalog",), ("edge",)),
+)
+"""Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
+
+SERVICES: Final = ("edge", "authorization", "catalog", "operator")
+
+
+def pool_user(pool: str) -> str:
+    """The NATS user of a pool's workers."""
+    return f"{POOL}-{pool}"
+
+
+def users(pools: Iterable[str]) -> dict[str, str | None]:
+    """Every user of a fleet, with the pool that it speaks for."""
+    return dict.fromkeys(SERVICES) | {pool_user(pool): pool for pool in pools}
+
+
+def permissions(user: str, pool: str | None, prefix: str) -> dict[str, Any]:
+    """The permissions of one user, as NATS configures them."""
+    role = user if pool is None else POOL
+
+    def whole(subject: str) -> str:
+        return f"{prefix}.{subject.replace('{pool}', pool or '*')}"
+
+    # Its own inbox: read by all of the user's processes, written only by the question that a process asks itself.
+    publish = [f"{prefix}.inbox.{user}.*.self"] + [whole(row.subject) for row in TABLE if role in row.senders]
+    subscribe = [f"{prefix}.inbox.{user}.>"] + [whole(row.subject) for row in TABLE if role in row.hearers]
+    return {
+        "publish": {"allow": publish},
+        "subscribe": {"allow": subscribe},
+        "allow_responses": {"max": 1, "expires": RESPONSE_EXPIRES},
+    }
+
+
+def password_variable(user: str) -> str:
+    """The environment variable from which NATS reads a user's password."""
+    return f"MCPFLEET_NATS_PASSWORD_{user.upper().replace('-', '_')}"
+
+
+def server_settings(
+    pools: Iterable[str], settings: ProcessSettings, password: Callable[[str], str] | None = None
+) -> str:
+    """Write the part of `nats.conf` that every fleet needs; where NATS listens is the operator's.
+
+    Args:
+        pools: the pools that get a user.
+        settings: the prefix and the sizes and intervals, of which NATS must keep the same.
+        password: a user's password; by default NATS reads each from the environment (`password_variable`).
+    """
+    lines = [
+        f"max_payload: {settings.bus_max_payload}",
+        # A paused process is out of its groups in two to four seconds, so that it takes no call with it.
+        f'ping_interval: "{settings.bus_question_every:g}s"',
+        "ping_max: 1",
+        f'write_deadline: "{settings.bus_dead_after:g}s"',
+        "authorization {",
+        "  users = [",
+    ]
+    for user, pool in users(pools).items():
+        secret = json.dumps(password(user)) if password else f"${password_variable(user)}"
+        rules = json.dumps(permissions(user, pool, settings.subject_prefix))
+        lines.append(f'    {{user: "{user}", password: {secret}, permissions: {rules}}}')
+    return "\n".join([*lines, "  ]", "}", ""])

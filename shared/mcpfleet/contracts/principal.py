@@ -1,0 +1,20 @@
+"""The admitted caller."""
+
+from __future__ import annotations
+
+from mcpfleet.contracts.base import Message
+
+
+class Principal(Message):
+    """The admitted caller, never its token: a refreshed token is the same principal (D10)."""
+
+    subject: str | None = None
+    """Who the token speaks for; none where the endpoint needs no credential."""
+    client: str | None = None
+    tenant: str | None = None
+    scopes: tuple[str, ...] = ()
+
+    @property
+    def partition(self) -> str | None:
+        """The unit of quota and isolation: tenant, else client, else subject; none for an anonymous caller."""
+        return self.tenant or self.client or self.subject

@@ -1,0 +1,1 @@
+"""What a principal may see of a snapshot: pure functions."""
