@@ -1,0 +1,166 @@
+"""A small library: search it, read in it, hold a book, and have its stock counted.
+
+`make dev` serves it, and it is a place to start from: each tool is a typed function with a docstring. Its parameters
+become the schema that clients see, its return type the schema of what they get.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import logging
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from pydantic import Field
+
+from mcpfleet.app import App, Context, ToolAnnotations, ToolError
+
+app = App(
+    "library",
+    version="1.0.0",
+    title="A small library",
+    instructions="Search first: reading a book and holding it take the number that a search gives.",
+)
+
+READS = ToolAnnotations(read_only_hint=True)
+
+SHELF = 3
+"""Books on a shelf."""
+COUNTING = 0.7
+"""Seconds that counting a shelf takes."""
+
+log = logging.getLogger("library")
+
+BookNumber = Annotated[int, Field(ge=1, description="The book's number, from `search`.")]
+
+
+@dataclass(frozen=True)
+class Book:
+    """A book as the library keeps it."""
+
+    title: str
+    author: str
+    year: int
+    pages: list[str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A book that a search found."""
+
+    book: int
+    title: str
+    author: str
+    year: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of a book."""
+
+    title: str
+    page: int
+    of: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A book that is kept for a reader."""
+
+    book: int
+    title: str
+    reader: str
+    until: dt.date
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the library holds."""
+
+    books: int
+    words: int
+    held: int
+    oldest: str
+
+
+STOCK = Path(__file__).with_name("library_books.toml")
+BOOKS = {
+    number: Book(**fields) for number, fields in enumerate(tomllib.loads(STOCK.read_text("utf-8"))["books"], start=1)
+}
+
+holds: dict[int, Hold] = {}
+"""In the memory of one worker: they end with it, and a second worker has its own."""
+
+
+@app.tool(annotations=READS)
+async def search(
+    query: Annotated[str, Field(min_length=1, max_length=100, description="A part of a title or an author's name.")],
+    limit: Annotated[int, Field(ge=1, le=30, description="How many books at most.")] = 10,
+) -> list[Found]:
+    """Find books by title or author, case aside."""
+    wanted = query.casefold()
+    found = (
+        Found(number, book.title, book.author, book.year)
+        for number, book in BOOKS.items()
+        if wanted in book.title.casefold() or wanted in book.author.casefold()
+    )
+    return list(itertools.islice(found, limit))
+
+
+@app.tool(annotations=READS)
+def read_book(book: BookNumber, page: Annotated[int, Field(ge=1, description="Counted from 1.")] = 1) -> Page:
+    """Read one page of a book's opening."""
+    # A plain function runs in a thread, so one that reads files or a database holds nobody up.
+    opened = find(book)
+    if page > len(opened.pages):
+        raise ToolError(f"{opened.title!r} has {len(opened.pages)} pages here.")
+    return Page(opened.title, page, len(opened.pages), opened.pages[page - 1])
+
+
+@app.tool(annotations=ToolAnnotations(destructive_hint=False))
+async def place_hold(
+    book: BookNumber,
+    reader: Annotated[str, Field(min_length=1, max_length=60, description="Who the book is kept for.")],
+    weeks: Annotated[int, Field(ge=1, le=8, description="How long it is kept.")] = 2,
+) -> Hold:
+    """Keep a book for a reader.
+
+    Holds are kept in memory alone: they are gone when the library restarts.
+    """
+    held = find(book)
+    today = dt.datetime.now(dt.UTC).date()
+    if book in holds and holds[book].until >= today:
+        raise ToolError(f"{held.title!r} is held until {holds[book].until}.")
+    # Nothing is awaited between the look and the change, so no other call comes between.
+    holds[book] = Hold(book, held.title, reader, today + dt.timedelta(weeks=weeks))
+    return holds[book]
+
+
+@app.tool(annotations=READS)
+async def report(ctx: Context) -> Report:
+    """Count the stock, shelf by shelf. This takes about seven seconds, and tells its progress."""
+    books = list(BOOKS.values())
+    shelves = [books[start : start + SHELF] for start in range(0, len(books), SHELF)]
+    words = 0
+    with ctx.cancelled.on_cancel(lambda: log.info("the report was cancelled: nobody waits for it")):
+        for counted, shelf in enumerate(shelves):
+            await ctx.progress(counted, total=len(shelves), message=f"counting shelf {counted + 1}")
+            await anyio.sleep(COUNTING)
+            if ctx.cancelled:
+                raise ToolError(f"Stopped after {counted} of {len(shelves)} shelves.")
+            words += sum(len(page.split()) for book in shelf for page in book.pages)
+        await ctx.progress(len(shelves), total=len(shelves), message="done")
+    oldest = min(books, key=lambda book: book.year)
+    return Report(len(books), words, len(holds), f"{oldest.title} ({oldest.year})")
+
+
+def find(number: int) -> Book:
+    """Look a book up, or tell the model how to find one."""
+    if number not in BOOKS:
+        raise ToolError(f"There is no book {number}: search for a title or an author first.")
+    return BOOKS[number]

@@ -1,0 +1,113 @@
+"""What an application's author raises, and what is raised at an author."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from mcpfleet.app.site import Site
+
+RESERVED_CODES: Final = range(-32768, -31999)
+"""JSON-RPC keeps -32768 to -32000 for itself and for the protocols that are built on it (M24)."""
+
+
+class ToolError(Exception):
+    """Raised by a handler when the model should read why it failed.
+
+    The text becomes a tool result with `isError: true`, word for word; the text of any other exception is kept from
+    the client.
+    """
+
+
+class ProtocolError(Exception):
+    """Raised by a handler that answers with a JSON-RPC error instead of a result, which the client's code sees.
+
+    Attributes:
+        code: an integer outside -32768 to -32000.
+        message: one sentence.
+        data: any JSON value for `error.data`; left out where it is None.
+
+    Raises:
+        ValueError: the code is one of those that JSON-RPC reserves (M24).
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if code in RESERVED_CODES:
+            raise ValueError(f"error code {code} is reserved: an application's are outside -32768 to -32000")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Problem(NamedTuple):
+    """One way in which a value breaks its schema: where, and which rule; never the value."""
+
+    path: str
+    """The field, for example `books[0].title`; empty for the whole; `*` stands for a name that the schema lacks."""
+    rule: str
+    """What must hold, for example `must be integer`."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.rule}" if self.path else self.rule
+
+
+class InvalidArguments(Exception):
+    """Raised when the arguments of a call break the tool's input schema; the handler has not run.
+
+    Its text may be shown to the model: it repeats nothing that the client sent (T16).
+
+    Attributes:
+        problems: at least one.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("Invalid arguments: " + "; ".join(map(str, self.problems)))
+
+
+class OutputError(Exception):
+    """Raised when a handler returned what its declaration does not allow (M39); the text is for the operator."""
+
+
+class ProgressError(ValueError):
+    """Raised when a handler reports progress that goes back, or is no finite number (P2)."""
+
+
+class DeclarationError(Exception):
+    """Raised when a declaration cannot be served: at import, so that no worker starts with it.
+
+    Attributes:
+        site: the function; None where the App itself is declared wrongly.
+        parameter: the parameter, where one is to blame.
+    """
+
+    def __init__(self, why: str, site: Site | None = None, parameter: str | None = None) -> None:
+        where = [str(site)] if site else []
+        if parameter is not None:
+            where.append(f"parameter {parameter!r}")
+        super().__init__(f"{', '.join(where)}: {why}" if where else why)
+        self.site = site
+        self.parameter = parameter
+
+
+class Mistake(Exception):
+    """Raised by a rule that does not know which function it judges; `App.tool` makes a DeclarationError of it.
+
+    Attributes:
+        why: what is wrong, and how to mend it where that is not plain.
+        parameter: the parameter to blame, where there is one.
+    """
+
+    def __init__(self, why: str, parameter: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.parameter = parameter
+
+
+class LoadError(Exception):
+    """Raised when a target does not lead to an App; the text says what was looked for."""
+
+
+class DeclarationWarning(UserWarning):
+    """Warned of when a declaration is allowed, and probably a mistake."""

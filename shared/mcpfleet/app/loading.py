@@ -1,0 +1,97 @@
+"""From a target on the command line to the App that it means."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mcpfleet.app.app import App
+from mcpfleet.app.errors import LoadError
+
+PREFERRED = "app"
+"""The attribute that is taken where a module has several Apps and the target names none."""
+
+
+def load(target: str) -> App:
+    """Import a target and find its App.
+
+    A file is imported under the name that it has from its own folder, or from above its package, and that folder
+    becomes importable, as if Python had been started there: every worker then gives its types the same names.
+
+    Args:
+        target: `path/to/app.py`, `module`, or either with `:attribute`.
+
+    Raises:
+        LoadError: there is no such file, module or attribute, or no App, or several.
+        Exception: whatever the module itself raises while it is imported, such as DeclarationError.
+    """
+    place, _, attribute = target.partition(":")
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    return _named(module, attribute, target) if attribute else _only(module, target)
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise LoadError(f"no file {path}")
+    folder, names = path.parent, [path.stem]
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    name = ".".join(names).removesuffix(".__init__")
+    if not all(part.isidentifier() for part in names):
+        raise LoadError(f"{path} cannot be imported: {name!r} is no module name")
+    _make_importable(folder)
+    module = importlib.import_module(name)
+    found = getattr(module, "__file__", None)
+    if found is None or Path(found).resolve() != path:
+        raise LoadError(f"{path} cannot be imported: the name {name!r} already means {found or 'a built-in module'}")
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        raise LoadError(f"{name!r} is neither a file that ends in .py nor the name of a module")
+    _make_importable(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # A module that it imports in turn may be the missing one: that is the application's own error.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise LoadError(
+            f"no module {error.name!r} for the target {name!r} (looked in {Path.cwd()} and sys.path)"
+        ) from None
+
+
+def _make_importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+
+
+def _named(module: ModuleType, attribute: str, target: str) -> App:
+    value: Any = module
+    for step in attribute.split("."):
+        try:
+            value = getattr(value, step)
+        except AttributeError:
+            raise LoadError(f"{target}: {module.__name__} has no attribute {attribute!r}") from None
+    if not isinstance(value, App):
+        raise LoadError(f"{target}: {attribute!r} is a {type(value).__name__}, not an App")
+    return value
+
+
+def _only(module: ModuleType, target: str) -> App:
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
+    if PREFERRED in apps:
+        return apps[PREFERRED]
+    distinct = {id(value): value for value in apps.values()}
+    if not distinct:
+        raise LoadError(f"{target}: {module.__name__} has no App at its top level")
+    if len(distinct) > 1:
+        raise LoadError(f"{target}: {module.__name__} has several Apps ({', '.join(apps)}): add one, as `:name`")
+    return next(iter(distinct.values()))

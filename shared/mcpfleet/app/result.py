@@ -1,0 +1,180 @@
+"""From what a handler returns to the outcome of the call."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+from mcp_types import AudioContent, ContentBlock, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from mcpfleet.app.errors import Mistake, OutputError
+from mcpfleet.app.outcome import ABSENT, Outcome
+from mcpfleet.app.schema import adapter_for, brought_along, output_schema
+from mcpfleet.app.signature import MISSING
+from mcpfleet.app.validation import Validator
+
+BLOCKS: Final = (TextContent, ImageContent, AudioContent, EmbeddedResource, ResourceLink)
+
+
+_PARTS: Final = {
+    "block": BLOCKS,
+    "text": (str,),
+    "nothing": (None, types.NoneType),
+    "open": (MISSING, Any, object, Outcome),
+}
+"""What the parts of an annotation promise; all else is `data`."""
+
+
+class Kind(Enum):
+    """What a return annotation promises."""
+
+    CONTENT = auto()
+    """Text, content blocks, or nothing."""
+    DATA = auto()
+    """A value with a schema."""
+    OPEN = auto()
+    """Anything: the value decides in each call."""
+
+
+class Returns:
+    """How a handler's return value becomes an outcome.
+
+    `str` is text, content blocks (one, or a list with text among them) stay what they are, `None` is no content. All
+    else is structured content with its schema, repeated as JSON text for clients that read only that.
+
+    Args:
+        annotation: the return annotation.
+        schema: the author's own output schema; the one of the annotation otherwise.
+        structured: whether data is structured content at all, or only its text.
+
+    Raises:
+        Mistake: the annotation mixes content and data, has no schema, or the schema is not usable.
+    """
+
+    def __init__(self, annotation: Any, schema: Mapping[str, Any] | None, *, structured: bool = True) -> None:
+        self.kind = classify(annotation)
+        self._structured = structured
+        self._adapter: TypeAdapter[Any] | None = None
+        if self.kind is Kind.DATA:
+            self._adapter = adapter_for(annotation, "serialization", "return")
+        self.schema = self._choose_schema(schema)
+        """The tool's `outputSchema`; None where there is none."""
+        self._validator = None if self.schema is None else Validator(self.schema)
+
+    def outcome(self, value: Any) -> Outcome:
+        """Make the outcome of a call that did not fail.
+
+        Raises:
+            OutputError: the value is not what the declaration says, or no JSON (M39).
+        """
+        if isinstance(value, Outcome):
+            return self._completed(value)
+        if self._validator is None and self.kind is not Kind.DATA:
+            content = as_content(value, texts=self.kind is Kind.CONTENT)
+            if content is not None:
+                return Outcome(content)
+            if self.kind is Kind.CONTENT:
+                raise OutputError(f"returned {type(value).__name__}, though its annotation says content")
+        data, text = self._written(value)
+        return Outcome((TextContent(text=text),), data if self._structured else ABSENT)
+
+    def _choose_schema(self, schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        if schema is None:
+            return output_schema(self._adapter) if self._adapter and self._structured else None
+        if not self._structured:
+            raise Mistake("an output_schema describes structured content, and structured=False says there is none")
+        return brought_along(schema)
+
+    def _completed(self, outcome: Outcome) -> Outcome:
+        """Check what the handler composed itself, and add the text that it left to us."""
+        content = as_content(list(outcome.content)) or ()
+        if outcome.structured is ABSENT:
+            if self._validator is not None and not outcome.is_error:
+                raise OutputError("returned no structured content, though it has an output schema")
+            return replace(outcome, content=content)
+        data, text = self._written(outcome.structured, check=not outcome.is_error)
+        return replace(outcome, content=content or (TextContent(text=text),), structured=data)
+
+    def _written(self, value: Any, *, check: bool = True) -> tuple[Any, str]:
+        """Turn a value into JSON, checked by the schema: as a value and as text."""
+        try:
+            if self._adapter is not None:
+                data = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+            else:
+                data = to_jsonable_python(value)
+            text = to_json(data).decode()
+            if "NaN" in text or "Infinity" in text:
+                json.dumps(data, allow_nan=False)
+        except (PydanticSerializationError, ValueError) as error:
+            raise OutputError(f"returned what is no JSON: {error}") from error
+        if check and self._validator is not None and not self._validator.accepts(data):
+            broken = "; ".join(map(str, self._validator.problems(data)))
+            raise OutputError(f"returned what breaks its output schema: {broken}")
+        return data, text
+
+
+def classify(annotation: Any) -> Kind:
+    """Tell what a return annotation promises.
+
+    Raises:
+        Mistake: it allows content and data at once.
+    """
+    parts = _parts(annotation)
+    if "open" in parts:
+        return Kind.OPEN
+    if "block" not in parts:
+        return Kind.CONTENT if parts in ({"text"}, {"nothing"}) else Kind.DATA
+    if "data" in parts:
+        raise Mistake("mixes content blocks and data: return an `Outcome`, which holds both", "return")
+    return Kind.CONTENT
+
+
+def as_content(value: Any, *, texts: bool = True) -> tuple[ContentBlock, ...] | None:
+    """Take a value as content: text, a block, a sequence of both, or nothing.
+
+    Args:
+        value: what a handler returned.
+        texts: whether a sequence without any block is content too; it is data otherwise.
+
+    Returns:
+        None where it is data.
+
+    Raises:
+        OutputError: a text holds a lone surrogate.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, (str, *BLOCKS)):
+        return (_block(value),)
+    if isinstance(value, (list, tuple)) and all(isinstance(item, (str, *BLOCKS)) for item in value):
+        return tuple(map(_block, value)) if texts or any(isinstance(item, BLOCKS) for item in value) else None
+    return None
+
+
+def _block(value: str | ContentBlock) -> ContentBlock:
+    block = TextContent(text=value) if isinstance(value, str) else value
+    if isinstance(block, TextContent):
+        try:
+            block.text.encode()
+        except UnicodeEncodeError:
+            raise OutputError("returned a text with a lone surrogate, which no JSON can carry") from None
+    return block
+
+
+def _parts(annotation: Any) -> set[str]:
+    """Name what a value of the type may be made of; a sequence is data unless a block is among its items."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _parts(arguments[0])
+    if origin in (Union, types.UnionType):
+        return set[str]().union(*map(_parts, arguments))
+    if origin in (list, tuple, Sequence):
+        parts = set[str]().union(*(_parts(item) for item in arguments if item is not Ellipsis))
+        return parts if "block" in parts else {"data"}
+    return {next((part for part, members in _PARTS.items() if annotation in members), "data")}

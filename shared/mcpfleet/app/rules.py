@@ -1,0 +1,148 @@
+"""What a broken rule of a schema is called: the field and the rule, never a part of what the caller sent (T16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import jsonschema_rs
+from pydantic_core import to_json
+
+from mcpfleet.app.errors import Problem
+
+LONGEST_LISTING: Final = 200
+"""Characters of a rule's own list, such as the values of an `enum`; the rest is left out."""
+
+_LIMITS: Final = {
+    "minimum": "must be at least {}",
+    "maximum": "must be at most {}",
+    "exclusiveMinimum": "must be greater than {}",
+    "exclusiveMaximum": "must be less than {}",
+    "multipleOf": "must be a multiple of {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} items",
+    "maxItems": "must have at most {} items",
+    "minProperties": "must have at least {} members",
+    "maxProperties": "must have at most {} members",
+    "pattern": "must match the pattern {}",
+    "format": "must be in the format {}",
+    "const": "must be {}",
+}
+_UNDECLARED: Final = "has a member that is not declared"
+_FIXED: Final = {
+    "required": "is required",
+    "anyOf": "must have one of the declared forms",
+    "oneOf": "must have exactly one of the declared forms",
+    "not": "must not have the excluded form",
+    "contains": "must contain the declared items",
+    "uniqueItems": "must have no item twice",
+    "propertyNames": "has a member whose name is not allowed",
+    "falseSchema": "is not allowed",
+    "unevaluatedProperties": _UNDECLARED,
+}
+
+
+def explain(error: jsonschema_rs.ValidationError, schema: dict[str, Any], names: frozenset[str]) -> Iterator[Problem]:
+    """Put one error of the validator into words that quote the schema alone.
+
+    Args:
+        error: what the validator found.
+        schema: the root schema.
+        names: the property names that the schema declares; others are the caller's, and are not repeated.
+    """
+    keyword = error.kind.name
+    if keyword in ("anyOf", "oneOf") and (inner := _the_form_meant(error)) is not None:
+        for nested in inner:
+            yield from explain(nested, schema, names)
+        return
+    path = list(error.instance_path)
+    if keyword == "required":
+        path.append(error.kind.as_dict()["property"])
+    yield Problem(render_path(path, names), _rule(error, schema))
+
+
+def render_path(path: Iterable[str | int], names: frozenset[str]) -> str:
+    """Write a path as `books[0].title`; a name that the schema does not declare is shown as `*`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if step in names else "*")
+    return text
+
+
+def _rule(error: jsonschema_rs.ValidationError, schema: dict[str, Any]) -> str:
+    keyword, value = error.kind.name, error.kind.value
+    if keyword == "additionalProperties":
+        return _only_known(_parent(schema, error.schema_path))
+    if keyword == "type":
+        return f"must be {' or '.join(_ordered(value))}"
+    if keyword == "enum":
+        return f"must be one of {_listing(error.kind.as_dict()['options'])}"
+    if keyword in ("anyOf", "oneOf") and (types := _types_of_forms(error)):
+        return f"must be {' or '.join(types)}"
+    if keyword in _LIMITS:
+        return _LIMITS[keyword].format(value if isinstance(value, str) else _json(value))
+    return _FIXED.get(keyword, f"must satisfy {keyword}")
+
+
+def _the_form_meant(error: jsonschema_rs.ValidationError) -> list[jsonschema_rs.ValidationError] | None:
+    """Find the one alternative whose type and tag fit, such as the object of `Book | None`: its errors say more."""
+    forms = getattr(error.kind, "context", [])
+    fitting = [form for form in forms if form and _type_error(form, error) is None and not _has_other_tag(form, error)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _has_other_tag(form: Sequence[jsonschema_rs.ValidationError], at: jsonschema_rs.ValidationError) -> bool:
+    """Whether a member that tells alternatives apart (a `Literal` field) says that another one is meant."""
+    below = len(at.instance_path) + 1
+    return any(nested.kind.name in ("const", "enum") and len(nested.instance_path) == below for nested in form)
+
+
+def _types_of_forms(error: jsonschema_rs.ValidationError) -> list[str]:
+    """List the types of alternatives that all fail by type; empty where one fails otherwise."""
+    found = [_type_error(form, error) for form in getattr(error.kind, "context", [])]
+    if not all(found):
+        return []
+    return _ordered(dict.fromkeys(name for each in found if each for name in each.kind.value))
+
+
+def _type_error(
+    form: Sequence[jsonschema_rs.ValidationError], at: jsonschema_rs.ValidationError
+) -> jsonschema_rs.ValidationError | None:
+    return next(
+        (nested for nested in form if nested.kind.name == "type" and nested.instance_path == at.instance_path), None
+    )
+
+
+def _ordered(types: Iterable[str]) -> list[str]:
+    """Name `null` last: the library answers in an order of its own."""
+    return sorted(types, key=lambda name: (name == "null", name))
+
+
+def _only_known(schema: dict[str, Any]) -> str:
+    if "patternProperties" in schema:
+        return _UNDECLARED
+    known = list(schema.get("properties", {}))
+    return f"may only have the members {_listing(known)}" if known else "may have no members"
+
+
+def _parent(schema: Any, keyword_path: Sequence[str | int]) -> dict[str, Any]:
+    """Find the schema that holds a keyword, by the place that the validator gives for it."""
+    for step in keyword_path[:-1]:
+        try:
+            schema = schema[step]
+        except (LookupError, TypeError):
+            return {}
+    return schema if isinstance(schema, dict) else {}
+
+
+def _listing(values: Sequence[Any]) -> str:
+    text = ", ".join(value if isinstance(value, str) else _json(value) for value in values)
+    return text if len(text) <= LONGEST_LISTING else text[:LONGEST_LISTING] + "…"
+
+
+def _json(value: Any) -> str:
+    return to_json(value).decode()

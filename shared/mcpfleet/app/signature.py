@@ -1,0 +1,86 @@
+"""A handler's signature: its parameters with their types, where the Context goes, and what it returns."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final
+
+from mcpfleet.app.context import Context
+from mcpfleet.app.errors import Mistake
+from mcpfleet.app.site import innermost
+
+MISSING: Final[Any] = inspect.Parameter.empty
+"""Where a signature says nothing: no annotation, or no default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter that a call's arguments fill."""
+
+    name: str
+    annotation: Any
+    """Resolved, `Annotated` kept; `MISSING` where there is none."""
+    default: Any
+    """`MISSING` where the argument is required."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a handler takes and gives."""
+
+    parameters: tuple[Parameter, ...]
+    context: str | None
+    """The parameter that takes the Context."""
+    returns: Any
+    """The resolved return annotation; `MISSING` where there is none."""
+
+
+def read_signature(handler: Callable[..., Any]) -> Signature:
+    """Read a handler's signature.
+
+    Raises:
+        Mistake: an annotation does not resolve, a parameter cannot be passed by name, or two take the Context.
+    """
+    signature = inspect.signature(handler)
+    names = getattr(innermost(handler), "__globals__", {})
+    parameters: list[Parameter] = []
+    context: str | None = None
+    for name, declared in signature.parameters.items():
+        annotation = _resolve(name, declared.annotation, names)
+        _check_kind(declared)
+        if annotation is Context:
+            if context is not None:
+                raise Mistake(f"takes the Context, as {context!r} does already: one is enough", name)
+            context = name
+        elif Context in typing.get_args(annotation):
+            raise Mistake("must be annotated with `Context` alone: a call always has one", name)
+        else:
+            parameters.append(Parameter(name, annotation, declared.default))
+    return Signature(tuple(parameters), context, _resolve("return", signature.return_annotation, names))
+
+
+def _check_kind(declared: inspect.Parameter) -> None:
+    """Arguments have names and no order: refuse what cannot be filled by name."""
+    if declared.kind in (declared.VAR_POSITIONAL, declared.VAR_KEYWORD):
+        raise Mistake(f"`{declared}` has no schema: name each parameter", declared.name)
+    if declared.kind is declared.POSITIONAL_ONLY:
+        raise Mistake("is positional-only, but arguments are passed by name", declared.name)
+
+
+def _resolve(name: str, annotation: Any, names: dict[str, Any]) -> Any:
+    """Evaluate what `from __future__ import annotations` keeps as text: one at a time, so that the bad one is named."""
+    if annotation is MISSING:
+        return MISSING
+    holder = SimpleNamespace(__annotations__={name: annotation})
+    try:
+        return typing.get_type_hints(holder, names, include_extras=True)[name]
+    except Exception as error:
+        raise Mistake(
+            f"the annotation {annotation!r} does not resolve ({error}): "
+            "it must be importable at run time, from the module's top level",
+            name,
+        ) from error

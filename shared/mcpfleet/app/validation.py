@@ -1,0 +1,100 @@
+"""JSON Schema at work: a schema is checked when it is declared, and values are checked against it in calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+import jsonschema_rs
+
+from mcpfleet.app.errors import Mistake, Problem
+from mcpfleet.app.rules import explain
+from mcpfleet.app.subschemas import walk
+
+DIALECTS: Final = (
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema",
+    "http://json-schema.org/draft-06/schema",
+    "http://json-schema.org/draft-04/schema",
+)
+"""What `$schema` may say (M27); without it a schema is read as the first."""
+
+MAX_SCHEMA_DEPTH: Final = 64
+"""Schemas within schemas (M27)."""
+MAX_SUBSCHEMAS: Final = 10_000
+"""Subschemas of one schema (M27)."""
+MAX_BACKTRACKS: Final = 100_000
+"""Steps back that one match of a `pattern` may take: it then counts as no match (M27)."""
+MAX_PROBLEMS: Final = 16
+"""Problems that one answer lists."""
+
+
+class Validator:
+    """A schema made ready to check values.
+
+    Raises:
+        Mistake: the dialect is unknown, the schema is not valid in it, a `$ref` leads out of it, or it is beyond the
+            bounds above.
+    """
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+        self.names = _checked_names(schema)
+        """The property names that the schema declares: the only names that a problem repeats."""
+        try:
+            self._validator = jsonschema_rs.validator_for(
+                schema,
+                retriever=_refuse,
+                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS),
+            )
+        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+            where = "/".join(map(str, getattr(error, "instance_path", ()))) or "its root"
+            raise Mistake(f"the schema is not usable, at {where}: {error.message}") from None
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a JSON value conforms; a lone surrogate makes a string that no JSON text can carry."""
+        try:
+            return self._validator.is_valid(value)
+        except UnicodeEncodeError:
+            return False
+
+    def problems(self, value: Any) -> tuple[Problem, ...]:
+        """Say how a JSON value breaks the schema: at most `MAX_PROBLEMS`, none where it conforms."""
+        found: list[Problem] = []
+        try:
+            for error in self._validator.iter_errors(value):
+                found += explain(error, self._schema, self.names)
+                if len(found) >= MAX_PROBLEMS:
+                    break
+        except UnicodeEncodeError:
+            return (Problem("", "a string holds a lone surrogate"),)
+        # One rule may be reached in several ways.
+        return tuple(dict.fromkeys(found))[:MAX_PROBLEMS]
+
+
+def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
+    """Hold the schema to the bounds and the known dialects; answer with the property names that it declares."""
+    names: set[str] = set()
+    for count, place in enumerate(walk(schema), start=1):
+        if place.depth > MAX_SCHEMA_DEPTH or count > MAX_SUBSCHEMAS:
+            raise Mistake(f"the schema has over {MAX_SUBSCHEMAS} subschemas, or over {MAX_SCHEMA_DEPTH} in each other")
+        dialect = place.schema.get("$schema", DIALECTS[0])
+        if not isinstance(dialect, str) or dialect.removesuffix("#") not in DIALECTS:
+            raise Mistake(f"unknown JSON Schema dialect {dialect!r}; known are {', '.join(DIALECTS)}")
+        names.update(_declared_names(place.schema))
+    return frozenset(names)
+
+
+def _declared_names(schema: dict[str, Any]) -> Iterator[str]:
+    """Name the properties that one subschema speaks of; it may still break its dialect."""
+    dependent = schema.get("dependentRequired")
+    lists = [schema.get("required"), *(dependent.values() if isinstance(dependent, dict) else ())]
+    for names in (schema.get("properties"), *lists):
+        if isinstance(names, (dict, list)):
+            yield from (name for name in names if isinstance(name, str))
+
+
+def _refuse(uri: str) -> NoReturn:
+    """Stand where the library would fetch a `$ref` over HTTP or from a file (M26)."""
+    raise ValueError(f"{uri} is outside the schema, and nothing is fetched")

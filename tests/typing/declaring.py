@@ -1,0 +1,57 @@
+"""What a type checker sees of a declaration. Nothing runs here: mypy checks it."""
+
+from typing import Any, assert_type
+
+from mcpfleet.app import App, Context, Icon, Outcome, Tool, ToolAnnotations, content, load
+
+app = App("library", version="1.0.0", title="Library", instructions="Search first.")
+
+app.title = "A library"
+
+
+@app.tool()
+async def search(query: str, limit: int = 10) -> list[str]:
+    return [query] * limit
+
+
+@app.tool(
+    "library.cover",
+    title="Cover",
+    description="The cover of a book.",
+    annotations=ToolAnnotations(read_only_hint=True),
+    icons=[Icon(src="https://example.com/cover.png")],
+    meta={"com.example/shelf": 3},
+    timeout=5,
+    on_disconnect="continue",
+    asks={"elicitation.form"},
+    scopes=["covers:read"],
+    structured=False,
+)
+def cover(book: int, ctx: Context) -> Outcome:
+    return Outcome([content.image(b"", "image/png")], structured={"book": book})
+
+
+@app.tool(input_schema={"type": "object"}, output_schema={"type": "object"})
+def anything(arguments: dict[str, Any]) -> dict[str, Any]:
+    return arguments
+
+
+async def use() -> None:
+    """A decorated function keeps its own type: an application's code and tests call it as before."""
+    assert_type(await search("emma", limit=1), list[str])
+    assert_type(cover(1, Context()), Outcome)
+    assert_type(anything({}), dict[str, Any])
+    await search(5)  # type: ignore[arg-type]
+    await search("emma", page=1)  # type: ignore[call-arg]
+
+
+# What cannot be right is refused before it runs.
+app.tool(search)  # type: ignore[arg-type]
+app.tool(on_disconnect="stop")  # type: ignore[arg-type]
+app.tool(timeout="5")  # type: ignore[arg-type]
+app.tool(colour="red")  # type: ignore[call-arg]
+App("library")  # type: ignore[call-arg]
+app.tools["search"] = app.tools["library.cover"]  # type: ignore[index]
+
+assert_type(load("examples/library.py"), App)
+assert_type(app.tools["search"], Tool)
