@@ -1,0 +1,1 @@
+"""Authorization: a credential comes in, a principal with an expiry goes out."""

@@ -1,0 +1,55 @@
+"""Wires the catalog, and runs it: `python -m mcpfleet.catalog`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import anyio
+
+from mcpfleet.bus.actor import Actor
+from mcpfleet.bus.connect import bus_of, watch_link
+from mcpfleet.catalog.actor import CatalogActor
+from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.settings import CatalogSettings
+from mcpfleet.catalog.sweeper import Sweeper
+from mcpfleet.process.run import Process, Service, run
+from mcpfleet.store.engine import open_store
+from mcpfleet.telemetry.instruments import CatalogInstruments
+
+
+async def serve(process: Process[CatalogSettings]) -> None:
+    """Answer and sweep until told to stop; what was asked by then is answered."""
+    settings = process.settings
+    bus = bus_of(process, process.name)
+    watch_link(process, bus)
+    actor = Actor(
+        bus, settings, tracer=process.telemetry.tracer, log=process.log, concurrency=settings.catalog_concurrency
+    )
+    url = settings.store_url.get_secret_value()
+    bounds = settings.store_bounds
+    async with open_store(url, service=process.name, embedded=settings.embedded, bounds=bounds) as store:
+        ledger = Ledger(store, settings)
+        sweeper = Sweeper(
+            ledger,
+            bus,
+            settings,
+            health=process.health,
+            instruments=CatalogInstruments(process.telemetry.metrics),
+            log=process.log,
+        )
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(bus.run)
+            await tasks.start(actor.run)
+            await tasks.start(sweeper.run)
+            await CatalogActor(ledger, sweeper, log=process.log).register(actor)
+            await process.stopping.wait()
+            await actor.drain()
+            tasks.cancel_scope.cancel()
+
+
+SERVICE: Final = Service("catalog", serve, CatalogSettings)
+
+
+if __name__ == "__main__":
+    sys.exit(run(SERVICE))

@@ -1,0 +1,81 @@
+"""The catalog's handlers: what workers announce, what edges fetch, what an operator withdraws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.bus.errors import Failed
+from mcpfleet.bus.fault import Fault
+from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.manifests import check_names
+from mcpfleet.catalog.sweeper import Sweeper
+from mcpfleet.contracts.catalog import (
+    ANNOUNCE,
+    SNAPSHOT,
+    WITHDRAW,
+    Announce,
+    Announced,
+    SnapshotAnswer,
+    SnapshotWanted,
+    Withdraw,
+    Withdrawn,
+)
+from mcpfleet.store.errors import StoreError
+
+GROUP: Final = "catalog"
+
+
+class CatalogActor:
+    """Answers for the catalog: each handler is a fact written or read, and snapshots are merged by the sweeper."""
+
+    def __init__(self, ledger: Ledger, sweeper: Sweeper, *, log: FilteringBoundLogger) -> None:
+        self._ledger = ledger
+        self._sweeper = sweeper
+        self._log = log
+
+    async def register(self, actor: Actor) -> None:
+        """Answer from now on."""
+        await actor.answer(ANNOUNCE, self.announce, group=GROUP)
+        await actor.answer(SNAPSHOT, self.snapshot, group=GROUP)
+        await actor.answer(WITHDRAW, self.withdraw, group=GROUP)
+
+    async def announce(self, question: Announce, asked: Asked) -> Announced:
+        """Count a worker in, or out where it leaves. Which pool it is of, the subject says, not the worker."""
+        pool = asked.tokens["pool"]
+        check_names(question.process, question.digest)
+        with self._store_answers():
+            if question.leaving:
+                await self._ledger.leave(pool, question.process)
+            elif await self._ledger.hear(pool, question.process, question.digest):
+                return Announced()
+            elif not await self._ledger.count_in(pool, question):
+                return Announced(wanted=True)
+        self._sweeper.wake()
+        return Announced()
+
+    async def snapshot(self, question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:  # noqa: ARG002
+        """Answer with an endpoint's newest snapshot, where the edge does not have it."""
+        with self._store_answers():
+            return await self._ledger.snapshot(question.endpoint, question.known)
+
+    async def withdraw(self, question: Withdraw, asked: Asked) -> Withdrawn:  # noqa: ARG002
+        """End a pool that lingers; the lists are without it when the answer arrives."""
+        with self._store_answers():
+            withdrawn, rebuilt = await self._ledger.withdraw(question.pool)
+        self._log.info("withdrawn", pool=question.pool, definitions=withdrawn.definitions, workers=withdrawn.workers)
+        self._sweeper.tell(rebuilt)
+        return withdrawn
+
+    @contextmanager
+    def _store_answers(self) -> Iterator[None]:
+        """Tell the asker that the store does not answer; where it stands is for our log, not for a worker."""
+        try:
+            yield
+        except StoreError as error:
+            self._log.warning("store failed", error=str(error))
+            raise Failed(Fault.UNAVAILABLE, "the catalog's store does not answer") from error

@@ -1,0 +1,188 @@
+"""What the catalog keeps: each method is one transaction, and any number of replicas run them side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import delete, distinct, func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.bus.errors import Failed
+from mcpfleet.bus.fault import Fault
+from mcpfleet.catalog import observation
+from mcpfleet.catalog.manifests import read_manifest
+from mcpfleet.catalog.rebuild import Rebuild, Rebuilt
+from mcpfleet.catalog.rules import UNNUMBERED, Key, holders
+from mcpfleet.catalog.settings import CatalogSettings
+from mcpfleet.catalog.tables import SCHEMA, endpoints, manifests, pools, workers
+from mcpfleet.contracts.catalog import Announce, Snapshot, SnapshotAnswer, Withdrawn
+from mcpfleet.store.clock import now
+from mcpfleet.store.engine import Store
+from mcpfleet.store.insert import insert_into
+from mcpfleet.store.migrate import check_migrated
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep saw, and what it changed then."""
+
+    seen: observation.Observation
+    rebuilt: tuple[Rebuilt, ...] = ()
+
+
+class Ledger:
+    """The catalog's tables. Every method raises `StoreError` where the database does not do its work."""
+
+    def __init__(self, store: Store, settings: CatalogSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._rebuild = Rebuild(settings)
+        self._snapshots: dict[str, tuple[str, Snapshot]] = {}
+        """The newest of each endpoint that was asked for, parsed, by the digest of its content."""
+
+    async def hear(self, pool: str, process: str, digest: str) -> bool:
+        """Note that a worker is still there and announces what it did before; false where that is not so.
+
+        The steady state: one statement, which touches one row.
+        """
+        heard = update(workers).where(workers.c.pool == pool, workers.c.process == process, workers.c.digest == digest)
+        async with self._store.write() as connection:
+            return (await connection.execute(heard.values(announced_at=now()))).rowcount == 1
+
+    async def count_in(self, pool: str, announced: Announce) -> bool:
+        """Count a worker in with what it announces; false where its manifest is unknown, and wanted.
+
+        Raises:
+            Failed: `contract` where the announcement breaks a rule, `refused` where the pool has too many of a kind.
+        """
+        if announced.manifest is not None:
+            read_manifest(announced.manifest, announced.digest, self._settings.manifest_limit)
+        async with self._store.write() as connection:
+            if not await _know(connection, announced):
+                return False
+            await self._check_room(connection, pool, announced)
+            await connection.execute(
+                insert_into(workers, connection)
+                .values(pool=pool, process=announced.process, digest=announced.digest, announced_at=now())
+                .on_conflict_do_update(
+                    index_elements=["pool", "process"], set_={"digest": announced.digest, "announced_at": now()}
+                )
+            )
+        return True
+
+    async def _check_room(self, connection: AsyncConnection, pool: str, announced: Announce) -> None:
+        """Bound what one pool, the least trusted of processes, can make the catalog keep."""
+        count, kinds = (
+            await connection.execute(
+                select(func.count(), func.count(distinct(workers.c.digest))).where(
+                    workers.c.pool == pool, workers.c.process != announced.process
+                )
+            )
+        ).one()
+        if count >= self._settings.pool_workers:
+            raise Failed(Fault.REFUSED, f"the pool {pool} has {count} workers already (MCPFLEET_POOL_WORKERS)")
+        known = await connection.scalar(
+            select(workers.c.pool).where(workers.c.pool == pool, workers.c.digest == announced.digest).limit(1)
+        )
+        if known is None and kinds >= self._settings.pool_manifests:
+            raise Failed(Fault.REFUSED, f"the pool {pool} has {kinds} manifests already (MCPFLEET_POOL_MANIFESTS)")
+
+    async def leave(self, pool: str, process: str) -> None:
+        """Count a worker no longer."""
+        left = delete(workers).where(workers.c.pool == pool, workers.c.process == process)
+        async with self._store.write() as connection:
+            await connection.execute(left)
+
+    async def snapshot(self, endpoint: str, known: int | None) -> SnapshotAnswer:
+        """Answer with the endpoint's newest number, and its snapshot where that is not the known one.
+
+        The number is 0, without a snapshot, while no pool has served the endpoint yet.
+
+        Raises:
+            Failed: `unknown` where there never was such an endpoint.
+        """
+        mine = endpoints.c.endpoint == endpoint
+        async with self._store.read() as connection:
+            found = (await connection.execute(select(endpoints.c.number, endpoints.c.digest).where(mine))).first()
+            if found is None:
+                raise Failed(Fault.UNKNOWN, f"no endpoint {endpoint} (MCPFLEET_ENDPOINTS)")
+            number, digest = found
+            if number in (UNNUMBERED, known):
+                return SnapshotAnswer(number=number)
+            cached = self._snapshots.get(endpoint)
+            if cached is None or (cached[0], cached[1].number) != (digest, number):
+                digest, body = (
+                    await connection.execute(select(endpoints.c.digest, endpoints.c.body).where(mine))
+                ).one()
+                cached = self._snapshots[endpoint] = digest, Snapshot.model_validate_json(body)
+        return SnapshotAnswer(number=cached[1].number, snapshot=cached[1])
+
+    async def withdraw(self, pool: str) -> tuple[Withdrawn, list[Rebuilt]]:
+        """End a pool that lingers without workers; one that has workers stays."""
+        async with self._store.write() as connection:
+            await observation.read_books(connection, self._settings, lock=True)
+            count = await connection.scalar(select(func.count()).where(workers.c.pool == pool))
+            if count:
+                return Withdrawn(definitions=0, workers=count), []
+            shown = await _shown(connection, pool)
+            await connection.execute(delete(pools).where(pools.c.pool == pool))
+            rebuilt = await self._rebuild.perform(connection, lost=None)
+        await self._forget_strays()
+        return Withdrawn(definitions=shown, workers=0), rebuilt
+
+    async def check(self) -> None:
+        """Refuse to serve on tables that are older than this release.
+
+        Raises:
+            ConfigurationError: they are; the sentence says what to run.
+        """
+        await check_migrated(self._store, SCHEMA)
+
+    async def sweep(self, *, lost: float | None, starting: bool = False) -> Swept:
+        """Bring pools and snapshots up to what workers announce; without a lock where there is nothing to do.
+
+        Args:
+            lost: seconds after which a silent worker counts no longer, none where silence does not count now.
+            starting: this replica starts, and its settings are in charge from now on.
+        """
+        async with self._store.read() as connection:
+            seen = await observation.observe(connection, self._settings, lost=lost)
+        if not self._rebuild.is_due(seen, starting=starting):
+            return Swept(seen)
+        async with self._store.write() as connection:
+            rebuilt = await self._rebuild.perform(connection, lost=lost, starting=starting)
+        await self._forget_strays()
+        return Swept(seen, tuple(rebuilt))
+
+    async def _forget_strays(self) -> None:
+        """Delete manifests that nothing refers to."""
+        try:
+            async with self._store.write() as connection:
+                await connection.execute(delete(manifests).where(observation.is_stray()))
+        except IntegrityError:
+            return  # a worker announced one of them meanwhile; the next sweep looks again
+
+
+async def _know(connection: AsyncConnection, announced: Announce) -> bool:
+    """Have the manifest kept for as long as the transaction lasts; false where its text is needed for that."""
+    row = select(manifests.c.digest).where(manifests.c.digest == announced.digest)
+    if await connection.scalar(row.with_for_update(read=True, key_share=True)) is not None:
+        return True
+    if announced.manifest is None:
+        return False
+    await connection.execute(
+        insert_into(manifests, connection)
+        .values(digest=announced.digest, body=announced.manifest, first_announced=now())
+        # An update that changes nothing, for its lock: two workers may bring the same manifest at once.
+        .on_conflict_do_update(index_elements=["digest"], set_={"digest": announced.digest})
+    )
+    return True
+
+
+async def _shown(connection: AsyncConnection, pool: str) -> int:
+    """Count the definitions of a pool that endpoints show."""
+    shown: set[Key] = set()
+    for body in await connection.scalars(select(endpoints.c.body)):
+        shown |= {key for key, holder in holders(Snapshot.model_validate_json(body)).items() if holder == pool}
+    return len(shown)

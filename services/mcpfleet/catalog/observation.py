@@ -1,0 +1,94 @@
+"""What the tables say now: the values that the catalog's rules decide on, read in a few small statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, exists, func, literal, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.catalog.charge import Book
+from mcpfleet.catalog.rules import Pool, Tally
+from mcpfleet.catalog.settings import CatalogSettings
+from mcpfleet.catalog.tables import endpoints, manifests, pools, workers
+from mcpfleet.store.clock import now
+
+
+@dataclass(frozen=True)
+class Observation:
+    """All that decides whether anything is to be done."""
+
+    tallies: tuple[Tally, ...]
+    pools: tuple[Pool, ...]
+    books: tuple[Book, ...]
+    has_silent: bool
+    """A worker has been silent for too long, as far as silence counts now."""
+    has_stray: bool
+    """A manifest is kept that no worker announces and no pool lists."""
+
+
+async def observe(connection: AsyncConnection, settings: CatalogSettings, *, lost: float | None) -> Observation:
+    """Read everything; `lost` is how many seconds of silence count, none where silence does not count now."""
+    silent = None if lost is None else await connection.scalar(select(workers.c.pool).where(is_silent(lost)).limit(1))
+    stray = await connection.scalar(select(manifests.c.digest).where(is_stray()).limit(1))
+    return Observation(
+        await read_tallies(connection),
+        await read_pools(connection, settings),
+        await read_books(connection, settings),
+        has_silent=silent is not None,
+        has_stray=stray is not None,
+    )
+
+
+async def read_tallies(connection: AsyncConnection) -> tuple[Tally, ...]:
+    """Count each pool's workers by what they announce."""
+    rows = await connection.execute(
+        select(workers.c.pool, workers.c.digest, func.count(), manifests.c.first_announced)
+        .join(manifests, manifests.c.digest == workers.c.digest)
+        .group_by(workers.c.pool, workers.c.digest, manifests.c.first_announced)
+    )
+    return tuple(Tally(*row) for row in rows)
+
+
+async def read_pools(connection: AsyncConnection, settings: CatalogSettings) -> tuple[Pool, ...]:
+    """Read what each pool lists, and whether it has lingered for long enough."""
+    emptied = pools.c.emptied_at
+    rows = await connection.execute(
+        select(
+            pools.c.pool,
+            pools.c.digest,
+            pools.c.since,
+            emptied.is_not(None),
+            func.coalesce(emptied < now() - settings.linger, literal(value=False)),
+        )
+    )
+    return tuple(Pool(*row) for row in rows)
+
+
+async def read_books(connection: AsyncConnection, settings: CatalogSettings, *, lock: bool = False) -> tuple[Book, ...]:
+    """Read the endpoints' rows; locked, nobody else rebuilds before the transaction ends."""
+    age = now() - endpoints.c.charged_at
+    statement = select(
+        endpoints.c.endpoint,
+        endpoints.c.number,
+        endpoints.c.revision,
+        endpoints.c.settings,
+        endpoints.c.inputs,
+        endpoints.c.digest,
+        age > settings.catalog_charge / 3,
+        age > settings.catalog_charge,
+    ).order_by(endpoints.c.endpoint)
+    rows = await connection.execute(statement.with_for_update() if lock else statement)
+    return tuple(Book(*row) for row in rows)
+
+
+def is_silent(lost: float) -> ColumnElement[bool]:
+    """Whether a worker's row is older than the silence that it may keep."""
+    return workers.c.announced_at < now() - lost
+
+
+def is_stray() -> ColumnElement[bool]:
+    """Whether nothing refers to a manifest's row."""
+    return and_(
+        ~exists().where(workers.c.digest == manifests.c.digest), ~exists().where(pools.c.digest == manifests.c.digest)
+    )

@@ -1,0 +1,232 @@
+"""The catalog's decisions: what a pool lists, and which definitions make up an endpoint's snapshot. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from pydantic_core import to_json
+
+from mcpfleet.catalog.charge import Book
+from mcpfleet.contracts.catalog import Listed, Snapshot
+from mcpfleet.contracts.endpoints import Endpoint
+from mcpfleet.contracts.manifest import Definition, Manifest, digest_of
+
+Key = tuple[str, str]
+"""What no two definitions of an endpoint have in common: name and kind."""
+
+UNNUMBERED: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many live workers of a pool announce a manifest."""
+
+    pool: str
+    digest: str
+    workers: int
+    first_announced: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a pool lists now."""
+
+    name: str
+    digest: str
+    since: float
+    is_empty: bool = False
+    """It lists what it listed when its last worker went."""
+    is_over: bool = False
+    """It has been empty for as long as an empty pool may linger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The pool lists this manifest from now on, and has workers."""
+
+    pool: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Empties:
+    """The pool lost its last worker, and lingers from now on."""
+
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The pool lingered for long enough: it lists nothing more."""
+
+    pool: str
+
+
+Decision = Lists | Empties | Ends
+
+
+def decide(tallies: Iterable[Tally], pools: Iterable[Pool]) -> list[Decision]:
+    """Say what changes between what pools list and what their live workers announce.
+
+    A pool lists the manifest that most of its workers announce, the newer of two equals: a rollout changes it once.
+    """
+    chosen: dict[str, Tally] = {}
+    for each in sorted(tallies, key=lambda each: (each.workers, each.first_announced, each.digest)):
+        chosen[each.pool] = each
+    known = {pool.name: pool for pool in pools}
+    decisions: list[Decision] = []
+    for name in sorted(chosen.keys() | known.keys()):
+        pool, tally = known.get(name), chosen.get(name)
+        if tally is not None:
+            if pool is None or pool.is_empty or pool.digest != tally.digest:
+                decisions.append(Lists(name, tally.digest))
+        elif pool is not None and not pool.is_empty:
+            decisions.append(Empties(name))
+        elif pool is not None and pool.is_over:
+            decisions.append(Ends(name))
+    return decisions
+
+
+def inputs_digest(endpoint: Endpoint, pools: Iterable[Pool]) -> str:
+    """Name what an endpoint's snapshot is merged from: while it is the same, merging again changes nothing."""
+    admitted = sorted((pool.name, pool.digest, pool.since) for pool in pools if endpoint.admits(pool.name))
+    return digest_of(to_json(admitted))
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A pool with the manifest that it lists."""
+
+    pool: str
+    since: float
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A definition that a pool lists, and that an endpoint does not show."""
+
+    pool: str
+    kind: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Merged:
+    """An endpoint's merged catalog, not numbered yet."""
+
+    snapshot: Snapshot
+    is_vacant: bool
+    """No pool serves the endpoint."""
+    refusals: tuple[Refusal, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the catalog without its number: the same while it shows the same."""
+        return digest_of(self.snapshot.model_dump_json().encode())
+
+
+@dataclass
+class _Merging:
+    listed: list[Listed] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    size: int = 0
+
+    def refuse(self, pool: str, definition: Definition, reason: str) -> None:
+        self.refusals.append(Refusal(pool, definition.kind, definition.name, reason))
+
+
+def merge(name: str, endpoint: Endpoint, serving: Sequence[Serving], held: Mapping[Key, str], *, limit: int) -> Merged:
+    """Merge what pools list into what an endpoint shows.
+
+    A name belongs to the pool that holds it in the snapshot before, else to the pool that came first; another pool's
+    claim is refused, be its definition the same or not: nobody's calls go to a pool that they did not go to before.
+
+    Args:
+        name: the endpoint's name.
+        endpoint: its settings.
+        serving: every pool, whether or not the endpoint admits it.
+        held: who holds each name in the snapshot before.
+        limit: bytes of definitions that fit (MCPFLEET_SNAPSHOT_LIMIT); pools that came later give way.
+    """
+    admitted = sorted(
+        (pool for pool in serving if endpoint.admits(pool.pool)), key=lambda pool: (pool.since, pool.pool)
+    )
+    owners = _owners(endpoint, admitted, held)
+    merging = _Merging()
+    for pool in admitted:
+        _add(merging, endpoint, pool, owners, limit)
+    merging.listed.sort(key=lambda listed: (listed.definition.name, listed.definition.kind))
+    return Merged(
+        _snapshot(name, endpoint, admitted, tuple(merging.listed)),
+        is_vacant=not admitted,
+        refusals=tuple(merging.refusals),
+    )
+
+
+def is_change(book: Book, merged: Merged) -> bool:
+    """Whether a merged catalog is a new snapshot.
+
+    An endpoint that no pool ever served has none: a client that came before the first worker would take an empty
+    catalog's lack of tools for a lack of the capability.
+    """
+    return merged.digest != book.digest and not (book.number == UNNUMBERED and merged.is_vacant)
+
+
+def holders(snapshot: Snapshot) -> dict[Key, str]:
+    """Say which pool holds each name of a snapshot."""
+    return {_key(listed.definition): listed.pool for listed in snapshot.listed}
+
+
+def _key(definition: Definition) -> Key:
+    return definition.name, definition.kind
+
+
+def _owners(endpoint: Endpoint, admitted: Sequence[Serving], held: Mapping[Key, str]) -> dict[Key, str]:
+    owners: dict[Key, str] = {}
+    for pool in admitted:
+        for definition in pool.manifest.definitions:
+            key = _key(definition)
+            if endpoint.allows(pool.pool, definition.name) and (key not in owners or held.get(key) == pool.pool):
+                owners[key] = pool.pool
+    return owners
+
+
+def _add(merging: _Merging, endpoint: Endpoint, pool: Serving, owners: Mapping[Key, str], limit: int) -> None:
+    """Add a pool's definitions: all that it may show and owns, or none of them where they do not fit."""
+    shown: list[Definition] = []
+    for definition in pool.manifest.definitions:
+        owner = owners.get(_key(definition))
+        if not endpoint.allows(pool.pool, definition.name):
+            merging.refuse(pool.pool, definition, "the endpoint's `names` do not allow it (MCPFLEET_ENDPOINTS)")
+        elif owner != pool.pool:
+            merging.refuse(pool.pool, definition, f"the pool {owner} has that name")
+        else:
+            shown.append(definition)
+    size = sum(len(definition.body) for definition in shown)
+    if merging.size + size > limit:
+        for definition in shown:
+            merging.refuse(pool.pool, definition, f"the snapshot is full: {limit} bytes (MCPFLEET_SNAPSHOT_LIMIT)")
+        return
+    merging.size += size
+    merging.listed.extend(
+        Listed(pool=pool.pool, digest=definition.digest, definition=definition) for definition in shown
+    )
+
+
+def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[Serving], listed: tuple[Listed, ...]) -> Snapshot:
+    """Name the server: one pool's endpoint is its application, any other is the endpoint itself."""
+    manifest = admitted[0].manifest if len(admitted) == 1 else None
+    return Snapshot(
+        endpoint=name,
+        number=UNNUMBERED,
+        name=manifest.name if manifest else name,
+        version=manifest.version if manifest else endpoint.version,
+        title=endpoint.title or (manifest.title if manifest else None),
+        instructions=endpoint.instructions or (manifest.instructions if manifest else None),
+        listed=listed,
+    )

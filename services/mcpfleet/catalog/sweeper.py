@@ -1,0 +1,119 @@
+"""The catalog's one loop: it notices what changed, has snapshots merged, and hints at them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import anyio
+from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import NotRun
+from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.rebuild import Rebuilt
+from mcpfleet.catalog.rules import Tally
+from mcpfleet.catalog.settings import CatalogSettings
+from mcpfleet.catalog.vigil import Vigil
+from mcpfleet.contracts.catalog import hint_subject
+from mcpfleet.process.health import Health
+from mcpfleet.store.errors import StoreError
+from mcpfleet.telemetry.instruments import CatalogInstruments
+
+_STORE: Final = "store"
+"""The condition of readiness that says whether the database answers."""
+
+
+class Sweeper:
+    """Looks at intervals, and at once when it is woken; the only task that rebuilds, so a burst is one rebuild."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        settings: CatalogSettings,
+        *,
+        health: Health,
+        instruments: CatalogInstruments,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._ledger = ledger
+        self._bus = bus
+        self._settings = settings
+        self._health = health
+        self._instruments = instruments
+        self._log = log
+        self._woken = anyio.Event()
+        self._vigil = Vigil(longest_gap=settings.worker_lost / 2)
+        self._pools: set[str] = set()
+        health.set(_STORE, False, "not asked yet")
+
+    def wake(self) -> None:
+        """Look at once: a worker came, changed or left."""
+        self._woken.set()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Look until cancelled; started once the store answered, and our settings are in charge.
+
+        Raises:
+            ConfigurationError: the tables are older than this release.
+        """
+        starting = True
+        while True:
+            if await self._look(starting=starting) and starting:
+                starting = False
+                task_status.started()
+            with anyio.move_on_after(self._settings.catalog_sweep):
+                await self._woken.wait()
+            self._woken = anyio.Event()
+
+    async def _look(self, *, starting: bool) -> bool:
+        """Look once; false where the store did not answer."""
+        watched = self._vigil.look(time.monotonic(), self._bus.proven_since)
+        lost = self._settings.worker_lost if watched >= self._settings.worker_lost else None
+        try:
+            if starting:
+                await self._ledger.check()
+            swept = await self._ledger.sweep(lost=lost, starting=starting)
+        except StoreError as error:
+            self._vigil.interrupt()
+            self._health.set(_STORE, False, str(error))
+            self._log.warning("waiting for the store", error=str(error))
+            return False
+        self._health.set(_STORE, True, "")
+        self._measure(swept.seen.tallies)
+        self.tell(swept.rebuilt)
+        return True
+
+    def tell(self, rebuilt: Iterable[Rebuilt]) -> None:
+        """Log and hint at what was committed. A hint that is lost is made up for by the edges' own timer."""
+        for each in rebuilt:
+            for refusal in each.refusals:
+                self._log.error(
+                    "definition refused",
+                    endpoint=each.endpoint,
+                    pool=refusal.pool,
+                    kind=refusal.kind,
+                    name=refusal.name,
+                    reason=refusal.reason,
+                )
+            if not each.is_new:
+                continue
+            self._log.info("new snapshot", endpoint=each.endpoint, number=each.number, definitions=each.size)
+            self._instruments.snapshot.set(each.number, each.endpoint)
+            try:
+                self._bus.publish(hint_subject(each.endpoint), str(each.number).encode())
+            except NotRun as error:
+                self._log.debug("hint not sent", endpoint=each.endpoint, error=str(error))
+
+    def _measure(self, tallies: Iterable[Tally]) -> None:
+        counts: dict[str, int] = {}
+        for tally in tallies:
+            counts[tally.pool] = counts.get(tally.pool, 0) + tally.workers
+        for pool in self._pools - counts.keys():
+            self._instruments.workers.forget(pool)
+        for pool, count in counts.items():
+            self._instruments.workers.set(count, pool)
+        self._pools = set(counts)

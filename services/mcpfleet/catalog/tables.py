@@ -1,0 +1,64 @@
+"""The catalog's tables: who announced what, what each pool lists, and each endpoint's newest snapshot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, MetaData, String, Table, Text
+
+from mcpfleet.contracts.manifest import DIGEST_LENGTH
+from mcpfleet.store.clock import Moment
+from mcpfleet.store.migrate import Schema
+
+metadata: Final = MetaData()
+
+NAME_LENGTH: Final = 63
+PROCESS_LENGTH: Final = 64
+
+manifests: Final = Table(
+    "catalog_manifests",
+    metadata,
+    Column("digest", String(DIGEST_LENGTH), primary_key=True),
+    Column("body", Text, nullable=False, comment="the exact text that the digest names"),
+    Column("first_announced", Moment, nullable=False),
+)
+"""One row for each manifest that a worker announces or a pool lists; it goes with the last of them."""
+
+workers: Final = Table(
+    "catalog_workers",
+    metadata,
+    Column("pool", String(NAME_LENGTH), primary_key=True),
+    Column("process", String(PROCESS_LENGTH), primary_key=True),
+    Column("digest", ForeignKey(manifests.c.digest), nullable=False),
+    Column("announced_at", Moment, nullable=False),
+)
+"""A row is a live worker: it goes when the worker leaves, or was silent for too long on a proven link."""
+
+pools: Final = Table(
+    "catalog_pools",
+    metadata,
+    Column("pool", String(NAME_LENGTH), primary_key=True),
+    Column("digest", ForeignKey(manifests.c.digest), nullable=False, comment="the manifest that it lists"),
+    Column("since", Moment, nullable=False, comment="who came first keeps a name that two claim"),
+    Column("emptied_at", Moment, comment="when its last worker went; null while it has one"),
+)
+
+endpoints: Final = Table(
+    "catalog_endpoints",
+    metadata,
+    Column("endpoint", String(NAME_LENGTH), primary_key=True),
+    Column("number", BigInteger, nullable=False, comment="grows by one with each change of the body"),
+    Column("revision", BigInteger, nullable=False, comment="MCPFLEET_CATALOG_REVISION of who is in charge"),
+    Column("settings", String(DIGEST_LENGTH), nullable=False, comment="names the settings of who is in charge"),
+    Column("charged_at", Moment, nullable=False, comment="when who is in charge last said so"),
+    Column("inputs", String(DIGEST_LENGTH), nullable=False, comment="names the pools that it was merged from"),
+    Column("digest", String(DIGEST_LENGTH), nullable=False, comment="names the merged catalog without its number"),
+    Column("body", Text, nullable=False, comment="the snapshot's JSON text"),
+)
+"""A row outlives its endpoint's setting, so that the number never goes back."""
+
+Index("catalog_workers_digest", workers.c.digest)
+Index("catalog_workers_announced_at", workers.c.announced_at)
+
+SCHEMA: Final = Schema(service="catalog", metadata=metadata, revisions=Path(__file__).parent / "migrations")

@@ -1,0 +1,193 @@
+"""One service's connections to its database: bounded transactions for reading and for writing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.store.errors import StoreBusy, translated, unreachable
+from mcpfleet.store.url import Dialect, StoreUrl, read_url
+
+_WRITES: Final = "mcpfleet_writes"
+_RELEASE: Final = 1.0
+"""Seconds beyond a statement's bound that giving a connection back may take before it is dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What one service may take of its database; seconds."""
+
+    connections: int = 10
+    connect: float = 5.0
+    statement: float = 10.0
+    """For one statement, and for a wait for a connection, for a lock, and for the next statement of a transaction."""
+
+
+class Store:
+    """One database, as one service sees it. Made by `open_store`.
+
+    Both kinds of transaction wait at most `Bounds.statement` seconds for a free connection, and raise `StoreBusy`
+    then; both raise `StoreUnreachable` where the database is away. Their bodies do work on the database and no other.
+    """
+
+    def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds) -> None:
+        self.dialect: Dialect = url.dialect
+        self.where = url.where
+        self._bounds = bounds
+        # PostgreSQL's default isolation takes a snapshot for each statement anyway, so reading needs no transaction;
+        # SQLite's gives every statement of it the same snapshot, at no price.
+        autocommit = {"isolation_level": "AUTOCOMMIT"} if url.dialect == "postgresql" else {}
+        self._reading = engine.execution_options(**autocommit)
+        self._writing = engine.execution_options(**{_WRITES: True})
+        # In front of the pool, which therefore never makes anybody wait: a cancelled wait there may lose a place.
+        self._places = anyio.Semaphore(bounds.connections)
+        # SQLite has one writer at a time. Ours wait here in their order, and only the first one in SQLite, unfairly.
+        self._writers = anyio.Semaphore(1 if url.dialect == "sqlite" else bounds.connections)
+
+    def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Open a connection for statements that change nothing."""
+        return self._transaction(self._reading, self._places)
+
+    def write(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Open a transaction that is committed at the end of its body, and rolled back where the body raises.
+
+        On SQLite it takes the lock for writing when it begins: one that read first and wanted it later would fail at
+        once, whatever the timeout, when another had written in between.
+        """
+        return self._transaction(self._writing, self._writers, self._places)
+
+    @asynccontextmanager
+    async def _transaction(self, engine: AsyncEngine, *places: anyio.Semaphore) -> AsyncIterator[AsyncConnection]:
+        async with AsyncExitStack() as held:
+            with anyio.move_on_after(self._bounds.statement) as waiting:
+                for place in places:
+                    await held.enter_async_context(place)
+            if waiting.cancelled_caught:
+                raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
+            with translated(self.where):
+                connection = await self._connect(engine)
+                try:
+                    transaction = await connection.begin()
+                    yield connection
+                    await transaction.commit()
+                finally:
+                    await self._release(connection)
+
+    async def _connect(self, engine: AsyncEngine) -> AsyncConnection:
+        try:
+            return await engine.connect()
+        except TimeoutError as error:
+            raise unreachable(self.where, error) from error
+
+    async def _release(self, connection: AsyncConnection) -> None:
+        """Give the connection back, rolled back unless it was committed; also for one who is being cancelled."""
+        with anyio.move_on_after(self._bounds.statement + _RELEASE, shield=True):
+            await connection.close()
+
+
+@asynccontextmanager
+async def open_store(
+    url: str, *, service: str, embedded: bool = False, bounds: Bounds | None = None
+) -> AsyncIterator[Store]:
+    """Open a service's database; nothing is connected before the first transaction.
+
+    Args:
+        url: the value of MCPFLEET_STORE_URL.
+        service: the name that PostgreSQL shows for the connections, after `mcpfleet-`.
+        embedded: all processes run on one host, as under `mcpfleet dev`: SQLite is allowed.
+        bounds: connections and times.
+
+    Raises:
+        ConfigurationError: the address is malformed, or names SQLite where it is not allowed.
+    """
+    try:
+        address = read_url(url)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    if address.dialect == "sqlite" and not embedded:
+        raise ConfigurationError(
+            "MCPFLEET_STORE_URL names SQLite, which serves one host only: "
+            "use PostgreSQL, or `mcpfleet dev`, which sets MCPFLEET_EMBEDDED=true"
+        )
+    bounds = bounds or Bounds()
+    engine = (_sqlite if address.dialect == "sqlite" else _postgresql)(address, service, bounds)
+    try:
+        yield Store(address, engine, bounds)
+    finally:
+        with anyio.move_on_after(bounds.statement + _RELEASE, shield=True):
+            await engine.dispose()
+
+
+def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa: ARG001 - the other one's signature
+    engine = create_async_engine(f"sqlite+aiosqlite:///{url.secret}", **_pool(bounds))
+
+    @event.listens_for(engine.sync_engine, "do_connect")
+    def on_connecting(*_: object) -> None:
+        """Open the file once: where it cannot be opened, aiosqlite leaves a thread that may outlive the loop."""
+        sqlite3.connect(url.secret).close()
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: Any, record: object) -> None:  # noqa: ARG001
+        connection.isolation_level = None  # or the driver begins transactions by itself
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {int(bounds.statement * 1000)}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:
+    limit = f"{int(bounds.statement * 1000)}ms"
+
+    async def connect() -> asyncpg.Connection:
+        # asyncpg reads the address itself, so that all of libpq's options work in it, such as sslmode.
+        return await asyncpg.connect(
+            url.secret,
+            timeout=bounds.connect,
+            command_timeout=bounds.statement + _RELEASE,
+            server_settings={
+                "application_name": f"mcpfleet-{service}",
+                "jit": "off",
+                "statement_timeout": limit,
+                # A writer that is paused in its transaction must not keep its locks from the others.
+                "idle_in_transaction_session_timeout": limit,
+            },
+        )
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, **_pool(bounds))
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def on_checkout(connection: Any, record: object, proxy: object) -> None:  # noqa: ARG001
+        """Replace a connection that the server closed while it was idle, without a question to the server."""
+        if connection.driver_connection.is_closed():
+            raise DisconnectionError
+
+    return engine
+
+
+def _pool(bounds: Bounds) -> dict[str, Any]:
+    # Parameters stay out of error messages: they are manifests, and may be worse.
+    return {
+        "pool_size": bounds.connections,
+        "max_overflow": 0,
+        "pool_timeout": bounds.statement,
+        "hide_parameters": True,
+    }

@@ -1,0 +1,12 @@
+"""INSERT with ON CONFLICT, which SQLite and PostgreSQL write alike, and SQLAlchemy keeps apart."""
+
+from __future__ import annotations
+
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+def insert_into(table: Table, connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:
+    """Begin an INSERT in the connection's dialect."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

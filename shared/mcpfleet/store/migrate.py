@@ -1,0 +1,110 @@
+"""Migrations: each service owns its tables, and numbers the revisions of them in its own package.
+
+Every service has a history and a version table of its own, so it starts knowing nothing of the others. A revision is
+named by four digits that grow, and leaves the release before able to go on: a database may be ahead of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, MetaData, text
+
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.store.engine import Store
+
+_ENVIRONMENT: Final = Path(__file__).parent / "migrations"
+_LOCK: Final = 0x6D6370666C656574
+"""Names PostgreSQL's advisory lock that one migrating process holds; the others wait, and find nothing left to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The tables of one service."""
+
+    service: str
+    metadata: MetaData
+    revisions: Path
+    """The folder of its revisions."""
+
+    @property
+    def version_table(self) -> str:
+        """Where the database keeps the revision that it has."""
+        return f"{self.service}_revision"
+
+    def newest(self) -> str:
+        """The revision that this release needs."""
+        head = ScriptDirectory.from_config(_config(self)).get_current_head()
+        assert head is not None, f"{self.service} has no revisions"
+        return head
+
+
+async def migrate(store: Store, schemas: Iterable[Schema]) -> dict[str, str]:
+    """Bring the services' tables to the newest revisions that this release knows, all of them or none.
+
+    Safe in several processes at once. A database that is ahead stays as it is.
+
+    Returns:
+        The revision of each service that was not there yet.
+
+    Raises:
+        StoreError: the database is away, or another process held its lock for longer than a statement may take.
+    """
+    async with store.write() as connection:
+        if store.dialect == "postgresql":
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        return await connection.run_sync(_upgrade, tuple(schemas))
+
+
+async def check_migrated(store: Store, schema: Schema) -> None:
+    """Refuse to serve on tables that are older than this release.
+
+    Raises:
+        ConfigurationError: they are, or are not there; the sentence says what to run.
+        StoreError: the database is away.
+    """
+    async with store.read() as connection:
+        found = await connection.run_sync(_revision, schema)
+    if not _reaches(found, schema.newest()):
+        raise ConfigurationError(
+            f"the tables of {schema.service} at {store.where} are at revision {found or 'none'}, "
+            f"and this release needs {schema.newest()}: run `mcpfleet migrate` (MCPFLEET_STORE_URL)"
+        )
+
+
+def _upgrade(connection: Connection, schemas: tuple[Schema, ...]) -> dict[str, str]:
+    done = {}
+    for schema in schemas:
+        newest = schema.newest()
+        if not _reaches(_revision(connection, schema), newest):
+            command.upgrade(_config(schema, connection), newest)
+            done[schema.service] = newest
+    return done
+
+
+def _revision(connection: Connection, schema: Schema) -> str | None:
+    return MigrationContext.configure(connection, opts=_options(schema)).get_current_revision()
+
+
+def _reaches(found: str | None, needed: str) -> bool:
+    return found is not None and found >= needed
+
+
+def _options(schema: Schema) -> dict[str, Any]:
+    return {"version_table": schema.version_table, "target_metadata": schema.metadata}
+
+
+def _config(schema: Schema, connection: Connection | None = None) -> Config:
+    config = Config(attributes={"options": {"connection": connection, **_options(schema)}})
+    # The first, by its own syntax, would read a percent sign in a path as the start of a name.
+    for name, path in (("script_location", _ENVIRONMENT), ("version_locations", schema.revisions)):
+        config.set_main_option(name, str(path).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

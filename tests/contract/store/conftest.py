@@ -1,0 +1,38 @@
+"""Every test of the store runs twice: on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from mcpfleet.catalog.tables import SCHEMA
+from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.migrate import migrate
+from tests.kit.postgres import Postgres, postgres_server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/fleet.db"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    async with server.database() as address:
+        yield address
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store with the catalog's tables."""
+    async with open_store(url, service="test", embedded=True) as opened:
+        await migrate(opened, [SCHEMA])
+        yield opened

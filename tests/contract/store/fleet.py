@@ -1,0 +1,66 @@
+"""What the catalog's tests announce, and how they move its clock: rows are aged, nothing sleeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import update
+
+from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.settings import CatalogSettings
+from mcpfleet.catalog.tables import endpoints, pools, workers
+from mcpfleet.contracts.catalog import Announce, Snapshot
+from mcpfleet.contracts.manifest import Definition, Manifest
+from mcpfleet.store.engine import Store
+
+
+def manifest(*names: str, version: str = "1.0.0", app: str = "library") -> Manifest:
+    return Manifest(name=app, version=version, definitions=tuple(tool(name) for name in names))
+
+
+def tool(name: str) -> Definition:
+    return Definition(kind="tool", name=name, wire={"name": name, "inputSchema": {"type": "object"}})
+
+
+def ledger(store: Store, **settings: Any) -> Ledger:
+    return Ledger(store, CatalogSettings(**settings))
+
+
+async def announce(books: Ledger, pool: str, process: str, what: Manifest) -> None:
+    """Announce as a worker does: by digest, and with the text where it is wanted."""
+    if await books.hear(pool, process, what.digest):
+        return
+    if not await books.count_in(pool, Announce(process=process, digest=what.digest)):
+        whole = Announce(process=process, digest=what.digest, manifest=what.body.decode())
+        assert await books.count_in(pool, whole)
+
+
+async def snapshot(books: Ledger, endpoint: str = "mcp") -> Snapshot:
+    answer = await books.snapshot(endpoint, None)
+    assert answer.snapshot is not None
+    assert answer.snapshot.number == answer.number
+    return answer.snapshot
+
+
+def listed(snapshot: Snapshot) -> dict[str, str]:
+    """The names of a snapshot, in its order, with their pools."""
+    return {listed.definition.name: listed.pool for listed in snapshot.listed}
+
+
+async def silence(store: Store, seconds: float, *processes: str) -> None:
+    """Let it be so long since the workers announced themselves."""
+    async with store.write() as connection:
+        aged = update(workers).values(announced_at=workers.c.announced_at - seconds)
+        await connection.execute(aged.where(workers.c.process.in_(processes)))
+
+
+async def age_emptiness(store: Store, seconds: float) -> None:
+    """Let it be so long since the pools lost their last workers."""
+    async with store.write() as connection:
+        await connection.execute(update(pools).values(emptied_at=pools.c.emptied_at - seconds))
+
+
+async def age_charge(store: Store, seconds: float) -> None:
+    """Let it be so long since the replicas in charge said so."""
+    async with store.write() as connection:
+        await connection.execute(update(endpoints).values(charged_at=endpoints.c.charged_at - seconds))

@@ -1,0 +1,219 @@
+"""The store's transactions, on both databases."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from mcpfleet.catalog.tables import pools
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.store.clock import now
+from mcpfleet.store.engine import Bounds, Store, open_store
+from mcpfleet.store.errors import StoreBusy, StoreUnreachable
+from tests.kit.postgres import Postgres
+
+metadata = MetaData()
+counters = Table("counters", metadata, Column("name", Integer, primary_key=True), Column("value", Integer))
+
+
+@pytest.fixture
+async def counter(store: Store) -> Store:
+    async with store.write() as connection:
+        await connection.run_sync(metadata.create_all)
+        await connection.execute(insert(counters).values(name=1, value=0))
+    return store
+
+
+async def value(store: Store) -> int | None:
+    async with store.read() as connection:
+        return await connection.scalar(select(counters.c.value))
+
+
+async def test_a_write_is_committed_at_its_end(counter: Store) -> None:
+    async with counter.write() as connection:
+        await connection.execute(update(counters).values(value=7))
+    assert await value(counter) == 7
+
+
+async def test_a_write_that_raises_is_rolled_back(counter: Store) -> None:
+    async def fail() -> None:
+        async with counter.write() as connection:
+            await connection.execute(update(counters).values(value=7))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert await value(counter) == 0
+
+
+async def test_a_cancelled_write_is_rolled_back_and_gives_its_connection_back(url: str) -> None:
+    async with open_store(url, service="test", embedded=True, bounds=Bounds(connections=1)) as store:
+        async with store.write() as connection:
+            await connection.run_sync(metadata.create_all)
+        with anyio.CancelScope() as scope:
+            async with store.write() as connection:
+                await connection.execute(insert(counters).values(name=1, value=1))
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()
+        assert await value(store) is None
+
+
+async def test_writers_that_read_first_do_not_overwrite_each_other(counter: Store) -> None:
+    """On SQLite because a write begins with the lock, on PostgreSQL by the row's lock."""
+
+    async def add_one() -> None:
+        async with counter.write() as connection:
+            seen = await connection.scalar(select(counters.c.value).with_for_update()) or 0
+            await anyio.lowlevel.checkpoint()
+            await connection.execute(update(counters).values(value=seen + 1))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(add_one)
+    assert await value(counter) == 20
+
+
+async def test_who_finds_no_free_connection_is_told_busy_within_the_bound(url: str) -> None:
+    bounds = Bounds(connections=1, statement=0.2)
+    async with open_store(url, service="test", embedded=True, bounds=bounds) as store, store.read():
+        with pytest.raises(StoreBusy, match="MCPFLEET_STORE_CONNECTIONS"):
+            async with store.read():
+                pass
+
+
+async def test_a_wait_for_another_processs_lock_ends_within_the_bound(url: str, counter: Store) -> None:
+    async with (
+        open_store(url, service="other", embedded=True, bounds=Bounds(statement=0.3)) as other,
+        counter.write() as holder,
+    ):
+        await holder.execute(update(counters).values(value=1))
+        started = time.monotonic()
+        with pytest.raises(StoreBusy, match="MCPFLEET_STORE_TIMEOUT"):
+            async with other.write() as connection:
+                await connection.execute(update(counters).values(value=2))
+        assert time.monotonic() - started < 5
+    assert await value(counter) == 1
+
+
+async def test_the_clock_is_the_databases_and_in_seconds_since_1970(store: Store) -> None:
+    async with store.read() as connection:
+        moment = await connection.scalar(select(now()))
+    assert moment == pytest.approx(time.time(), abs=5)
+
+
+async def test_the_clock_stands_still_within_a_statement_and_goes_on_within_a_transaction(store: Store) -> None:
+    async with store.write() as connection:
+        first = (await connection.execute(select(now(), now()))).one()
+        await anyio.sleep(0.01)
+        second = (await connection.execute(select(now()))).scalar_one()
+    assert first[0] == first[1] < second
+
+
+async def test_a_row_cannot_refer_to_one_that_is_not_there(store: Store) -> None:
+    with pytest.raises(IntegrityError):
+        async with store.write() as connection:
+            await connection.execute(insert(pools).values(pool="books", digest="0" * 32, since=now()))
+
+
+async def test_readers_do_not_wait_for_a_writer(counter: Store) -> None:
+    async with counter.write() as connection:
+        await connection.execute(update(counters).values(value=1))
+        assert await value(counter) == 0
+
+
+async def test_postgresql_shows_which_service_a_connection_is_of(postgres: Postgres) -> None:
+    async with postgres.database() as url, open_store(url, service="test") as store, store.read() as connection:
+        assert await connection.scalar(select(func.current_setting("application_name"))) == "mcpfleet-test"
+
+
+async def test_a_connection_that_the_server_closed_while_idle_is_replaced(postgres: Postgres) -> None:
+    """A restart of PostgreSQL costs no request, as far as the connections were idle."""
+    async with postgres.database() as url, open_store(url, service="test") as store:
+        async with store.read() as connection:
+            pid = await connection.scalar(select(func.pg_backend_pid()))
+        await postgres.run(f"SELECT pg_terminate_backend({pid}, 5000)")
+        async with store.read() as connection:
+            assert await connection.scalar(select(func.pg_backend_pid())) != pid
+
+
+async def test_a_connection_that_is_lost_in_use_is_told_as_unreachable(postgres: Postgres) -> None:
+    async with postgres.database() as url, open_store(url, service="test") as store:
+
+        async def lose() -> None:
+            async with store.write() as connection:
+                pid = await connection.scalar(select(func.pg_backend_pid()))
+                await postgres.run(f"SELECT pg_terminate_backend({pid}, 5000)")
+                await connection.execute(text("SELECT 1"))
+
+        with pytest.raises(StoreUnreachable, match="MCPFLEET_STORE_URL"):
+            await lose()
+
+
+async def test_a_writer_that_stands_still_loses_its_locks(postgres: Postgres) -> None:
+    """A paused process must not keep the others from a row."""
+    async with postgres.database() as url, open_store(url, service="a", bounds=Bounds(statement=0.2)) as store:
+        gone = anyio.Event()
+
+        async def stand_still() -> None:
+            async with store.write() as connection:
+                await connection.execute(text("SELECT 1"))
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                driver.add_termination_listener(lambda _: gone.set())
+                await gone.wait()
+                await connection.execute(text("SELECT 1"))
+
+        with anyio.fail_after(10), pytest.raises(StoreUnreachable):
+            await stand_still()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@127.0.0.1:1/fleet",
+        "postgresql://me:hunter2@127.0.0.1:1/fleet?sslmode=require",
+        "sqlite:////nowhere/hunter2.db",
+    ],
+)
+async def test_a_database_that_is_away_names_its_setting_and_no_password(url: str) -> None:
+    async with open_store(url, service="test", embedded=True, bounds=Bounds(connect=1)) as store:
+        with pytest.raises(StoreUnreachable, match="MCPFLEET_STORE_URL") as raised:
+            async with store.read():
+                pass
+    assert "me:" not in str(raised.value)
+
+
+async def test_a_refused_password_is_never_printed(postgres: Postgres) -> None:
+    url = postgres.url().replace("postgres:@", "stranger:hunter2@")
+    async with open_store(url, service="test") as store:
+        with pytest.raises(StoreUnreachable) as raised:
+            async with store.read():
+                pass
+    assert "hunter2" not in "".join(traceback.format_exception(raised.value))
+
+
+async def test_parameters_stay_out_of_errors(store: Store) -> None:
+    with pytest.raises(Exception, match="no_such_table") as raised:
+        async with store.write() as connection:
+            await connection.execute(text("INSERT INTO no_such_table VALUES (:secret)"), {"secret": "hunter2"})
+    assert "hunter2" not in str(raised.value)
+
+
+async def test_sqlite_is_refused_outside_dev() -> None:
+    with pytest.raises(ConfigurationError, match=r"MCPFLEET_STORE_URL.*MCPFLEET_EMBEDDED"):
+        async with open_store("sqlite:///fleet.db", service="test"):
+            pass
+
+
+@pytest.mark.parametrize("url", ["", "mysql://me:hunter2@host/db", "sqlite://", "sqlite:///", "sqlite:///:memory:"])
+async def test_an_address_that_cannot_be_served_is_refused_without_quoting_it(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="MCPFLEET_STORE_URL") as raised:
+        async with open_store(url, service="test", embedded=True):
+            pass
+    assert "hunter2" not in str(raised.value)

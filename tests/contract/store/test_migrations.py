@@ -1,0 +1,128 @@
+"""Migrations, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect
+
+from mcpfleet.catalog.tables import SCHEMA
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.migrate import Schema, check_migrated, migrate
+
+_REVISION = """
+from alembic import op
+import sqlalchemy as sa
+revision = "{revision}"
+down_revision = {before!r}
+def upgrade():
+    op.create_table("{table}", sa.Column("id", sa.Integer, primary_key=True))
+    {then}
+"""
+
+
+def schema(folder: Path, *revisions: str, then: str = "pass") -> Schema:
+    """A service `books` whose revisions make a table each."""
+    folder.mkdir(exist_ok=True)
+    metadata = MetaData()
+    before = None
+    for revision in revisions:
+        table = f"books_{revision}"
+        Table(table, metadata, Column("id", Integer, primary_key=True))
+        source = _REVISION.format(revision=revision, before=before, table=table, then=then)
+        (folder / f"revision_{revision}.py").write_text(source)
+        before = revision
+    return Schema(service="books", metadata=metadata, revisions=folder)
+
+
+async def tables(store: Store) -> set[str]:
+    async with store.read() as connection:
+        return set(await connection.run_sync(lambda plain: inspect(plain).get_table_names()))
+
+
+async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store) -> None:
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(
+            connection, opts={"include_name": lambda name, kind, _: kind != "table" or name != SCHEMA.version_table}
+        )
+        return list(compare_metadata(context, SCHEMA.metadata))
+
+    async with store.read() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+async def test_a_service_starts_on_migrated_tables_only(url: str, tmp_path: Path) -> None:
+    async with open_store(url, service="test", embedded=True) as store:
+        with pytest.raises(ConfigurationError, match=r"revision none.*needs 0001.*run `mcpfleet migrate`"):
+            await check_migrated(store, SCHEMA)
+        assert await migrate(store, [SCHEMA]) == {"catalog": "0001"}
+        await check_migrated(store, SCHEMA)
+
+
+async def test_migrating_again_does_nothing(store: Store) -> None:
+    assert await migrate(store, [SCHEMA]) == {}
+
+
+async def test_each_service_has_its_own_history(store: Store, tmp_path: Path) -> None:
+    books = schema(tmp_path / "books", "0001", "0002")
+    assert await migrate(store, [SCHEMA, books]) == {"books": "0002"}
+    assert {"books_0001", "books_0002", "books_revision", "catalog_revision"} <= await tables(store)
+
+
+async def test_a_later_release_adds_its_revisions_and_the_earlier_one_goes_on(store: Store, tmp_path: Path) -> None:
+    earlier = schema(tmp_path / "earlier", "0001")
+    later = schema(tmp_path / "later", "0001", "0002")
+    await migrate(store, [earlier])
+    with pytest.raises(ConfigurationError, match=r"revision 0001.*needs 0002"):
+        await check_migrated(store, later)
+    assert await migrate(store, [later]) == {"books": "0002"}
+    await check_migrated(store, earlier)
+    assert await migrate(store, [earlier]) == {}
+    await check_migrated(store, later)
+
+
+async def test_a_revision_that_fails_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
+    broken = schema(tmp_path / "books", "0001", then="raise ZeroDivisionError")
+    with pytest.raises(ZeroDivisionError):
+        await migrate(store, [broken])
+    assert not any(name.startswith("books") for name in await tables(store))
+
+
+async def test_tasks_that_migrate_at_once_are_safe(url: str) -> None:
+    done: list[dict[str, str]] = []
+
+    async def run() -> None:
+        async with open_store(url, service="test", embedded=True) as store:
+            done.append(await migrate(store, [SCHEMA]))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(run)
+    assert sorted(done, key=len) == [{}, {}, {}, {"catalog": "0001"}]
+
+
+async def test_processes_that_migrate_at_once_are_safe(url: str) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from mcpfleet.catalog.tables import SCHEMA\n"
+        "from mcpfleet.store.engine import open_store\n"
+        "from mcpfleet.store.migrate import migrate\n"
+        "async def main():\n"
+        "    async with open_store(sys.argv[1], service='test', embedded=True) as store:\n"
+        "        print(await migrate(store, [SCHEMA]))\n"
+        "asyncio.run(main())\n"
+    )
+    with anyio.fail_after(60):
+        processes = [
+            await asyncio.create_subprocess_exec(sys.executable, "-c", program, url, stdout=asyncio.subprocess.PIPE)
+            for _ in range(3)
+        ]
+        outputs = [(await process.communicate())[0].decode().strip() for process in processes]
+    assert sorted(outputs) == ["{'catalog': '0001'}", "{}", "{}"]

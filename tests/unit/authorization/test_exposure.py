@@ -1,0 +1,53 @@
+"""Where callers without credentials may be served."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpfleet.contracts.exposure import is_loopback, refuse_exposed
+
+
+@pytest.mark.parametrize(
+    ("bind", "loopback"),
+    [
+        ("127.0.0.1:8000", True),
+        ("127.8.9.10:0", True),
+        ("0.0.0.0:8000", False),
+        (":8000", False),
+        ("10.0.0.7:8000", False),
+        ("192.168.1.1:8000", False),
+        ("[::1]:8000", True),
+        ("::1", True),
+        ("[::]:8000", False),
+        ("[fe80::1%eth0]:8000", False),
+        ("[2001:db8::1]:8000", False),
+        ("[::ffff:127.0.0.1]:8000", True),
+        ("[::ffff:10.0.0.7]:8000", False),
+        ("localhost:8000", True),
+        ("localhost", True),
+        ("localhost.example:8000", False),
+        ("edge.example:8000", False),
+        ("127.0.0.1.example:8000", False),
+        ("*:8000", False),
+        ("unix:/run/mcpfleet.sock", True),
+        ("", False),
+    ],
+)
+def test_which_addresses_only_this_host_reaches(bind: str, loopback: bool) -> None:
+    assert is_loopback(bind) is loopback
+    assert (refuse_exposed(bind, "none", allow_anonymous=False) is None) is loopback
+
+
+def test_the_sentence_names_the_settings() -> None:
+    sentence = refuse_exposed("0.0.0.0:8000", "none", allow_anonymous=False)
+    assert sentence is not None
+    for name in ("MCPFLEET_BIND=0.0.0.0:8000", "MCPFLEET_AUTHORIZATION=none", "MCPFLEET_ALLOW_ANONYMOUS=true"):
+        assert name in sentence
+
+
+def test_an_operator_may_say_so() -> None:
+    assert refuse_exposed("0.0.0.0:8000", "none", allow_anonymous=True) is None
+
+
+def test_callers_with_credentials_may_come_from_anywhere() -> None:
+    assert refuse_exposed("0.0.0.0:8000", "static", allow_anonymous=False) is None

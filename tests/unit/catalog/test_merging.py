@@ -1,0 +1,155 @@
+"""What an endpoint shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mcpfleet.catalog.charge import Book
+from mcpfleet.catalog.rules import Key, Merged, Pool, Serving, holders, inputs_digest, is_change, merge
+from mcpfleet.contracts.endpoints import Endpoint
+from mcpfleet.contracts.manifest import Definition, Manifest
+
+ENDPOINT = Endpoint(path="/mcp")
+
+
+def tool(name: str, description: str = "") -> Definition:
+    wire: dict[str, Any] = {"name": name, "description": description, "inputSchema": {"type": "object"}}
+    return Definition(kind="tool", name=name, wire=wire)
+
+
+def serving(pool: str, since: float, *names: str, **about: str) -> Serving:
+    about = {"name": f"{pool}-app", "version": "1.0.0"} | about
+    return Serving(pool, since, Manifest(definitions=tuple(tool(name) for name in names), **about))  # type: ignore[arg-type]  # the names are its fields
+
+
+def merged(
+    *pools: Serving, endpoint: Endpoint = ENDPOINT, held: Mapping[Key, str] | None = None, limit: int = 9999
+) -> Merged:
+    return merge("mcp", endpoint, pools, held or {}, limit=limit)
+
+
+def shown(result: Merged) -> list[tuple[str, str]]:
+    return [(listed.definition.name, listed.pool) for listed in result.snapshot.listed]
+
+
+def refused(result: Merged) -> list[tuple[str, str]]:
+    return [(refusal.name, refusal.pool) for refusal in result.refusals]
+
+
+def test_lists_are_in_the_order_of_names_whoever_came_first() -> None:
+    """M34: the same order on every edge."""
+    result = merged(serving("b", 2, "delta", "alpha"), serving("a", 1, "charlie", "Bravo"))
+    assert [name for name, _ in shown(result)] == ["Bravo", "alpha", "charlie", "delta"]
+
+
+def test_a_listed_definition_carries_its_digest() -> None:
+    (listed,) = merged(serving("a", 1, "search")).snapshot.listed
+    assert listed.digest == tool("search").digest
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "held", "owner"),
+    [
+        pytest.param(1, 2, {}, "a", id="who came first has the name"),
+        pytest.param(2, 1, {}, "b", id="whichever it is"),
+        pytest.param(1, 1, {}, "a", id="at the same moment every replica chooses the same"),
+        pytest.param(1, 2, {("search", "tool"): "b"}, "b", id="who holds it keeps it"),
+        pytest.param(1, 2, {("search", "tool"): "gone"}, "a", id="who held it is gone"),
+    ],
+)
+def test_a_name_that_two_pools_claim(first: float, second: float, held: Mapping[Key, str], owner: str) -> None:
+    """M36: an alarm, not a coin toss."""
+    result = merged(serving("a", first, "search"), serving("b", second, "search"), held=held)
+    assert shown(result) == [("search", owner)]
+    assert refused(result) == [("search", "b" if owner == "a" else "a")]
+    assert f"the pool {owner} has that name" in result.refusals[0].reason
+
+
+def test_a_definition_that_another_pool_refused_may_not_show_can_be_shown_by_a_later_one() -> None:
+    endpoint = Endpoint(path="/mcp", names={"a": ("read",)})
+    result = merged(serving("a", 1, "search", "read"), serving("b", 2, "search"), endpoint=endpoint)
+    assert shown(result) == [("read", "a"), ("search", "b")]
+    assert refused(result) == [("search", "a")]
+
+
+def test_pools_that_the_endpoint_does_not_admit_do_not_count() -> None:
+    endpoint = Endpoint(path="/mcp", pools=("a",))
+    result = merged(serving("a", 2, "search"), serving("b", 1, "search"), endpoint=endpoint)
+    assert shown(result) == [("search", "a")]
+    assert refused(result) == []
+    assert result.snapshot.name == "a-app"
+
+
+def test_one_pools_endpoint_is_its_application() -> None:
+    about = {"name": "library", "version": "2.1", "title": "Library", "instructions": "Read."}
+    snapshot = merged(serving("a", 1, "search", **about)).snapshot
+    assert (snapshot.name, snapshot.version, snapshot.title, snapshot.instructions) == (
+        "library",
+        "2.1",
+        "Library",
+        "Read.",
+    )
+
+
+def test_the_endpoints_own_title_and_instructions_go_first() -> None:
+    endpoint = Endpoint(path="/mcp", title="Ours", instructions="Ask.")
+    about = {"title": "Library", "instructions": "Read."}
+    snapshot = merged(serving("a", 1, **about), endpoint=endpoint).snapshot
+    assert (snapshot.name, snapshot.title, snapshot.instructions) == ("a-app", "Ours", "Ask.")
+
+
+def test_an_endpoint_of_several_pools_is_itself() -> None:
+    """No pool's instructions reach the callers of another."""
+    endpoint = Endpoint(path="/mcp", title="Ours", version="7")
+    about = {"title": "Library", "instructions": "Read."}
+    snapshot = merged(serving("a", 1, **about), serving("b", 1, **about), endpoint=endpoint).snapshot
+    assert (snapshot.name, snapshot.version, snapshot.title, snapshot.instructions) == ("mcp", "7", "Ours", None)
+
+
+def test_what_does_not_fit_is_left_out_by_whole_pools() -> None:
+    size = len(tool("search").body)
+    result = merged(
+        serving("a", 1, "search"), serving("b", 2, "other1", "other2"), serving("c", 3, "third1"), limit=2 * size + 9
+    )
+    assert shown(result) == [("search", "a"), ("third1", "c")]
+    assert refused(result) == [("other1", "b"), ("other2", "b")]
+    assert "MCPFLEET_SNAPSHOT_LIMIT" in result.refusals[0].reason
+
+
+def test_the_holders_of_a_snapshot() -> None:
+    result = merged(serving("a", 1, "search"), serving("b", 2, "read"))
+    assert holders(result.snapshot) == {("search", "tool"): "a", ("read", "tool"): "b"}
+
+
+def test_equal_catalogs_have_equal_digests_and_others_do_not() -> None:
+    one, other = serving("a", 1, "search", "read"), serving("b", 2, "scan")
+    assert merged(one, other).digest == merged(other, one).digest
+    assert merged(one).digest != merged(one, other).digest
+    assert merged(one).digest != merged(serving("a", 1, "search", "read", version="2")).digest
+
+
+@pytest.mark.parametrize(
+    ("number", "digest", "pools", "is_new"),
+    [
+        pytest.param(0, "", [serving("a", 1, "search")], True, id="the first pool"),
+        pytest.param(0, "", [], False, id="nobody came yet"),
+        pytest.param(3, "other", [], True, id="the last pool went"),
+        pytest.param(3, merged(serving("a", 1, "search")).digest, [serving("a", 1, "search")], False, id="as before"),
+        pytest.param(3, "other", [serving("a", 1)], True, id="a pool that offers nothing"),
+    ],
+)
+def test_what_is_a_new_snapshot(number: int, digest: str, pools: list[Serving], is_new: bool) -> None:
+    book = Book("mcp", number, 0, "", "", digest, is_stale=False, has_lapsed=False)
+    assert is_change(book, merged(*pools)) is is_new
+
+
+def test_inputs_are_the_pools_that_the_endpoint_admits() -> None:
+    endpoint = Endpoint(path="/mcp", pools=("a", "b"))
+    a, b, c = Pool("a", "0" * 32, 1.0), Pool("b", "1" * 32, 2.0), Pool("c", "2" * 32, 3.0)
+    assert inputs_digest(endpoint, [a, b]) == inputs_digest(endpoint, [b, a, c])
+    assert inputs_digest(endpoint, [a, b]) != inputs_digest(endpoint, [a])
+    assert inputs_digest(endpoint, [a]) != inputs_digest(endpoint, [Pool("a", "3" * 32, 1.0)])
+    assert inputs_digest(endpoint, [a]) == inputs_digest(endpoint, [Pool("a", "0" * 32, 1.0, is_empty=True)])
