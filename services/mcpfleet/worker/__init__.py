@@ -1,0 +1,1 @@
+"""The worker: a process that hosts an application's tools, and runs their handlers."""

@@ -1,0 +1,95 @@
+"""Wires a worker, and runs it: `python -m mcpfleet.worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Final
+
+import anyio
+
+from mcpfleet.app import App, DeclarationError, LoadError, load
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.connect import bus_of, watch_link
+from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.manifest import default_pool
+from mcpfleet.contracts.permissions import pool_user
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.run import Process, Service, run
+from mcpfleet.telemetry.instruments import WorkerInstruments
+from mcpfleet.worker.actor import CallActor
+from mcpfleet.worker.announcer import Announcer
+from mcpfleet.worker.crossing import Crossing
+from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.settings import WorkerSettings
+
+
+async def serve(process: Process[WorkerSettings]) -> None:
+    """Run a worker until it is told to stop, and drain it: its calls are finished first."""
+    settings = process.settings
+    app = _load(settings.target)
+    pool = settings.pool or default_pool(settings.target)
+    bus = bus_of(process, pool_user(pool))
+    watch_link(process, bus)
+    process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
+    thread, actor = _sides(process, app, pool, bus)
+    announcer = Announcer(
+        CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval, log=process.log
+    )
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(bus.run)
+        await tasks.start(thread.run)
+        await actor.listen([tool.definition.digest for tool in app.tools.values()])
+        tasks.start_soon(actor.tick)
+        tasks.start_soon(actor.keep_alive)
+        tasks.start_soon(thread.watch, settings.blocked_after, process.log)
+        async with anyio.create_task_group() as announcing:
+            announcing.start_soon(_announce, process, announcer)
+            await process.stopping.wait()
+            announcing.cancel_scope.cancel()
+        await announcer.leave()
+        with anyio.move_on_after(settings.drain):
+            await actor.drain()
+        tasks.cancel_scope.cancel()
+
+
+async def _announce(process: Process[WorkerSettings], announcer: Announcer) -> None:
+    """Announce until cancelled; ready once the catalog knows us."""
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(announcer.run)
+        process.health.set("catalog", ok=True)
+
+
+def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[HandlerThread, CallActor]:
+    """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
+    instruments = WorkerInstruments(process.telemetry.metrics)
+    frames: Crossing[Report | Ended] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+    runner = Runner(
+        app,
+        process.settings,
+        tell=frames.put,
+        tracer=process.telemetry.tracer,
+        instruments=instruments,
+        log=process.log,
+    )
+    thread = HandlerThread(runner)
+    actor = CallActor(bus, pool, process.settings, order=thread.order, instruments=instruments, log=process.log)
+    return thread, actor
+
+
+def _load(target: str) -> App:
+    if not target:
+        raise ConfigurationError("MCPFLEET_TARGET: must be set: path/to/app.py or module:attribute")
+    try:
+        return load(target)
+    except (LoadError, DeclarationError) as error:
+        raise ConfigurationError(str(error)) from error
+
+
+SERVICE: Final = Service("worker", serve, WorkerSettings)
+
+
+if __name__ == "__main__":
+    sys.exit(run(SERVICE))

@@ -1,0 +1,59 @@
+"""Tells the catalog that this worker is alive, and what it serves."""
+
+from __future__ import annotations
+
+import random
+
+import anyio
+from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.catalog import Announce, CatalogClient
+from mcpfleet.contracts.manifest import Manifest
+
+
+class Announcer:
+    """Announces a manifest as one process of a pool."""
+
+    def __init__(
+        self, client: CatalogClient, pool: str, process: str, manifest: Manifest, *, interval: float,
+        log: FilteringBoundLogger,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._pool = pool
+        self._process = process
+        self._manifest = manifest
+        self._interval = interval
+        self._log = log
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Announce at every interval until cancelled; started when the catalog has counted us in."""
+        is_known = False
+        while True:
+            if await self._announce() and not is_known:
+                is_known = True
+                self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
+                task_status.started()
+            pause = self._interval if is_known else min(0.25, self._interval)
+            await anyio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+
+    async def leave(self) -> None:
+        """Say that this worker drains; if that is lost, the catalog finds out by our silence."""
+        message = Announce(process=self._process, digest=self._manifest.digest, leaving=True)
+        try:
+            await self._client.announce(self._pool, message)
+        except BusError as error:
+            self._log.warning("the catalog does not know that we leave", error=str(error))
+
+    async def _announce(self) -> bool:
+        message = Announce(process=self._process, digest=self._manifest.digest)
+        try:
+            answer = await self._client.announce(self._pool, message)
+            if answer.wanted:
+                whole = message.model_copy(update={"manifest": self._manifest.body.decode()})
+                answer = await self._client.announce(self._pool, whole)
+        except BusError as error:
+            self._log.warning("the catalog does not answer", error=str(error))
+            return False
+        return not answer.wanted

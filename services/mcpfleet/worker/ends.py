@@ -1,0 +1,47 @@
+"""Ends of calls, kept for a while: an edge whose link was cut asks for them again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from mcpfleet.worker.frames import Ended
+from mcpfleet.worker.table import Key
+
+
+class Ends:
+    """The newest ends, within a number of bytes; the oldest go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._ends: OrderedDict[Key, tuple[float, Ended]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def keep(self, end: Ended, now: float) -> None:
+        """Keep an end from now on; one that is larger than all the room is not kept."""
+        if len(end.body) > self._limit:
+            return
+        self._ends[end.key] = (now, end)
+        self._size += len(end.body)
+        while self._size > self._limit:
+            self._forget_oldest()
+
+    def get(self, key: Key) -> Ended | None:
+        """The end of a call, if it is still kept."""
+        kept = self._ends.get(key)
+        return kept[1] if kept else None
+
+    def forget_before(self, moment: float) -> None:
+        """Forget the ends that were kept before a moment (monotonic seconds)."""
+        while self._ends and next(iter(self._ends.values()))[0] < moment:
+            self._forget_oldest()
+
+    def edges(self) -> set[str]:
+        """The edges that may still ask."""
+        return {key.edge for key in self._ends}
+
+    def _forget_oldest(self) -> None:
+        _, (_, end) = self._ends.popitem(last=False)
+        self._size -= len(end.body)

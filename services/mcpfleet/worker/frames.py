@@ -1,0 +1,26 @@
+"""What a handler's side says of a call to the bus's side: how far it is, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcpfleet.contracts.call import FrameKind
+from mcpfleet.worker.table import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Progress of a call."""
+
+    key: Key
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last frame of a call; its handler has really returned."""
+
+    key: Key
+    kind: FrameKind
+    body: bytes
+    header: str | None = None

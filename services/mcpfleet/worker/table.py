@@ -1,0 +1,148 @@
+"""The calls that a worker holds, and what to do with one that arrives or is cancelled: decisions without I/O."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.worker.progress_rate import ProgressRate
+
+_CANCELS_REMEMBERED: Final = 1024
+"""Cancels of calls that have not arrived; a cancel may overtake its call."""
+_CANCEL_REMEMBERED_FOR: Final = 15.0
+
+
+class Key(NamedTuple):
+    """Names a call over all edges."""
+
+    edge: str
+    call: str
+
+
+class State(Enum):
+    """Where a held call is."""
+
+    QUEUED = auto()
+    RUNNING = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A call that this worker has taken and not ended."""
+
+    key: Key
+    definition: str
+    subject: str
+    body: bytes
+    deadline: float
+    """Monotonic seconds after which nobody waits for the result."""
+    trace: TraceContext
+    wants_progress: bool
+    progress: ProgressRate
+    taken: float = field(default_factory=time.monotonic)
+    state: State = State.QUEUED
+    has_spoken: bool = False
+    """A frame was sent, which told the edge that the call is here."""
+    is_cancelled: bool = False
+
+
+class Verdict(Enum):
+    """What becomes of a call that arrives."""
+
+    RUN = auto()
+    QUEUE = auto()
+    BUSY = auto()
+    DROP = auto()
+    """It is here already, or its edge has cancelled it before it came."""
+
+
+class Table:
+    """Held calls, within slots and a queue."""
+
+    def __init__(self, *, slots: int, queue: int) -> None:
+        self._slots = slots
+        self._queue_size = queue
+        self._held: dict[Key, Held] = {}
+        self._queue: deque[Held] = deque()
+        self._running = 0
+        self._cancelled: OrderedDict[Key, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def running(self) -> int:
+        """Slots in use."""
+        return self._running
+
+    def get(self, key: Key) -> Held | None:
+        """The held call of this name."""
+        return self._held.get(key)
+
+    def all(self) -> Iterable[Held]:
+        """Every held call."""
+        return list(self._held.values())
+
+    def take(self, held: Held) -> Verdict:
+        """Decide about a call that arrives, and note it where it stays."""
+        if held.key in self._held:
+            return Verdict.DROP
+        if self._cancelled.pop(held.key, None) is not None:
+            return Verdict.DROP
+        if self._running < self._slots:
+            self._held[held.key] = held
+            self._start(held)
+            return Verdict.RUN
+        if len(self._queue) < self._queue_size:
+            self._held[held.key] = held
+            self._queue.append(held)
+            return Verdict.QUEUE
+        return Verdict.BUSY
+
+    def cancel(self, key: Key) -> Held | None:
+        """Note a cancel; returns the call whose handler must hear it.
+
+        One that waits is forgotten at once, and one that has not come is dropped when it comes.
+        """
+        held = self._held.get(key)
+        if held is None:
+            self._remember(key)
+            return None
+        if held.state is State.QUEUED:
+            self._queue.remove(held)
+            del self._held[key]
+            self._remember(key)
+            return None
+        held.is_cancelled = True
+        return held
+
+    def end(self, held: Held) -> Held | None:
+        """Free the slot of a call whose handler has really returned; returns the next call to run."""
+        del self._held[held.key]
+        self._running -= 1
+        if held.is_cancelled:
+            self._remember(held.key)  # a doubled message of it must not run it again
+        if not self._queue:
+            return None
+        following = self._queue.popleft()
+        self._start(following)
+        return following
+
+    def _start(self, held: Held) -> None:
+        held.state = State.RUNNING
+        self._running += 1
+
+    def _remember(self, key: Key) -> None:
+        now = time.monotonic()
+        self._cancelled[key] = now
+        while self._cancelled:
+            oldest = next(iter(self._cancelled))
+            expired = now - self._cancelled[oldest] > _CANCEL_REMEMBERED_FOR
+            if not expired and len(self._cancelled) <= _CANCELS_REMEMBERED:
+                return
+            del self._cancelled[oldest]
