@@ -1,0 +1,86 @@
+"""Wires an edge, and runs it: `python -m mcpfleet.edge`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import anyio
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.contracts.authorization import AuthorizationClient
+from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.exposure import refuse_exposed
+from mcpfleet.edge.admission import Admission
+from mcpfleet.edge.calls import Calls
+from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.drain import drain
+from mcpfleet.edge.http import Application
+from mcpfleet.edge.methods import Methods
+from mcpfleet.edge.readiness import Readiness
+from mcpfleet.edge.server import EdgeConfig, run_server
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.waiting import Dispatch
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.run import Process, Service, run
+from mcpfleet.telemetry.instruments import EdgeInstruments
+
+
+async def serve(process: Process[EdgeSettings]) -> None:
+    """Run an edge until it is told to stop, and drain it."""
+    settings = process.settings
+    exposed = refuse_exposed(settings.bind, settings.authorization, allow_anonymous=settings.allow_anonymous)
+    if exposed:
+        raise ConfigurationError(exposed)
+    config = EdgeConfig(settings)
+    bus = bus_of(process, "edge")
+    snapshots = Snapshots(bus, CatalogClient(bus), settings.endpoints, settings=settings, log=process.log)
+    calls = Calls(bus, settings, process.log)
+    application = _application(process, bus, snapshots, calls)
+    readiness = Readiness(process, bus, snapshots, [config.url(each.path) for each in settings.endpoints.values()])
+    stopped = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(bus.run)
+        await calls.listen()
+        tasks.start_soon(calls.sweep)
+        await tasks.start(snapshots.run)
+        tasks.start_soon(readiness.run)
+        async with anyio.create_task_group() as serving:
+            serving.start_soon(run_server, application, config, stopped)
+            await process.stopping.wait()
+            await drain(application, settings)
+            stopped.set()
+        tasks.cancel_scope.cancel()
+
+
+def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, calls: Calls) -> Application:
+    settings = process.settings
+    admission = Admission(AuthorizationClient(bus), entries=settings.admission_entries)
+    methods = Methods(
+        admission=admission,
+        snapshots=snapshots,
+        calls=calls,
+        dispatch=Dispatch(calls, settings),
+        settings=settings,
+        log=process.log,
+    )
+    return Application(
+        endpoints=settings.endpoints,
+        doors=Doors(settings.bind, settings.public_hosts),
+        admission=admission,
+        methods=methods,
+        snapshots=snapshots,
+        settings=settings,
+        tracer=process.telemetry.tracer,
+        instruments=EdgeInstruments(process.telemetry.metrics),
+        log=process.log,
+    )
+
+
+SERVICE: Final = Service("edge", serve, EdgeSettings)
+
+
+if __name__ == "__main__":
+    sys.exit(run(SERVICE))

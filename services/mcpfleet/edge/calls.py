@@ -1,0 +1,260 @@
+"""The calls that this edge waits for: placed on the bus, answered by frames, and ended whichever process dies."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import anyio
+from pydantic import ValidationError
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus import header
+from mcpfleet.bus.bus import Bus, ending
+from mcpfleet.bus.errors import BusError, NotRun
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import (
+    AUTHORED_ERROR,
+    NO_FLAGS,
+    Alive,
+    AliveAnswer,
+    Cancel,
+    FrameKind,
+    call_subject,
+    edge_subjects,
+    pool_cancel_subject,
+    process_cancel_subject,
+    reply_subject,
+)
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.telemetry.trace import TraceContext
+
+_SWEEP_INTERVAL = 0.25
+
+
+class End(StrEnum):
+    """How a call ended."""
+
+    RESULT = "result"
+    ERROR = "error"
+    """A JSON-RPC error that the application or its worker gave."""
+    UNACCEPTED = "unaccepted"
+    """No worker said that it had the call; one may have it. Uncertain."""
+    LOST = "lost"
+    """The worker that had the call is not heard any more. Uncertain."""
+    OVERDUE = "overdue"
+    """The worker that has the call did not end it in time. Uncertain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A call to be placed, as often as it is refused without having run."""
+
+    pool: str
+    definition: str
+    body: bytes
+    deadline: float
+    """Monotonic seconds at which the caller has its answer, whatever happens."""
+    trace: TraceContext | None
+    flags: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One placing of an order."""
+
+    id: str
+    order: Order
+    placed: float
+    progress: deque[bytes]
+    """Reports that the client has not been sent; when full, the newest win."""
+    worker: str | None = None
+    heard: float | None = None
+    """When the call's worker last spoke of it (monotonic); None before the call is accepted."""
+    end: End | None = None
+    body: bytes = b""
+    """The end's body: the result or the error object."""
+    status: int = 200
+    """The HTTP status that goes with an error."""
+    refusal: NotRun | None = None
+    """Why the call has not run and never will."""
+    missed: int = 0
+    """How many times in a row its worker did not list it."""
+    _news: bool = False
+    _wake: asyncio.Future[bool] | None = field(default=None)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more will come."""
+        return self.end is not None or self.refusal is not None
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for news since the last wait; False where there are none."""
+        if not self._news:
+            loop = asyncio.get_running_loop()
+            self._wake = loop.create_future()
+            timer = loop.call_later(timeout, self._tell, False)
+            try:
+                await self._wake
+            finally:
+                timer.cancel()
+                self._wake = None
+        news, self._news = self._news, False
+        return news
+
+    def notify(self) -> None:
+        """Let the one who waits know of news."""
+        self._news = True
+        self._tell(True)
+
+    def _tell(self, news: bool) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(news)
+
+
+class Calls:
+    """The table of open calls, and what the bus says of them."""
+
+    def __init__(self, bus: Bus, settings: EdgeSettings, log: FilteringBoundLogger) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._log = log
+        self._edge = bus.process
+        self._open: dict[str, Call] = {}
+        self._ids = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def listen(self) -> None:
+        """Hear all that is addressed to this edge, by one subscription, so that frames and `alive` keep their order."""
+        await self._bus.subscribe(edge_subjects(self._edge), self._on_message)
+
+    def place(self, order: Order, flags: str = "") -> Call:
+        """Send an order to its pool; what becomes of it shows in the call that is returned.
+
+        Raises:
+            NotRun: nothing was sent.
+        """
+        now = time.monotonic()
+        call = Call(format(next(self._ids), "x"), order, now, deque(maxlen=self._settings.progress_kept))
+        line = header.write(order.deadline - now, order.trace, call.id, self._edge, order.flags + flags or NO_FLAGS)
+        self._open[call.id] = call
+        try:
+            self._bus.publish(
+                call_subject(order.pool, order.definition), order.body, reply_subject(self._edge, call.id), line
+            )
+        except NotRun:
+            del self._open[call.id]
+            raise
+        return call
+
+    def release(self, call: Call) -> None:
+        """Forget a call; one that is not settled is cancelled, since nobody waits for it any more."""
+        if self._open.pop(call.id, None) is not None and not call.is_settled:
+            self._cancel(call)
+
+    async def sweep(self) -> None:
+        """End what will not end by itself, until cancelled."""
+        while True:
+            await anyio.sleep(_SWEEP_INTERVAL)
+            now = time.monotonic()
+            for call in list(self._open.values()):
+                if not call.is_settled and (end := self._overdue(call, now)):
+                    self._cancel(call)
+                    self._finish(call, end, b"")
+
+    def _overdue(self, call: Call, now: float) -> End | None:
+        if call.heard is None and now - call.placed > self._settings.unaccepted_after:
+            return End.UNACCEPTED
+        if call.heard is not None and self._bus.silence(call.heard) > self._settings.lost_after:
+            return End.LOST
+        return End.OVERDUE if now > call.order.deadline else None
+
+    def _cancel(self, call: Call) -> None:
+        """Tell whoever may have the call; a cancel that is lost is made good by `alive`."""
+        pool = call.order.pool
+        subject = process_cancel_subject(pool, call.worker) if call.worker else pool_cancel_subject(pool)
+        body = Cancel(edge=self._edge, call=call.id).model_dump_json().encode()
+        try:
+            self._bus.publish(subject, body, header=header.write(0, call.order.trace))
+        except BusError as error:
+            self._log.debug("cancel not sent", call=call.id, error=str(error))
+
+    def _on_message(self, message: Incoming) -> None:
+        match message.subject.split("."):
+            case [_, _, "frames", pool, identifier, kind]:
+                self._on_frame(pool, identifier, kind, message)
+            case [_, _, "reply", identifier]:
+                self._on_reply(identifier, message)
+            case [_, _, "alive", pool]:
+                self._on_alive(pool, message)
+
+    def _on_frame(self, pool: str, identifier: str, kind: str, message: Incoming) -> None:
+        call = self._open.get(identifier)
+        if call is None or call.order.pool != pool or call.is_settled:
+            return  # late, doubled, or from a pool that was not asked
+        call.heard = time.monotonic()
+        if kind == FrameKind.RESULT:
+            self._finish(call, End.RESULT, message.body)
+        elif kind == FrameKind.ERROR:
+            call.status = 400 if message.header == AUTHORED_ERROR else 200
+            self._finish(call, End.ERROR, message.body)
+        elif kind == FrameKind.PROGRESS:
+            call.progress.append(message.body)
+            call.notify()
+        elif kind == FrameKind.ACCEPTED:
+            call.worker = (message.header or "").partition(" ")[2] or None
+            call.notify()
+
+    def _on_reply(self, identifier: str, message: Incoming) -> None:
+        call = self._open.get(identifier)
+        refusal = ending(call_subject(call.order.pool, call.order.definition), message) if call else None
+        if call is None or call.is_settled or not isinstance(refusal, NotRun):
+            return
+        call.refusal = refusal
+        call.notify()
+
+    def _finish(self, call: Call, end: End, body: bytes) -> None:
+        call.end, call.body = end, body
+        call.notify()
+
+    def _on_alive(self, pool: str, message: Incoming) -> None:
+        """Compare a worker's list of our calls with our own, and tell it the difference."""
+        try:
+            alive = Alive.model_validate_json(message.body)
+        except ValidationError:
+            self._log.warning("malformed alive", pool=pool)
+            return
+        unwanted = self._hear_of(pool, alive.worker, alive.calls)
+        missing = self._missing(pool, alive.worker, frozenset(alive.calls))
+        answer = AliveAnswer(unwanted=tuple(unwanted), missing=tuple(missing))
+        self._bus.respond(message, answer.model_dump_json().encode())
+
+    def _hear_of(self, pool: str, worker: str, listed: Iterable[str]) -> list[str]:
+        unwanted = []
+        now = time.monotonic()
+        for identifier in listed:
+            call = self._open.get(identifier)
+            if call is None or call.order.pool != pool or call.is_settled:
+                unwanted.append(identifier)
+            else:
+                call.heard, call.worker, call.missed = now, worker, 0
+        return unwanted
+
+    def _missing(self, pool: str, worker: str, listed: frozenset[str]) -> list[str]:
+        missing = []
+        for call in self._open.values():
+            if call.worker != worker or call.order.pool != pool or call.is_settled or call.id in listed:
+                continue
+            call.missed += 1
+            if call.missed > 1:  # its end was asked for once, and did not come: the worker does not have it any more
+                self._finish(call, End.LOST, b"")
+            else:
+                missing.append(call.id)
+        return missing

@@ -1,0 +1,105 @@
+"""The client at the other end of one HTTP request: what it sent, and the one answer that it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+import anyio
+
+from mcpfleet.wire.errors import NO_HEADERS, Rejection
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_JSON: Final = (b"content-type", b"application/json")
+_EVENTS: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),  # M11: proxies deliver events as they come
+)
+
+
+class ClientGone(Exception):
+    """Raised when the client closed its side before its request was whole."""
+
+
+class Client:
+    """One request's two ends. Whatever is sent after the client left is dropped by the server below (M15)."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool) -> None:
+        """Wrap an ASGI request.
+
+        Args:
+            scope: the request's head.
+            receive: ASGI's way to the body and to the news that the client left.
+            send: ASGI's way back.
+            closing: tell the client to make a new connection for its next request, since this edge drains.
+        """
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.address: str | None = (scope.get("client") or (None,))[0]
+        self.http_version: str = scope["http_version"]
+        self.is_streaming = False
+        self._receive = receive
+        self._send = send
+        self._closing = closing and not self.http_version.startswith("2")
+
+    async def read_body(self, limit: int, timeout: float) -> bytes:
+        """Read the whole body.
+
+        Raises:
+            Rejection: 413 over `limit` bytes, 408 when it takes longer than `timeout` seconds.
+            ClientGone: the client left before it was whole.
+        """
+        parts: list[bytes] = []
+        size = 0
+        with anyio.move_on_after(timeout):
+            while True:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise Rejection(413, headers={"Connection": "close"})
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+        raise Rejection(408, headers={"Connection": "close"})
+
+    async def wait_gone(self) -> None:
+        """Wait until the client closes its side."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> None:
+        """Send the whole answer: JSON, or nothing but a status."""
+        head = [_JSON] if body else []
+        head += [(b"content-length", b"%d" % len(body))]
+        head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await self._start(status, head)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def open_stream(self) -> None:
+        """Commit the answer to be a stream of events."""
+        self.is_streaming = True
+        await self._start(200, list(_EVENTS))
+
+    async def send_part(self, data: bytes) -> None:
+        """Send events."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def close_stream(self) -> None:
+        """End the stream of events."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        if self._closing:
+            headers.append((b"connection", b"close"))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def cut(self) -> None:
+        """Close the connection without an answer: a promised byte that never comes is all that HTTP offers for it."""
+        await self._start(200, [(b"content-length", b"1"), (b"connection", b"close")])

@@ -1,0 +1,187 @@
+"""The edge's HTTP face, an ASGI application: one request in, one answer or stream out, measured and traced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.contracts.endpoints import Endpoint
+from mcpfleet.edge.admission import Admission
+from mcpfleet.edge.client import Client, ClientGone, Receive, Scope, Send
+from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.ladder import check_head, check_message
+from mcpfleet.edge.methods import Methods
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.telemetry import names
+from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.telemetry.sampling import Sampling
+from mcpfleet.telemetry.spans import Kind, Span, Tracer
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.wire import reply
+from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, read_id, read_message
+from mcpfleet.wire.errors import Rejection, internal
+from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
+
+
+class Application:
+    """Serves the endpoints of one edge."""
+
+    def __init__(
+        self,
+        *,
+        endpoints: Mapping[str, Endpoint],
+        doors: Doors,
+        admission: Admission,
+        methods: Methods,
+        snapshots: Snapshots,
+        settings: EdgeSettings,
+        tracer: Tracer,
+        instruments: EdgeInstruments,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._names = {endpoint.path: name for name, endpoint in endpoints.items()}
+        self._doors = doors
+        self._admission = admission
+        self._methods = methods
+        self._snapshots = snapshots
+        self._settings = settings
+        self._tracer = tracer
+        self._sampling = Sampling.of(settings.sample_ratio, settings.trusted_networks)
+        self._instruments = instruments
+        self._log = log
+        self._open = 0
+        self._idle = anyio.Event()
+        self.is_draining = False
+        """Every answer tells its client to make a new connection, which leads to another edge."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope; the server's own life cycle needs nothing of us."""
+        if scope["type"] != "http":
+            return
+        self._open += 1
+        try:
+            await self._serve(Client(scope, receive, send, closing=self.is_draining))
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until no request is being served."""
+        while self._open:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def _serve(self, client: Client) -> None:
+        try:
+            endpoint = check_head(client, self._names, self._doors)
+            body = await client.read_body(self._settings.max_request, self._settings.read_timeout)
+        except Rejection as rejection:
+            await self._reject(client, None, rejection)
+        except ClientGone:
+            pass  # nobody is left to answer
+        else:
+            await self._serve_message(client, endpoint, body)
+
+    async def _serve_message(self, client: Client, endpoint: str, body: bytes) -> None:
+        identifier: RequestId | None = None
+        silent = False
+        try:
+            message = read_message(body)
+            identifier = read_id(message)
+            silent = is_notification(message)
+            envelope = check_message(client.headers, body, message)
+            if envelope.id is None:
+                await self._admission.admit(endpoint)
+                await client.answer(202)
+                return
+        except Rejection as rejection:
+            await self._reject(client, identifier, rejection, silent=silent)
+            return
+        await self._serve_request(client, endpoint, envelope)
+
+    async def _serve_request(self, client: Client, endpoint: str, envelope: Envelope) -> None:
+        started = time.monotonic()
+        error_type: str | None = None
+        tool = self._tool(endpoint, envelope)
+        with self._span(client, envelope, tool) as span:
+            try:
+                error_type = await self._methods.answer(client, endpoint, envelope, span.context)
+            except Rejection as rejection:
+                error_type = str(rejection.code or rejection.status)
+                await self._reject(client, envelope.id, rejection)
+            except ClientGone:
+                error_type = "unanswerable"
+                await client.cut()
+            except Exception:
+                error_type = "internal"
+                self._log.exception("request failed", method=envelope.method)
+                await self._apologise(client, envelope, span.context.trace_id)
+            if error_type is not None:
+                span.fail(error_type)
+        version = envelope.meta[PROTOCOL_VERSION_META_KEY]
+        self._instruments.operation_duration.record(
+            time.monotonic() - started, envelope.method, tool or "", version, error_type or ""
+        )
+
+    async def _apologise(self, client: Client, envelope: Envelope, reference: str) -> None:
+        """Answer our own mistake; a committed stream ends with an error too (D17)."""
+        if not client.is_streaming:
+            await self._reject(client, envelope.id, internal(reference))
+            return
+        await client.send_part(reply.event(reply.error(envelope.id, internal(reference))))
+        await client.close_stream()
+
+    async def _reject(
+        self, client: Client, identifier: RequestId | None, rejection: Rejection, *, silent: bool = False
+    ) -> None:
+        """Send a protocol error; a notification never gets a JSON-RPC body (T4)."""
+        self._instruments.rejections.add(1, str(rejection.status), str(rejection.code or ""))
+        body = b"" if silent or rejection.code is None else reply.error(identifier, rejection)
+        await client.answer(rejection.status, body, rejection.headers)
+
+    def _tool(self, endpoint: str, envelope: Envelope) -> str | None:
+        """The tool that is called, where it exists: names of a caller's own making would be labels without end."""
+        name = envelope.params.get("name") if envelope.method == "tools/call" else None
+        return name if name is not None and self._snapshots.has_tool(endpoint, name) else None
+
+    def _span(self, client: Client, envelope: Envelope, tool: str | None) -> Span:
+        """Start the request's span: a child of what `_meta` names, else of what the HTTP headers name (M23)."""
+        claimed = _claimed(envelope.meta) or _claimed(_trace_headers(client))
+        trusted = client.address is not None and self._sampling.trusts(client.address)
+        parent = self._sampling.parent(claimed, trusted=trusted)
+        if parent is not None and not parent.sampled:
+            return self._tracer.start(envelope.method, Kind.SERVER, parent)
+        attributes: dict[str, str] = {
+            names.MCP_METHOD_NAME: envelope.method,
+            names.MCP_PROTOCOL_VERSION: envelope.meta[PROTOCOL_VERSION_META_KEY],
+            names.JSONRPC_REQUEST_ID: str(envelope.id),
+            names.NETWORK_PROTOCOL_NAME: "http",
+            names.NETWORK_PROTOCOL_VERSION: client.http_version,
+            names.NETWORK_TRANSPORT: "tcp",
+        }
+        if tool is not None:
+            attributes |= {names.GEN_AI_TOOL_NAME: tool, names.GEN_AI_OPERATION_NAME: names.EXECUTE_TOOL}
+        if client.address is not None:
+            attributes[names.CLIENT_ADDRESS] = client.address
+        return self._tracer.start(names.span_name(envelope.method, tool), Kind.SERVER, parent, attributes)
+
+
+def _claimed(carrier: Mapping[str, Any]) -> TraceContext | None:
+    parent, state = carrier.get("traceparent"), carrier.get("tracestate")
+    if not isinstance(parent, str):
+        return None
+    return TraceContext.parse(parent, state if isinstance(state, str) else None)
+
+
+def _trace_headers(client: Client) -> dict[str, str]:
+    return {
+        name.decode(): value.decode("latin-1")
+        for name, value in client.headers
+        if name in (b"traceparent", b"tracestate")
+    }

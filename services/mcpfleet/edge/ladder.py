@@ -1,0 +1,139 @@
+"""The order in which a request is checked: first failure wins (T11), read from top to bottom.
+
+`check_head` needs no body, `check_message` no caller; what needs the caller, its view and its limits follows in
+`methods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mcpfleet.edge.client import Client
+from mcpfleet.edge.doors import Doors
+from mcpfleet.wire import mirror
+from mcpfleet.wire.envelope import Envelope, read_envelope
+from mcpfleet.wire.errors import Rejection, bad_params, unknown_method, unsupported_version
+from mcpfleet.wire.versions import (
+    CLIENT_CAPABILITIES_META_KEY,
+    LOG_LEVEL_META_KEY,
+    MODERN,
+    PROTOCOL_VERSION_META_KEY,
+    SERVED,
+)
+
+METHODS: Final = frozenset({"server/discover", "tools/list", "tools/call"})
+NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})
+LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
+
+
+def check_head(client: Client, endpoints: Mapping[str, str], doors: Doors) -> str:
+    """Groups 2 to 4b: what the request's head alone can tell.
+
+    Args:
+        client: who asks.
+        endpoints: the endpoints' names by their paths.
+        doors: the Hosts and Origins that may come in.
+
+    Returns:
+        The endpoint's name.
+
+    Raises:
+        Rejection: without a body, since no id is known yet.
+    """
+    endpoint = endpoints.get(client.path)
+    if endpoint is None:
+        raise Rejection(404)
+    doors.check_host(client.headers)
+    doors.check_origin(client.headers)
+    if client.method != "POST":
+        raise Rejection(405, headers={"Allow": "POST"})
+    _check_media(client.headers)
+    _check_accept(client.headers)
+    return endpoint
+
+
+def check_message(headers: mirror.Headers, body: bytes, message: Any) -> Envelope:
+    """Groups 6 to 10 of a body that is JSON: what the message alone can tell.
+
+    Raises:
+        Rejection: whose id, where one could be read, is the message's.
+    """
+    envelope = read_envelope(body, message)
+    if envelope.id is None:
+        if envelope.method not in NOTIFICATIONS:
+            raise Rejection(400)
+        return envelope  # T15: a cancellation over HTTP is accepted, and says nothing
+    _check_era(headers, envelope)
+    _check_meta(envelope.meta)
+    mirror.check_version(headers, envelope.meta[PROTOCOL_VERSION_META_KEY])
+    if envelope.meta[PROTOCOL_VERSION_META_KEY] not in SERVED:
+        raise unsupported_version(envelope.meta[PROTOCOL_VERSION_META_KEY])
+    mirror.check_method_and_name(headers, envelope)
+    if envelope.method not in METHODS:
+        raise unknown_method()
+    _check_structure(envelope)
+    return envelope
+
+
+def _check_media(headers: mirror.Headers) -> None:
+    media = [value for name, value in headers if name == b"content-type"]
+    kind, _, parameters = (media[0].decode("latin-1") if len(media) == 1 else "").partition(";")
+    charset = parameters.strip().lower()
+    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
+        raise Rejection(415)
+    codings = [value.strip().lower() for name, value in headers if name == b"content-encoding"]
+    if codings not in ([], [b"identity"]):
+        raise Rejection(415)
+
+
+def _check_accept(headers: mirror.Headers) -> None:
+    """Both JSON and events must be welcome (T2), since the server chooses; `*/*` counts (M13)."""
+    ranges = [
+        part.partition(";")[0].strip().lower()
+        for name, value in headers
+        if name == b"accept"
+        for part in value.decode("latin-1").split(",")
+        if not part.replace(" ", "").lower().endswith(";q=0")
+    ]
+    for kind in ("application/json", "text/event-stream"):
+        if not {kind, kind.partition("/")[0] + "/*", "*/*"}.intersection(ranges):
+            raise Rejection(406)
+
+
+def _check_era(headers: mirror.Headers, envelope: Envelope) -> None:
+    """Choose the era from the body first (M1); no revision before 2026-07-28 is served."""
+    if PROTOCOL_VERSION_META_KEY in envelope.meta:
+        return
+    stated = mirror.single(headers, b"mcp-protocol-version")
+    if envelope.method == "initialize":
+        requested = envelope.params.get("protocolVersion")
+        raise unsupported_version(requested if isinstance(requested, str) else None)
+    if stated is not None and stated != MODERN:
+        raise unsupported_version(stated)
+
+
+def _check_meta(meta: dict[str, Any]) -> None:
+    if not isinstance(meta.get(PROTOCOL_VERSION_META_KEY), str):
+        raise bad_params(f"_meta lacks {PROTOCOL_VERSION_META_KEY}")
+    capabilities = meta.get(CLIENT_CAPABILITIES_META_KEY)
+    if not isinstance(capabilities, dict):
+        raise bad_params(f"_meta lacks {CLIENT_CAPABILITIES_META_KEY}")
+    extensions = capabilities.get("extensions", {})
+    if not isinstance(extensions, dict) or not all(isinstance(value, dict) for value in extensions.values()):
+        raise bad_params("extensions are no objects")
+    if meta.get(LOG_LEVEL_META_KEY, "info") not in LOG_LEVELS:
+        raise bad_params("unknown log level")
+
+
+def _check_structure(envelope: Envelope) -> None:
+    params = envelope.params
+    match envelope.method:
+        case "tools/call":
+            if not isinstance(params.get("name"), str):
+                raise bad_params("name is no string")
+            if not isinstance(params.get("arguments", {}), dict):
+                raise bad_params("arguments are no object")
+        case "tools/list":
+            if "cursor" in params:
+                raise bad_params("unknown cursor")

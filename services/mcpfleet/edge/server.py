@@ -1,0 +1,73 @@
+"""Hypercorn, set up for an edge: its sockets, its own response headers, and a shutdown that we trigger last."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Final
+
+import anyio
+from hypercorn.asyncio import serve
+from hypercorn.config import Config, Sockets
+
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.settings import host_and_port
+
+_BACKLOG: Final = 2048
+"""Connections that may wait to be accepted; Hypercorn's 100 refuses a burst of clients (D14)."""
+_SEND_BUFFER: Final = 256 * 1024
+"""Bytes that the kernel takes for a client that does not read; small, so that we notice."""
+_CACHE_CONTROL: Final = (b"cache-control", b"no-store, no-transform")
+
+
+class EdgeConfig(Config):
+    """Hypercorn's settings for an edge."""
+
+    def __init__(self, settings: EdgeSettings) -> None:
+        super().__init__()
+        self.backlog = _BACKLOG
+        self.keep_alive_timeout = 75.0
+        self.keep_alive_max_requests = 1_000_000_000
+        self.h2_max_concurrent_streams = 10_000
+        self.include_server_header = False
+        self.graceful_timeout = 1.0
+        self.accesslog = None
+        self.errorlog = None
+        self.listening = _listen(settings)
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
+        """What every response carries, those to requests that do not parse among them (T9)."""
+        return [_CACHE_CONTROL, *super().response_headers(protocol)]
+
+    def create_sockets(self) -> Sockets:
+        """Hand over the socket that listens already, so that its port is known."""
+        return Sockets([], [self.listening], [])
+
+    def url(self, path: str) -> str:
+        """Where clients on this machine reach an endpoint's path."""
+        host, port = self.listening.getsockname()[:2]
+        return f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
+
+
+async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) -> None:
+    """Serve an ASGI application until told to stop; then connections that are left are closed within a second."""
+    await serve(application, config, shutdown_trigger=stop.wait, mode="asgi")
+
+
+def _listen(settings: EdgeSettings) -> socket.socket:
+    host, port = host_and_port(settings.bind)
+    host = host or "0.0.0.0"  # noqa: S104  # said by the operator, and checked by `exposure`
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: an end to a peer that vanished with bytes unsent
+            milliseconds = round(settings.write_timeout * 1000)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise ConfigurationError(f"cannot listen on MCPFLEET_BIND={settings.bind}: {error}") from error
+    listening.setblocking(False)
+    return listening

@@ -1,0 +1,148 @@
+"""Each endpoint's newest snapshot and the views of it: fetched at a hint, confirmed by a timer and in use."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.views.view import View, view_of
+
+
+@dataclass(slots=True, eq=False)
+class _Endpoint:
+    snapshot: Snapshot | None = None
+    tools: frozenset[str] = frozenset()
+    confirmed: float = -math.inf
+    """When the catalog last said that this is the newest (monotonic)."""
+    wanted: int = 0
+    """The highest number that a hint named."""
+    is_asking: bool = False
+    known: anyio.Event = field(default_factory=anyio.Event)
+    views: dict[tuple[str | None, tuple[str, ...]], View] = field(default_factory=dict)
+
+
+class Snapshots:
+    """What the endpoints of this edge offer. Never goes back to a lower number."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        client: CatalogClient,
+        endpoints: Iterable[str],
+        *,
+        settings: EdgeSettings,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._bus = bus
+        self._client = client
+        self._settings = settings
+        self._log = log
+        self._endpoints = {name: _Endpoint() for name in endpoints}
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Hear hints and compare numbers, until cancelled."""
+        for name in self._endpoints:
+            await self._bus.subscribe(hint_subject(name), self._on_hint)
+        self._bus.on_link(self._on_link)
+        async with anyio.create_task_group() as self._tasks:
+            task_status.started()
+            self._on_link(self._bus.is_up)
+            while True:
+                await anyio.sleep(self._settings.heal_interval * random.uniform(0.75, 1.25))  # noqa: S311
+                for name in self._endpoints:
+                    self._refresh(name)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether every endpoint has a catalog: some application has announced itself, now or before."""
+        return all(endpoint.snapshot is not None for endpoint in self._endpoints.values())
+
+    async def wait_known(self) -> None:
+        """Wait until every endpoint has a catalog; without bound, so that the caller says for how long."""
+        for endpoint in self._endpoints.values():
+            await endpoint.known.wait()
+
+    def has_tool(self, endpoint: str, name: str) -> bool:
+        """Whether the endpoint offers a tool of this name to anybody."""
+        return name in self._endpoints[endpoint].tools
+
+    def view(self, name: str, principal: Principal) -> View | None:
+        """What a principal sees of an endpoint, at once; None before the catalog was first heard.
+
+        A snapshot that is in use is confirmed in the background once it is older than `snapshot_lasts`, so that a call
+        never waits for the catalog.
+        """
+        endpoint = self._endpoints[name]
+        if endpoint.snapshot is None:
+            return None
+        if time.monotonic() - endpoint.confirmed > self._settings.snapshot_lasts:
+            self._refresh(name)
+        rights = (principal.subject, principal.scopes)
+        view = endpoint.views.get(rights)
+        if view is None:
+            view = view_of(endpoint.snapshot, principal)
+            if len(endpoint.views) < self._settings.admission_entries:
+                endpoint.views[rights] = view
+        return view
+
+    def _on_hint(self, message: Incoming) -> None:
+        name = message.subject.rpartition(".")[2]
+        endpoint = self._endpoints.get(name)
+        if endpoint is None or not message.body.isdigit():
+            return
+        endpoint.wanted = max(endpoint.wanted, int(message.body[:18]))
+        self._refresh(name)
+
+    def _on_link(self, is_up: bool) -> None:
+        """After a gap any hint may have been missed: compare numbers."""
+        if is_up:
+            for name in self._endpoints:
+                self._refresh(name)
+
+    def _refresh(self, name: str) -> None:
+        endpoint = self._endpoints[name]
+        if self._tasks is None or endpoint.is_asking:
+            return
+        endpoint.is_asking = True
+        self._tasks.start_soon(self._ask, name, endpoint)
+
+    async def _ask(self, name: str, endpoint: _Endpoint) -> None:
+        """Ask until what hints named has arrived, at most a few times: the timer goes on from there."""
+        try:
+            for _ in range(3):
+                known = endpoint.snapshot.number if endpoint.snapshot else None
+                answer = await self._client.snapshot(name, known)
+                if answer.snapshot is not None:
+                    self._take(endpoint, answer.snapshot)
+                endpoint.confirmed = time.monotonic()
+                if answer.number >= endpoint.wanted:
+                    return
+        except BusError as error:
+            # Serving goes on with what is known; asked again at the next use or tick, and not before some time.
+            endpoint.confirmed = time.monotonic() - self._settings.snapshot_lasts / 2
+            self._log.warning("the catalog does not answer", endpoint=name, error=str(error))
+        finally:
+            endpoint.is_asking = False
+
+    def _take(self, endpoint: _Endpoint, snapshot: Snapshot) -> None:
+        if endpoint.snapshot is not None and snapshot.number <= endpoint.snapshot.number:
+            return
+        endpoint.snapshot = snapshot
+        endpoint.tools = frozenset(listed.definition.name for listed in snapshot.listed)
+        endpoint.views = {}
+        endpoint.known.set()
+        self._log.info("catalog", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed))
