@@ -1,0 +1,169 @@
+"""The command `mcpfleet`. A service is imported only when it is run, since imports are most of a process's start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from mcpfleet.cli.known import SETTINGS
+from mcpfleet.process.errors import ConfigurationError, leaves
+from mcpfleet.process.run import MISCONFIGURED, run
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.settings_table import unknown_names
+
+app = typer.Typer(
+    name="mcpfleet",
+    help="One MCP server to its clients, however many processes serve it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Target = Annotated[str, typer.Argument(help="The application: path/to/app.py or module:attribute.")]
+Url = Annotated[str, typer.Argument(help="An endpoint, for example http://127.0.0.1:8000/mcp.")]
+
+
+@app.command()
+def dev(  # noqa: PLR0917  # the command line's options are its parameters
+    target: Target,
+    port: Annotated[int, typer.Option(help="The first edge's port; the others follow. 0 takes free ones.")] = 8000,
+    edges: Annotated[int, typer.Option(help="How many edges.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="How many workers.", min=1)] = 1,
+    reload: Annotated[bool, typer.Option(help="Start the workers again when a Python file changes.")] = True,
+    store: Annotated[str | None, typer.Option(help="A store's URL, instead of an embedded SQLite.")] = None,
+    nats: Annotated[str | None, typer.Option(help="A NATS server's URL, instead of an embedded one.")] = None,
+) -> None:
+    """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
+    from mcpfleet.cli.dev import develop  # noqa: PLC0415
+    from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
+
+    os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
+    # Nothing balances the load of a laptop, so nobody need be led away before a drain.
+    os.environ.setdefault("MCPFLEET_LAME", "0")
+    _refuse_unknown_names()
+    _check_target(target)
+    plan = Plan(
+        target=target, edges=edges, workers=workers, port=port, nats_url=nats, store_url=store,
+        settings=ProcessSettings.load(),
+    )  # fmt: skip
+    anyio.run(develop, plan, reload)
+
+
+@app.command()
+def edge() -> None:
+    """Run an edge: HTTP and SSE for clients."""
+    _serve("edge")
+
+
+@app.command()
+def authorization() -> None:
+    """Run authorization: who a caller is."""
+    _serve("authorization")
+
+
+@app.command()
+def catalog() -> None:
+    """Run the catalog: what exists."""
+    _serve("catalog")
+
+
+@app.command()
+def worker(target: Target) -> None:
+    """Run a worker: it hosts an application's tools."""
+    os.environ["MCPFLEET_TARGET"] = target
+    _serve("worker")
+
+
+@app.command()
+def call(
+    url: Url,
+    tool: Annotated[str, typer.Argument(help="The tool's name.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 300.0,
+) -> None:
+    """Call a tool: a bar while it reports progress, then its result."""
+    from mcpfleet.cli.call import run_call  # noqa: PLC0415
+
+    raise typer.Exit(run_call(url, tool, arguments or [], timeout=timeout, as_json=as_json))
+
+
+@app.command()
+def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> None:
+    """Take a pool without workers off the lists at once, instead of after a while."""
+    from mcpfleet.cli.operate import withdraw as withdraw_pool  # noqa: PLC0415
+
+    raise typer.Exit(anyio.run(withdraw_pool, ProcessSettings.load(), pool))
+
+
+@app.command()
+def settings(service: Annotated[str | None, typer.Argument(help="Only this service's.")] = None) -> None:
+    """Print each setting with its value, default and meaning."""
+    from mcpfleet.cli.show import show_settings  # noqa: PLC0415
+
+    if service is not None and service not in SETTINGS:
+        raise ConfigurationError(f"there is no service {service!r}: one of {', '.join(SETTINGS)}")
+    show_settings({service: SETTINGS[service]} if service else SETTINGS)
+
+
+@app.command()
+def nats(pools: Annotated[str, typer.Option(help="The pools that get a user, separated by commas.")] = "") -> None:
+    """Print the users, permissions and settings that NATS needs, as a part of nats.conf."""
+    from mcpfleet.cli.show import show_nats  # noqa: PLC0415
+
+    show_nats([pool.strip() for pool in pools.split(",") if pool.strip()], ProcessSettings.load())
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the store's tables up to date."""
+    from mcpfleet.cli.migrations import migrate_store  # noqa: PLC0415
+    from mcpfleet.store.settings import StoreSettings  # noqa: PLC0415
+
+    done = anyio.run(migrate_store, StoreSettings.load())
+    for service, revision in done.items():
+        typer.echo(f"{service}: now at {revision}")
+    if not done:
+        typer.echo("the store is up to date")
+
+
+def _serve(name: str) -> None:
+    """Run one service as this process, and end with its exit code."""
+    service = import_module(f"mcpfleet.{name}.__main__").SERVICE
+    raise typer.Exit(run(service, known=SETTINGS.values()))
+
+
+def _check_target(target: str) -> None:
+    """Say at once what a worker would say after a while."""
+    path = target.partition(":")[0]
+    if path.endswith(".py") and not Path(path).is_file():
+        raise ConfigurationError(f"{path}: there is no such file")
+
+
+def _refuse_unknown_names() -> None:
+    strangers = unknown_names(os.environ, SETTINGS.values())
+    if strangers:
+        raise ConfigurationError(*map(str, strangers))
+
+
+def main() -> None:
+    """Run the command line; what an operator can mend is said in a line each."""
+    try:
+        app()
+    except (ConfigurationError, BaseExceptionGroup) as error:
+        causes = leaves(error)
+        if not all(isinstance(cause, ConfigurationError) for cause in causes):
+            raise
+        for cause in causes:
+            for problem in getattr(cause, "problems", (str(cause),)):
+                typer.echo(problem, err=True)
+        sys.exit(MISCONFIGURED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""`mcpfleet call`: one tool call for people, with a bar while the tool reports, or for programs, as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import anyio
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    AudioContent,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from mcpfleet.process.errors import leaves
+
+
+def read_arguments(pairs: list[str]) -> dict[str, Any]:
+    """Read `name=value` pairs; a value that is JSON is taken as such, any other as text.
+
+    Raises:
+        ValueError: a pair has no `=`.
+    """
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"{pair!r} is no name=value")
+        try:
+            arguments[name] = json.loads(text)
+        except ValueError:
+            arguments[name] = text
+    return arguments
+
+
+async def call_tool(url: str, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:
+    """Call a tool and print what came back; returns the exit code: 0 for a result, 1 for a failure."""
+    info = Implementation(name="mcpfleet", version=version("mcpfleet"))
+    try:
+        async with Client(url, client_info=info, read_timeout_seconds=timeout) as client:
+            result = await _call(client, tool, arguments, quiet=as_json or not sys.stderr.isatty())
+    except Exception as error:
+        return _complain(_reason(url, leaves(error)[0]))
+    return _print(result, as_json=as_json)
+
+
+def _reason(url: str, error: BaseException) -> str:
+    """Say why there is no result, in a line."""
+    if isinstance(error, MCPError):
+        return f"{error} ({error.error.code})"
+    return f"{url} does not answer as an MCP server: {str(error) or type(error).__name__}"
+
+
+async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: bool) -> CallToolResult:
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
+        task = bar.add_task(tool, total=None)
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            bar.update(task, completed=progress, total=total, description=message or tool)
+
+        return await client.call_tool(tool, arguments, progress_callback=report)
+
+
+def _print(result: CallToolResult, *, as_json: bool) -> int:
+    if as_json:
+        print(result.model_dump_json(by_alias=True, exclude_none=True))  # noqa: T201
+        return 1 if result.is_error else 0
+    console = Console(stderr=bool(result.is_error), highlight=False)
+    style = "red" if result.is_error else None
+    if result.structured_content is not None and not result.is_error:
+        console.print_json(data=result.structured_content)
+    else:
+        for block in result.content:
+            console.print(_show(block), style=style, markup=False, soft_wrap=True)
+    return 1 if result.is_error else 0
+
+
+def _show(block: ContentBlock) -> str:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type} of type {block.mime_type}, {len(block.data) * 3 // 4} bytes]"
+        case ResourceLink():
+            return f"[resource {block.uri}]"
+        case EmbeddedResource(resource=TextResourceContents() as resource):
+            return resource.text
+        case _:
+            return f"[resource {block.resource.uri}]"
+
+
+def _complain(what: object) -> int:
+    Console(stderr=True, highlight=False).print(str(what), style="red", markup=False)
+    return 1
+
+
+def run_call(url: str, tool: str, pairs: list[str], *, timeout: float, as_json: bool) -> int:
+    """Read the arguments and make the call; see `call_tool`."""
+    try:
+        arguments = read_arguments(pairs)
+    except ValueError as error:
+        return _complain(error)
+    return anyio.run(lambda: call_tool(url, tool, arguments, timeout=timeout, as_json=as_json))

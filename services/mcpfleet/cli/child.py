@@ -1,0 +1,122 @@
+"""One process of a fleet on this machine: started, heard, signalled, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import anyio
+
+_PR_SET_PDEATHSIG: Final = 1
+_KILLED_WITHIN: Final = 5.0
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def _die_with_parent() -> None:
+    """Have Linux end this process when its parent is killed, which cannot drain it any more."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Child:
+    """A process that is started again under the same name, with the same command."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] = _NOTHING,
+        *,
+        log: Path | None = None,
+    ) -> None:
+        """Describe the process.
+
+        Args:
+            name: for people, for example `edge 2`.
+            command: what is run.
+            environment: added to ours.
+            log: a file that its standard error is added to; none shows it on ours.
+        """
+        self.name = name
+        self.url: str | None = None
+        """Where an edge can be reached, once it is ready."""
+        self.ready = anyio.Event()
+        """Set when the process has said `ready`."""
+        self._command = list(command)
+        self._environment = dict(environment)
+        self.log = log
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has been started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Start the process."""
+        if self.ready.is_set():
+            self.ready = anyio.Event()
+        # Its own process group, so that ^C reaches us alone, and we drain it.
+        with self.log.open("ab") if self.log else nullcontext() as stderr:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=stderr,
+                env={**os.environ, **self._environment},
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+
+    async def listen(self) -> int:
+        """Hear what the process says on its standard output until it ends; returns its exit code."""
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            self._hear(line.decode(errors="replace"))
+        return await process.wait()
+
+    def _hear(self, line: str) -> None:
+        word, _, url = line.partition(" ")
+        if word == "ready":
+            self.url = url.strip() or None
+            self.ready.set()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if the process still runs."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self, within: float) -> None:
+        """Have the process drain, and kill it where it has not ended in `within` seconds."""
+        if self._process is None:
+            return
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # one that is paused hears nothing else
+        with anyio.move_on_after(within):
+            await self._process.wait()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Kill the process, and wait until it is gone."""
+        if self._process is None:
+            return
+        self.signal(signal.SIGKILL)
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_KILLED_WITHIN):
+            await self._process.wait()

@@ -1,0 +1,111 @@
+"""`mcpfleet dev`: the whole system in one terminal, its processes started again when they die or their file changes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import anyio
+import typer
+
+from mcpfleet.cli.child import Child
+from mcpfleet.cli.fleet import Fleet, Keep, Plan, running
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 10.0
+_STABLE_AFTER: Final = 30.0
+
+
+class Development:
+    """A fleet that is kept running for somebody who works on its application."""
+
+    def __init__(self, plan: Plan, *, reload: bool) -> None:
+        self._plan = plan
+        self._reload = reload
+        self._fleet: Fleet | None = None
+        self._again: dict[Child, anyio.Event] = {}
+        self._work = anyio.CancelScope()
+
+    async def run(self) -> None:
+        """Run until ^C or SIGTERM, then drain; a second signal kills what still runs.
+
+        Raises:
+            StartFailed: a process could not start.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hear_signals)
+            with self._work:
+                async with running(self._plan, self._keeper) as fleet:
+                    for url in fleet.urls:
+                        typer.echo(f"ready {url}")
+                    await self._reload_workers(fleet)
+            tasks.cancel_scope.cancel()
+
+    def _keeper(self, fleet: Fleet) -> Keep:
+        self._fleet = fleet
+        return self._keep
+
+    async def _keep(self, child: Child) -> None:
+        """Run a process, and start it again with back-off when it dies."""
+        assert self._fleet is not None
+        pause = _FIRST_PAUSE
+        while True:
+            self._again[child] = anyio.Event()
+            started = anyio.current_time()
+            await self._fleet.keep(child)
+            if self._work.cancel_called:
+                return
+            if anyio.current_time() - started > _STABLE_AFTER:
+                pause = _FIRST_PAUSE
+            if not self._again[child].is_set():
+                say(f"{child.name} has ended; it is started again in {pause:g} s", "yellow")
+                with anyio.move_on_after(pause):
+                    await self._again[child].wait()
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _reload_workers(self, fleet: Fleet) -> None:
+        """Start the workers again whenever a Python file beside the application changes, until cancelled."""
+        directory = application_directory(self._plan.target)
+        if not self._reload or directory is None:
+            await anyio.sleep_forever()
+            return
+        from watchfiles import PythonFilter, awatch  # noqa: PLC0415  # it costs start-up time
+
+        async for changes in awatch(directory, watch_filter=PythonFilter(), debounce=200):
+            names = sorted({Path(path).name for _, path in changes})
+            say(f"{', '.join(names)} changed: the workers start again", "cyan")
+            for worker in fleet.workers:
+                self._again[worker].set()
+                worker.signal(signal.SIGTERM)
+
+    async def _hear_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for _ in signals:
+                if not self._work.cancel_called:
+                    say("draining; once more stops at once", "cyan")
+                    self._work.cancel()
+                elif self._fleet is not None:
+                    await self._fleet.kill()
+
+
+async def develop(plan: Plan, reload: bool) -> None:
+    """Run a fleet as `Development.run` does."""
+    await Development(plan, reload=reload).run()
+
+
+def say(sentence: str, colour: str) -> None:
+    """Tell the one at the terminal, apart from the output."""
+    typer.secho(sentence, fg=colour, err=True)
+
+
+def application_directory(target: str) -> Path | None:
+    """The folder of the application's file, whose changes start its workers again."""
+    path = target.partition(":")[0]
+    if path.endswith(".py"):
+        return Path(path).resolve().parent
+    sys.path.insert(0, str(Path.cwd()))
+    spec = find_spec(path.partition(".")[0])
+    return Path(spec.origin).parent if spec is not None and spec.origin else None

@@ -1,0 +1,196 @@
+"""A whole fleet on this machine: NATS, the services in one process, edges and workers in one each."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import anyio
+from anyio.abc import TaskStatus
+from pydantic import SecretStr
+
+from mcpfleet.cli.child import Child
+from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.contracts.manifest import default_pool
+from mcpfleet.contracts.permissions import password_variable, pool_user
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.settings import ProcessSettings
+
+OPERATOR: Final = "operator"
+_EDGE: Final = "edge"
+_SERVICES: Final = ("authorization", "catalog")
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+Keep: TypeAlias = Callable[[Child], Coroutine[Any, Any, None]]
+"""Runs one process, for as long as it is to run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fleet is made of."""
+
+    target: str
+    """The application: `path/to/app.py` or `module:attribute`."""
+    edges: int = 1
+    workers: int = 1
+    port: int = 0
+    """The first edge's port, the others follow; 0 takes free ones."""
+    nats_url: str | None = None
+    """A NATS that runs already, with its own users; none embeds one."""
+    store_url: str | None = None
+    """A store that exists already; none embeds SQLite."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Settings for every process."""
+    logs: Path | None = None
+    """Where each process's standard error is kept, in a file of its name; none shows it on ours."""
+    settings: ProcessSettings = field(default_factory=ProcessSettings)
+
+
+class StartFailed(ConfigurationError):
+    """Raised when a process of the fleet ended before the fleet was ready."""
+
+
+class Fleet:
+    """The processes of a fleet; `running` starts and ends it."""
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        self.plan = plan
+        self.pool = default_pool(plan.target)
+        self._directory = directory
+        users = (*_SERVICES, _EDGE, OPERATOR, pool_user(self.pool))
+        self._passwords = {user: secrets.token_urlsafe(24) for user in users}
+        # The services live in one process, which has one password; workers, the least trusted, have their own.
+        self._passwords |= dict.fromkeys(_SERVICES, self._passwords[_SERVICES[0]])
+        self.nats: EmbeddedNats | None = None
+        if plan.nats_url is None:
+            self.nats = EmbeddedNats(directory, [self.pool], plan.settings, self._passwords.__getitem__)
+        self.services = Child("services", [])
+        self.edges: list[Child] = []
+        self.workers: list[Child] = []
+        self._is_up = False
+
+    @property
+    def urls(self) -> list[str]:
+        """Where each edge is reached, once it is ready."""
+        return [edge.url for edge in self.edges if edge.url]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether every edge has been ready once."""
+        return self._is_up
+
+    async def start_nats(self) -> None:
+        """Start the embedded NATS, if there is to be one, and name the processes that use it."""
+        if self.nats is not None:
+            await self.nats.start()
+        self.services = self._child("services", ["mcpfleet.cli.services"], _SERVICES[0])
+        self.workers = [self._worker(number) for number in range(self.plan.workers)]
+        self.edges = [self._edge(number) for number in range(self.plan.edges)]
+
+    async def run(self, keep: Keep, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Run every process until cancelled; started once every edge is ready.
+
+        Args:
+            keep: runs one process, for as long as it is to run.
+            task_status: hears that the fleet is up.
+        """
+        async with anyio.create_task_group() as tasks:
+            for child in (self.services, *self.workers, *self.edges):
+                tasks.start_soon(keep, child)
+            for edge in self.edges:
+                await edge.ready.wait()
+            self._is_up = True
+            task_status.started()
+
+    async def keep(self, child: Child) -> None:
+        """Run a process once.
+
+        Raises:
+            StartFailed: it ended before the fleet was up; it has said why on standard error.
+        """
+        await child.start()
+        code = await child.listen()
+        if not self._is_up:
+            raise StartFailed(f"{child.name} ended with code {code} before the fleet was ready: its last lines say why")
+
+    async def kill(self) -> None:
+        """End every process at once."""
+        nats = [self.nats.child] if self.nats is not None else []
+        for child in (*self.edges, *self.workers, self.services, *nats):
+            await child.kill()
+
+    async def stop(self) -> None:
+        """Drain every process: edges first, so that their last calls still find workers; NATS last."""
+        nats = [self.nats.child] if self.nats is not None else []
+        for group in (self.edges, self.workers, [self.services], nats):
+            async with anyio.create_task_group() as tasks:
+                for child in group:
+                    tasks.start_soon(child.stop, self.plan.settings.last_deadline)
+
+    def nats_settings(self, user: str) -> ProcessSettings:
+        """The settings with which one of the embedded NATS server's users connects."""
+        assert self.nats is not None
+        password = SecretStr(self._passwords[user])
+        return self.plan.settings.model_copy(update={"nats_url": self.nats.url, "nats_password": password})
+
+    def _worker(self, number: int) -> Child:
+        command = ["mcpfleet.cli", "worker", self.plan.target]
+        return self._child(f"worker {number + 1}", command, pool_user(self.pool), {"MCPFLEET_POOL": self.pool})
+
+    def _edge(self, number: int) -> Child:
+        port = self.plan.port + number if self.plan.port else 0
+        environment = {"MCPFLEET_BIND": f"127.0.0.1:{port}"}
+        return self._child(f"edge {number + 1}", ["mcpfleet.cli", "edge"], _EDGE, environment)
+
+    def _child(self, name: str, module: list[str], user: str, environment: Mapping[str, str] = _NOTHING) -> Child:
+        common = {
+            "MCPFLEET_EMBEDDED": "true",
+            "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}",
+            "MCPFLEET_ADMIN_BIND": "127.0.0.1:0",
+        }
+        return Child(
+            name,
+            [sys.executable, "-m", *module],
+            {**common, **self._nats_environment(user), **environment, **self.plan.environment},
+            log=self.plan.logs / f"{name}.log" if self.plan.logs else None,
+        )
+
+    def _nats_environment(self, user: str) -> dict[str, str]:
+        if self.nats is not None:
+            return {"MCPFLEET_NATS_URL": self.nats.url, "MCPFLEET_NATS_PASSWORD": self._passwords[user]}
+        password = os.environ.get(password_variable(user))
+        environment = {"MCPFLEET_NATS_URL": self.plan.nats_url or ""}
+        return environment | ({"MCPFLEET_NATS_PASSWORD": password} if password else {})
+
+
+@asynccontextmanager
+async def running(plan: Plan, keep: Callable[[Fleet], Keep] | None = None) -> AsyncIterator[Fleet]:
+    """Run a fleet for the length of a block; it is up when the block begins, and drained when it has ended.
+
+    Args:
+        plan: what it is made of.
+        keep: makes what keeps one process running; by default a process that ends has ended.
+
+    Raises:
+        StartFailed: a process ended before the fleet was up.
+        ConfigurationError: NATS cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="mcpfleet-") as directory:
+        fleet = Fleet(plan, Path(directory))
+        async with anyio.create_task_group() as tasks:
+            try:
+                await fleet.start_nats()
+                await tasks.start(fleet.run, keep(fleet) if keep else fleet.keep)
+                yield fleet
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await fleet.stop()
+                tasks.cancel_scope.cancel()

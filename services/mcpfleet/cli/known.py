@@ -1,0 +1,19 @@
+"""Every class of settings: one environment may serve all processes, and a name that none of them knows is a mistake."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.catalog.settings import CatalogSettings
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.process.settings import Settings
+from mcpfleet.worker.settings import WorkerSettings
+
+SETTINGS: Final[dict[str, type[Settings]]] = {
+    "edge": EdgeSettings,
+    "authorization": AuthorizationSettings,
+    "catalog": CatalogSettings,
+    "worker": WorkerSettings,
+}
+"""By the names of their services."""

@@ -1,0 +1,21 @@
+"""Brings a store up to date for all services."""
+
+from __future__ import annotations
+
+from mcpfleet.catalog.tables import SCHEMA as CATALOG
+from mcpfleet.store.engine import open_store
+from mcpfleet.store.migrate import migrate
+from mcpfleet.store.settings import StoreSettings
+
+
+async def migrate_store(settings: StoreSettings) -> dict[str, str]:
+    """Bring every service's tables to the newest revision; returns those that were not there yet.
+
+    Raises:
+        ConfigurationError: MCPFLEET_STORE_URL is malformed, or not allowed.
+        StoreError: the database does not answer.
+    """
+    url = settings.store_url.get_secret_value()
+    bounds = settings.store_bounds
+    async with open_store(url, service="migrate", embedded=settings.embedded, bounds=bounds) as store:
+        return await migrate(store, [CATALOG])

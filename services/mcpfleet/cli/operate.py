@@ -1,0 +1,46 @@
+"""What operators do on the bus, as the NATS user `operator`."""
+
+from __future__ import annotations
+
+import anyio
+import typer
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.process.logs import configure
+from mcpfleet.process.service import Process
+from mcpfleet.process.settings import ProcessSettings
+
+_OPERATOR = "operator"
+_UP_WITHIN = 5.0
+
+
+async def withdraw(settings: ProcessSettings, pool: str) -> int:
+    """End a pool that lingers without workers; returns the exit code."""
+    configure("console", settings.log_level, {"service": _OPERATOR})
+    bus = bus_of(Process(_OPERATOR, settings), _OPERATOR)
+    code = 1
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(bus.run)
+        with anyio.move_on_after(_UP_WITHIN):
+            await bus.wait_up()
+            code = await _withdraw(bus, pool)
+        if not bus.is_up:
+            typer.echo("no link to NATS (MCPFLEET_NATS_URL, MCPFLEET_NATS_PASSWORD)", err=True)
+        tasks.cancel_scope.cancel()
+    return code
+
+
+async def _withdraw(bus: Bus, pool: str) -> int:
+    try:
+        answer = await CatalogClient(bus).withdraw(pool)
+    except BusError as error:
+        typer.echo(f"the catalog did not withdraw {pool!r}: {error}", err=True)
+        return 1
+    if answer.workers:
+        typer.echo(f"{pool!r} has {answer.workers} live workers: stop them first", err=True)
+        return 1
+    typer.echo(f"{answer.definitions} definitions of {pool!r} are withdrawn")
+    return 0

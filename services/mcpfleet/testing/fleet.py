@@ -1,0 +1,129 @@
+"""A fleet of real processes for the length of a test, on an embedded NATS with its users and permissions."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+
+from mcpfleet.cli.child import Child
+from mcpfleet.cli.fleet import Fleet as Processes
+from mcpfleet.cli.fleet import Plan, running
+from mcpfleet.cli.known import SETTINGS
+from mcpfleet.process.settings import PREFIX, ProcessSettings
+from mcpfleet.process.settings_table import scaled
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Fleet:
+    """Runs a fleet inside of `async with`, which begins when every edge is ready and ends when all has drained.
+
+    A process that ends stays ended, so that a test decides what lives.
+    """
+
+    def __init__(
+        self,
+        target: str | Path,
+        *,
+        edges: int = 1,
+        workers: int = 1,
+        factor: float = 1.0,
+        environment: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        """Describe the fleet.
+
+        Args:
+            target: the application.
+            edges: how many edges.
+            workers: how many workers.
+            factor: what every duration among the settings is divided by; none gets below 0.1 s.
+            environment: settings for every process.
+        """
+        durations = {name: value for cls in SETTINGS.values() for name, value in scaled(cls, factor).items()}
+        if factor == 1.0:
+            durations = {}
+        own = {name: value for name, value in durations.items() if _field(name) in ProcessSettings.model_fields}
+        self._stack = AsyncExitStack()
+        self._plan = Plan(
+            target=str(target),
+            edges=edges,
+            workers=workers,
+            environment={"MCPFLEET_LAME": "0", **durations, **environment},
+            settings=ProcessSettings(**{_field(name): value for name, value in own.items()}),  # type: ignore[arg-type]  # pydantic reads text
+        )
+        self._processes: Processes | None = None
+
+    async def __aenter__(self) -> Self:
+        self._logs = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="mcpfleet-logs-")))
+        plan = replace(self._plan, logs=self._logs)
+        try:
+            self._processes = await self._stack.enter_async_context(running(plan))
+        except BaseException as error:
+            error.add_note(self.logs())
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.add_note(self.logs())
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def urls(self) -> list[str]:
+        """Where each edge is reached."""
+        return self._running.urls
+
+    @property
+    def edges(self) -> list[Child]:
+        """The edges' processes."""
+        return self._running.edges
+
+    @property
+    def workers(self) -> list[Child]:
+        """The workers' processes."""
+        return self._running.workers
+
+    @property
+    def nats(self) -> Child:
+        """The NATS server's process."""
+        assert self._running.nats is not None
+        return self._running.nats.child
+
+    @property
+    def pool(self) -> str:
+        """The name of the workers' pool."""
+        return self._running.pool
+
+    def nats_settings(self, user: str) -> ProcessSettings:
+        """The settings with which a NATS user of the fleet connects."""
+        return self._running.nats_settings(user)
+
+    def pause(self, child: Child) -> None:
+        """Stop a process where it is; it neither ends nor answers."""
+        child.signal(signal.SIGSTOP)
+
+    def resume(self, child: Child) -> None:
+        """Let a paused process go on."""
+        child.signal(signal.SIGCONT)
+
+    def logs(self) -> str:
+        """What the processes have logged."""
+        return "\n".join(f"== {path.stem}\n{path.read_text()}" for path in sorted(self._logs.glob("*.log")))
+
+    @property
+    def _running(self) -> Processes:
+        assert self._processes is not None, "the fleet runs inside of `async with` only"
+        return self._processes
+
+
+def _field(variable: str) -> str:
+    return variable.removeprefix(PREFIX).lower()
