@@ -1,0 +1,114 @@
+"""The official conformance suite as a process: what it is asked to run, its verdict, and what each check said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from tests.kit.node import NODE, environment
+
+REVISION = "2026-07-28"
+"""The revision whose requirements are run, at that revision's wire."""
+
+PROGRAM = Path("node_modules/@modelcontextprotocol/conformance/dist/index.js")
+"""The suite's command line, in the folder where its npm project is installed."""
+
+FAILED = frozenset({"FAILURE", "WARNING"})
+"""What the suite counts as failed when it compares with a list of expected failures."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+RESULT = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+ENTRY = re.compile(r"^\s*- ([^\s#]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that a scenario looked at."""
+
+    scenario: str
+    id: str
+    status: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How one run ended."""
+
+    accepted: bool
+    """All that failed was expected to, and nothing that was expected to fail has passed."""
+    said: str
+    """The end of the suite's report."""
+    checks: Mapping[str, tuple[Check, ...]]
+    """What each scenario looked at; nothing where it broke down."""
+
+    def explained(self, expected: frozenset[str]) -> str:
+        """Say what was not expected, a line a check, for a person to read."""
+        wrong = [
+            f"{check.status} {check.scenario}:{check.id}: {check.message}"
+            for checks in self.checks.values()
+            for check in checks
+            if check.status in FAILED and expected.isdisjoint({check.scenario, f"{check.scenario}:{check.id}"})
+        ]
+        return "\n".join([self.said, "", *wrong])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """The suite, ready to run against one server."""
+
+    installed: Path
+    """The folder that holds the suite's `node_modules`."""
+    url: str
+    baseline: Path
+    """The suite's own list of expected failures: a scenario, or a scenario and a check, on each line."""
+    results: Path
+    """A folder for what the runs leave behind."""
+
+    async def required(self) -> Verdict:
+        """Run all that the revision requires; what it runs beyond that is not in the verdict."""
+        return await self._run("required", "--requirements", REVISION)
+
+    async def scenario(self, name: str) -> Verdict:
+        """Run one scenario, which the revision need not require."""
+        # Without force, a scenario of an extension belongs to no revision and is left out as passed.
+        return await self._run(name, "--scenario", name, "--spec-version", REVISION, "--force")
+
+    async def _run(self, name: str, *what: str) -> Verdict:
+        results = self.results / name
+        command = [str(NODE), str(self.installed / PROGRAM), "server", "--url", self.url, *what]
+        command += ["--expected-failures", str(self.baseline), "--output-dir", str(results)]
+        done = await anyio.run_process(command, env=environment(), check=False)
+        report = COLOURS.sub("", (done.stdout + done.stderr).decode(errors="replace"))
+        return Verdict(
+            accepted=done.returncode == 0,
+            said=report.rpartition("=== SUMMARY ===")[2].strip()[-6000:],
+            checks=_read(results),
+        )
+
+
+def expected_failures(baseline: Path) -> frozenset[str]:
+    """Read the entries of a list of expected failures, as they are written."""
+    return frozenset(ENTRY.findall(baseline.read_text()))
+
+
+def _read(results: Path) -> dict[str, tuple[Check, ...]]:
+    """Read what a run wrote: one folder a scenario, named after it and the time."""
+    found = results.iterdir() if results.is_dir() else ()
+    folders = {match["scenario"]: folder for folder in found if (match := RESULT.fullmatch(folder.name))}
+    return {scenario: _checks(scenario, folder / "checks.json") for scenario, folder in sorted(folders.items())}
+
+
+def _checks(scenario: str, file: Path) -> tuple[Check, ...]:
+    """Read one scenario's checks; a scenario that broke down has written none."""
+    if not file.exists():
+        return ()
+    return tuple(
+        Check(scenario=scenario, id=check["id"], status=check["status"], message=check.get("errorMessage", ""))
+        for check in json.loads(file.read_text())
+    )

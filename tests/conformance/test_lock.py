@@ -1,0 +1,25 @@
+"""The suite's lock file: exact, checked by digests, and free of addresses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SUITE = "@modelcontextprotocol/conformance"
+
+
+def test_the_lock_holds_the_release_that_the_tests_are_written_for() -> None:
+    """The package names one version, and the lock has it."""
+    wanted = json.loads((HERE / "package.json").read_text())["dependencies"]
+    locked = json.loads((HERE / "package-lock.json").read_text())["packages"]
+    assert wanted == {SUITE: "0.2.0-alpha.12"}
+    assert locked[f"node_modules/{SUITE}"]["version"] == wanted[SUITE]
+
+
+def test_the_lock_checks_contents_and_names_no_registry() -> None:
+    """Each package has its digest, and comes from whichever registry a machine uses."""
+    packages = json.loads((HERE / "package-lock.json").read_text())["packages"]
+    del packages[""]
+    assert [name for name, package in packages.items() if "integrity" not in package] == []
+    assert [name for name, package in packages.items() if "resolved" in package] == []

@@ -1,0 +1,146 @@
+"""`mcpfleet dev`: the whole system in one terminal, and the commands that people use with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "examples" / "library.py"
+MCPFLEET = [sys.executable, "-m", "mcpfleet.cli"]
+BROKEN = "from mcpfleet.app import App\napp = App('broken', version='1')\n@app.tool()\ndef f(x): ...\n"
+
+
+@dataclass
+class Terminal:
+    """A running `mcpfleet dev`, as the one at the terminal sees it."""
+
+    process: Process
+    errors: list[str] = field(default_factory=list)
+
+    async def ready(self, number: int) -> list[str]:
+        """Wait for a line `ready <url>` of each edge."""
+        assert self.process.stdout is not None
+        lines = BufferedByteReceiveStream(self.process.stdout)
+        said = [(await lines.receive_until(b"\n", 4096)).decode().split() for _ in range(number)]
+        assert {word for word, _ in said} == {"ready"}
+        return [url for _, url in said]
+
+    async def say(self, sentence: str) -> None:
+        """Wait until standard error has a sentence."""
+        while not any(sentence in line for line in self.errors):  # noqa: ASYNC110  # a list has no event
+            await anyio.sleep(0.02)
+
+    async def collect(self) -> None:
+        """Keep what is said on standard error."""
+        assert self.process.stderr is not None
+        async for data in self.process.stderr:
+            self.errors += data.decode(errors="replace").splitlines()
+
+
+@asynccontextmanager
+async def dev(*arguments: object, environment: Mapping[str, str] | None = None) -> AsyncIterator[Terminal]:
+    command = [*MCPFLEET, "dev", *map(str, arguments), "--port", "0"]
+    async with await anyio.open_process(command, env={**os.environ, **(environment or {})}) as process:
+        terminal = Terminal(process)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(terminal.collect)
+            try:
+                with anyio.fail_after(60):
+                    yield terminal
+            finally:
+                if process.returncode is None:
+                    process.send_signal(signal.SIGTERM)
+                    await process.wait()
+
+
+async def mcpfleet(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    with anyio.fail_after(30):
+        return await anyio.run_process([*MCPFLEET, *arguments], check=False, stdin=subprocess.DEVNULL)
+
+
+async def test_the_library_answers_people_and_programs_and_control_c_drains() -> None:
+    """The README's first command, an edge each, a result for eyes and one for pipes, and exit code 0."""
+    async with dev(LIBRARY, "--edges", 2, "--no-reload") as terminal:
+        urls = await terminal.ready(2)
+        for url in urls:
+            shown = await mcpfleet("call", url, "search", "query=moby")
+            assert (shown.returncode, b"Melville" in shown.stdout) == (0, True), shown.stderr
+        piped = await mcpfleet("call", urls[0], "search", "query=moby", "--json")
+        assert json.loads(piped.stdout)["isError"] is False
+        failed = await mcpfleet("call", urls[0], "read_book", "book=9999")
+        assert (failed.returncode, failed.stdout) == (1, b"")
+        assert failed.stderr
+
+        terminal.process.send_signal(signal.SIGINT)
+        assert await terminal.process.wait() == 0
+
+
+async def test_a_changed_file_is_served_without_a_word(tmp_path: Path) -> None:
+    """The worker starts again when its file changes, and the edges show what it offers now."""
+    application = tmp_path / "shop.py"
+    text = LIBRARY_LIKE.format(answer="before")
+    application.write_text(text)
+    async with dev(application) as terminal:
+        [url] = await terminal.ready(1)
+        first = await mcpfleet("call", url, "answer")
+        application.write_text(text.replace("before", "after"))
+        await terminal.say("the workers start again")
+        with anyio.fail_after(30):
+            while b"after" not in (await mcpfleet("call", url, "answer")).stdout:
+                pass
+        assert b"before" in first.stdout
+
+
+async def test_a_mistake_in_the_application_ends_dev_and_is_named(tmp_path: Path) -> None:
+    """What cannot start is said: the process, the function and the parameter."""
+    application = tmp_path / "broken.py"
+    application.write_text(BROKEN)
+    async with dev(application) as terminal:
+        assert await terminal.process.wait() == 2
+    said = "\n".join(terminal.errors)
+    assert "worker 1 ended" in said
+    assert "broken.py:3" in said
+    assert "'x'" in said
+
+
+async def test_an_unknown_setting_ends_dev_with_the_nearest_name() -> None:
+    """A setting that nobody reads is a mistake that would otherwise be silent."""
+    async with dev(LIBRARY, environment={"MCPFLEET_SLOT": "4"}) as terminal:
+        assert await terminal.process.wait() == 2
+    assert any("MCPFLEET_SLOT:" in line and "MCPFLEET_SLOTS" in line for line in terminal.errors)
+
+
+async def test_what_dies_later_is_started_again_and_named() -> None:
+    """A killed worker comes back by itself, and the next call succeeds."""
+    async with dev(Path(__file__).with_name("app.py"), "--no-reload") as terminal:
+        [url] = await terminal.ready(1)
+        first = int((await mcpfleet("call", url, "whoami")).stdout)
+        os.kill(first, signal.SIGKILL)
+        await terminal.say("worker 1 has ended")
+        second = int((await mcpfleet("call", url, "whoami")).stdout)
+        assert second != first
+
+
+LIBRARY_LIKE = """
+from mcpfleet.app import App
+
+app = App("shop", version="1.0.0")
+
+
+@app.tool()
+async def answer() -> str:
+    '''Answer.'''
+    return "{answer}"
+"""
