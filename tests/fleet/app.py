@@ -71,3 +71,23 @@ async def fail(secret: str) -> str:
 async def refuse(why: str) -> str:
     """Raise what the model should read."""
     raise ToolError(why)
+
+
+@app.tool(timeout=0.5)
+async def dawdle(ctx: Context) -> str:
+    """Take longer than it may, whatever it reports."""
+    for step in range(1000):
+        await ctx.progress(step)
+        await anyio.sleep(0.05)
+    return "too late"
+
+
+@app.tool(on_disconnect="continue")
+async def persist(folder: str) -> str:
+    """Go on without a client."""
+    place = Path(folder)
+    (place / "started").touch()
+    while not (place / "release").exists():  # noqa: ASYNC110  # the one who releases is another process
+        await anyio.sleep(0.02)
+    (place / "finished").touch()
+    return "finished"

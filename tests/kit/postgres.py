@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
@@ -46,6 +47,16 @@ class Postgres:
         yield self.url(name)
         await self.run(f"DROP DATABASE {name}")
 
+    async def shut(self, url: str) -> None:
+        """Let a database be away: its connections end, and it takes no new one."""
+        name = database_of(url)
+        await self.run(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        await self.run(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}'")
+
+    async def open(self, url: str) -> None:
+        """Let a database that was shut be back."""
+        await self.run(f"ALTER DATABASE {database_of(url)} ALLOW_CONNECTIONS true")
+
     async def run(self, statement: str) -> None:
         """Run a statement as the server's owner, in no transaction."""
         connection = await asyncpg.connect(self.url(), timeout=10)
@@ -53,6 +64,11 @@ class Postgres:
             await connection.execute(statement, timeout=20)
         finally:
             await connection.close(timeout=5)
+
+
+def database_of(url: str) -> str:
+    """Name the database of an address."""
+    return urlsplit(url).path[1:]
 
 
 @contextmanager

@@ -23,6 +23,7 @@ async def serve(process: Process[CatalogSettings]) -> None:
     settings = process.settings
     bus = bus_of(process, process.name)
     watch_link(process, bus)
+    instruments = CatalogInstruments(process.telemetry.metrics)
     actor = Actor(
         bus, settings, tracer=process.telemetry.tracer, log=process.log, concurrency=settings.catalog_concurrency
     )
@@ -30,22 +31,23 @@ async def serve(process: Process[CatalogSettings]) -> None:
     bounds = settings.store_bounds
     async with open_store(url, service=process.name, embedded=settings.embedded, bounds=bounds) as store:
         ledger = Ledger(store, settings)
-        sweeper = Sweeper(
-            ledger,
-            bus,
-            settings,
-            health=process.health,
-            instruments=CatalogInstruments(process.telemetry.metrics),
-            log=process.log,
-        )
+        sweeper = Sweeper(ledger, bus, settings, health=process.health, instruments=instruments, log=process.log)
+        catalog = CatalogActor(ledger, sweeper, log=process.log)
         async with anyio.create_task_group() as tasks:
             await tasks.start(bus.run)
             await tasks.start(actor.run)
-            await tasks.start(sweeper.run)
-            await CatalogActor(ledger, sweeper, log=process.log).register(actor)
+            tasks.start_soon(_answer, sweeper, catalog, actor)
             await process.stopping.wait()
-            await actor.drain()
+            with anyio.move_on_after(settings.drain):
+                await actor.drain()
             tasks.cancel_scope.cancel()
+
+
+async def _answer(sweeper: Sweeper, catalog: CatalogActor, actor: Actor) -> None:
+    """Sweep until cancelled, and answer once there is something to answer with."""
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(sweeper.run)
+        await catalog.register(actor)
 
 
 SERVICE: Final = Service("catalog", serve, CatalogSettings)

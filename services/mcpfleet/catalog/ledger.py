@@ -183,6 +183,6 @@ async def _know(connection: AsyncConnection, announced: Announce) -> bool:
 async def _shown(connection: AsyncConnection, pool: str) -> int:
     """Count the definitions of a pool that endpoints show."""
     shown: set[Key] = set()
-    for body in await connection.scalars(select(endpoints.c.body)):
+    for body in await connection.scalars(select(endpoints.c.body).where(endpoints.c.number > UNNUMBERED)):
         shown |= {key for key, holder in holders(Snapshot.model_validate_json(body)).items() if holder == pool}
     return len(shown)

@@ -94,7 +94,7 @@ class Rebuild:
         return [each for each in rebuilt if each is not None]
 
     async def _open_books(self, connection: AsyncConnection) -> None:
-        """Make the rows of new endpoints; never seen without a snapshot, since the transaction goes on to make one."""
+        """Make the rows of new endpoints, whose settings nobody is in charge of yet."""
         for name in sorted(self._settings.endpoints):
             await connection.execute(
                 insert_into(endpoints, connection)

@@ -151,7 +151,7 @@ def merge(name: str, endpoint: Endpoint, serving: Sequence[Serving], held: Mappi
         endpoint: its settings.
         serving: every pool, whether or not the endpoint admits it.
         held: who holds each name in the snapshot before.
-        limit: bytes of definitions that fit (MCPFLEET_SNAPSHOT_LIMIT); pools that came later give way.
+        limit: bytes of listed definitions that fit (MCPFLEET_SNAPSHOT_LIMIT); pools that came later give way.
     """
     admitted = sorted(
         (pool for pool in serving if endpoint.admits(pool.pool)), key=lambda pool: (pool.since, pool.pool)
@@ -198,7 +198,7 @@ def _owners(endpoint: Endpoint, admitted: Sequence[Serving], held: Mapping[Key, 
 
 def _add(merging: _Merging, endpoint: Endpoint, pool: Serving, owners: Mapping[Key, str], limit: int) -> None:
     """Add a pool's definitions: all that it may show and owns, or none of them where they do not fit."""
-    shown: list[Definition] = []
+    shown: list[Listed] = []
     for definition in pool.manifest.definitions:
         owner = owners.get(_key(definition))
         if not endpoint.allows(pool.pool, definition.name):
@@ -206,16 +206,16 @@ def _add(merging: _Merging, endpoint: Endpoint, pool: Serving, owners: Mapping[K
         elif owner != pool.pool:
             merging.refuse(pool.pool, definition, f"the pool {owner} has that name")
         else:
-            shown.append(definition)
-    size = sum(len(definition.body) for definition in shown)
+            shown.append(Listed(pool=pool.pool, digest=definition.digest, definition=definition))
+    size = sum(len(listed.model_dump_json().encode()) for listed in shown)
     if merging.size + size > limit:
-        for definition in shown:
-            merging.refuse(pool.pool, definition, f"the snapshot is full: {limit} bytes (MCPFLEET_SNAPSHOT_LIMIT)")
+        for listed in shown:
+            merging.refuse(
+                pool.pool, listed.definition, f"the snapshot is full: {limit} bytes (MCPFLEET_SNAPSHOT_LIMIT)"
+            )
         return
     merging.size += size
-    merging.listed.extend(
-        Listed(pool=pool.pool, digest=definition.digest, definition=definition) for definition in shown
-    )
+    merging.listed.extend(shown)
 
 
 def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[Serving], listed: tuple[Listed, ...]) -> Snapshot:

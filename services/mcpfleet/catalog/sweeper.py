@@ -8,13 +8,15 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
+from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
+from mcpfleet.bus.exchange import broken_rules
 from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rebuild import Rebuilt
-from mcpfleet.catalog.rules import Tally
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.vigil import Vigil
 from mcpfleet.contracts.catalog import hint_subject
@@ -48,6 +50,7 @@ class Sweeper:
         self._woken = anyio.Event()
         self._vigil = Vigil(longest_gap=settings.worker_lost / 2)
         self._pools: set[str] = set()
+        self._complaint = ""
         health.set(_STORE, False, "not asked yet")
 
     def wake(self) -> None:
@@ -78,14 +81,25 @@ class Sweeper:
                 await self._ledger.check()
             swept = await self._ledger.sweep(lost=lost, starting=starting)
         except StoreError as error:
-            self._vigil.interrupt()
-            self._health.set(_STORE, False, str(error))
-            self._log.warning("waiting for the store", error=str(error))
+            self._complain(str(error))
             return False
-        self._health.set(_STORE, True, "")
-        self._measure(swept.seen.tallies)
+        except ValidationError as error:
+            # A newer release may have written it: its replicas go on, and this one must not end over it.
+            self._complain(f"the store holds what this release cannot read: {broken_rules(error)}")
+            return False
+        self._complaint = ""
+        self._health.set(_STORE, True)
+        self._measure(swept.seen)
         self.tell(swept.rebuilt)
         return True
+
+    def _complain(self, why: str) -> None:
+        """Be not ready, and say why once for each reason; silence does not count meanwhile."""
+        self._vigil.interrupt()
+        self._health.set(_STORE, False, why)
+        if why != self._complaint:
+            self._log.warning("waiting for the store", error=why)
+        self._complaint = why
 
     def tell(self, rebuilt: Iterable[Rebuilt]) -> None:
         """Log and hint at what was committed. A hint that is lost is made up for by the edges' own timer."""
@@ -108,9 +122,11 @@ class Sweeper:
             except NotRun as error:
                 self._log.debug("hint not sent", endpoint=each.endpoint, error=str(error))
 
-    def _measure(self, tallies: Iterable[Tally]) -> None:
+    def _measure(self, seen: Observation) -> None:
+        for book in seen.books:
+            self._instruments.snapshot.set(book.number, book.endpoint)
         counts: dict[str, int] = {}
-        for tally in tallies:
+        for tally in seen.tallies:
             counts[tally.pool] = counts.get(tally.pool, 0) + tally.workers
         for pool in self._pools - counts.keys():
             self._instruments.workers.forget(pool)

@@ -66,6 +66,11 @@ class Child:
         """Whether the process has been started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended; negative for a signal, None while it has not."""
+        return self._process.returncode if self._process is not None else None
+
     async def start(self) -> None:
         """Start the process."""
         if self.ready.is_set():

@@ -19,7 +19,7 @@ _UP_WITHIN = 5.0
 
 async def withdraw(settings: ProcessSettings, pool: str) -> int:
     """End a pool that lingers without workers; returns the exit code."""
-    configure("console", settings.log_level, {"service": _OPERATOR})
+    configure("console", "warning", {"service": _OPERATOR})
     bus = bus_of(Process(_OPERATOR, settings), _OPERATOR)
     code = 1
     async with anyio.create_task_group() as tasks:

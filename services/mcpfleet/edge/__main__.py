@@ -57,12 +57,14 @@ async def serve(process: Process[EdgeSettings]) -> None:
 
 def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, calls: Calls) -> Application:
     settings = process.settings
+    instruments = EdgeInstruments(process.telemetry.metrics)
+    instruments.calls_running.observe(lambda: len(calls))
     admission = Admission(AuthorizationClient(bus), entries=settings.admission_entries)
     methods = Methods(
         admission=admission,
         snapshots=snapshots,
         calls=calls,
-        dispatch=Dispatch(calls, settings),
+        dispatch=Dispatch(calls, settings, instruments),
         settings=settings,
         log=process.log,
     )
@@ -74,7 +76,7 @@ def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots,
         snapshots=snapshots,
         settings=settings,
         tracer=process.telemetry.tracer,
-        instruments=EdgeInstruments(process.telemetry.metrics),
+        instruments=instruments,
         log=process.log,
     )
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -62,6 +62,8 @@ class Order:
     """Monotonic seconds at which the caller has its answer, whatever happens."""
     trace: TraceContext | None
     flags: str = ""
+    outlives_client: bool = False
+    """The work goes on when its client leaves (D12: `on_disconnect="continue"`)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +87,8 @@ class Call:
     """Why the call has not run and never will."""
     missed: int = 0
     """How many times in a row its worker did not list it."""
+    is_abandoned: bool = False
+    """Nobody waits for it any more, and it goes on."""
     _news: bool = False
     _wake: asyncio.Future[bool] | None = field(default=None)
 
@@ -127,6 +131,11 @@ class Calls:
         self._edge = bus.process
         self._open: dict[str, Call] = {}
         self._ids = itertools.count(1)
+        self._on_end: Callable[[str], None] = lambda _pool: None
+
+    def on_end(self, hear: Callable[[str], None]) -> None:
+        """Have somebody hear the pool of each call that ends, which frees a slot there."""
+        self._on_end = hear
 
     def __len__(self) -> int:
         return len(self._open)
@@ -155,8 +164,10 @@ class Calls:
         return call
 
     def release(self, call: Call) -> None:
-        """Forget a call; one that is not settled is cancelled, since nobody waits for it any more."""
-        if self._open.pop(call.id, None) is not None and not call.is_settled:
+        """Say that nobody waits for a call any more: one that is not settled is cancelled, unless it is to go on."""
+        if call.order.outlives_client and not call.is_settled:
+            call.is_abandoned = True  # kept until its end, so that `alive` does not count it as unwanted
+        elif self._open.pop(call.id, None) is not None and not call.is_settled:
             self._cancel(call)
 
     async def sweep(self) -> None:
@@ -218,10 +229,16 @@ class Calls:
         if call is None or call.is_settled or not isinstance(refusal, NotRun):
             return
         call.refusal = refusal
-        call.notify()
+        self._settle(call)
 
     def _finish(self, call: Call, end: End, body: bytes) -> None:
         call.end, call.body = end, body
+        self._settle(call)
+        self._on_end(call.order.pool)
+
+    def _settle(self, call: Call) -> None:
+        if call.is_abandoned:
+            del self._open[call.id]
         call.notify()
 
     def _on_alive(self, pool: str, message: Incoming) -> None:
@@ -249,7 +266,7 @@ class Calls:
 
     def _missing(self, pool: str, worker: str, listed: frozenset[str]) -> list[str]:
         missing = []
-        for call in self._open.values():
+        for call in list(self._open.values()):
             if call.worker != worker or call.order.pool != pool or call.is_settled or call.id in listed:
                 continue
             call.missed += 1

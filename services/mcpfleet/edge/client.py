@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 
-import anyio
-
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
+from mcpfleet.wire.headers import Headers
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -38,7 +38,7 @@ class Client:
         """
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.headers = Headers(scope["headers"])
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.http_version: str = scope["http_version"]
         self.is_streaming = False
@@ -55,19 +55,22 @@ class Client:
         """
         parts: list[bytes] = []
         size = 0
-        with anyio.move_on_after(timeout):
-            while True:
-                message = await self._receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                part = message.get("body", b"")
-                size += len(part)
-                if size > limit:
-                    raise Rejection(413, headers={"Connection": "close"})
-                parts.append(part)
-                if not message.get("more_body", False):
-                    return parts[0] if len(parts) == 1 else b"".join(parts)
-        raise Rejection(408, headers={"Connection": "close"})
+        try:
+            # asyncio's own timeout: anyio's costs a call ten microseconds.
+            async with asyncio.timeout(timeout):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > limit:
+                        raise Rejection(413, headers={"Connection": "close"})
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise Rejection(408, headers={"Connection": "close"}) from None
 
     async def wait_gone(self) -> None:
         """Wait until the client closes its side."""

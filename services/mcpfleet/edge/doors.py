@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
+from typing import Final
 from urllib.parse import urlsplit
 
 from mcpfleet.contracts.exposure import is_loopback
 from mcpfleet.wire.errors import Rejection
-from mcpfleet.wire.mirror import Headers
+from mcpfleet.wire.headers import Headers
+
+_NAMES_REMEMBERED: Final = 256
 
 
 class Doors:
@@ -23,6 +27,7 @@ class Doors:
         """
         self._loopback = is_loopback(bind)
         self._public = frozenset(host.lower() for host in public_hosts)
+        self._is_ours = lru_cache(maxsize=_NAMES_REMEMBERED)(self._judge)
 
     def check_host(self, headers: Headers) -> None:
         """Check that the request was meant for us.
@@ -30,8 +35,8 @@ class Doors:
         Raises:
             Rejection: 403.
         """
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+        hosts = headers.all(b"host")
+        if len(hosts) != 1 or not self._is_ours(hosts[0].decode("latin-1")):
             raise Rejection(403)
 
     def check_origin(self, headers: Headers) -> None:
@@ -40,14 +45,14 @@ class Doors:
         Raises:
             Rejection: 403.
         """
-        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+        origins = headers.all(b"origin")
         if not origins:
             return
-        parts = urlsplit(origins[0])
+        parts = urlsplit(origins[0].decode("latin-1"))
         if len(origins) > 1 or parts.scheme not in ("http", "https") or not self._is_ours(parts.netloc):
             raise Rejection(403)
 
-    def _is_ours(self, authority: str) -> bool:
+    def _judge(self, authority: str) -> bool:
         authority = authority.lower()
         host = _host(authority)
         return authority in self._public or host in self._public or (self._loopback and _is_local(host))

@@ -25,6 +25,7 @@ from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, read_id, read_message
 from mcpfleet.wire.errors import Rejection, internal
+from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
 
@@ -152,7 +153,7 @@ class Application:
 
     def _span(self, client: Client, envelope: Envelope, tool: str | None) -> Span:
         """Start the request's span: a child of what `_meta` names, else of what the HTTP headers name (M23)."""
-        claimed = _claimed(envelope.meta) or _claimed(_trace_headers(client))
+        claimed = _claimed_by_meta(envelope.meta) or _claimed_by_headers(client.headers)
         trusted = client.address is not None and self._sampling.trusts(client.address)
         parent = self._sampling.parent(claimed, trusted=trusted)
         if parent is not None and not parent.sampled:
@@ -172,16 +173,16 @@ class Application:
         return self._tracer.start(names.span_name(envelope.method, tool), Kind.SERVER, parent, attributes)
 
 
-def _claimed(carrier: Mapping[str, Any]) -> TraceContext | None:
-    parent, state = carrier.get("traceparent"), carrier.get("tracestate")
+def _claimed_by_meta(meta: Mapping[str, Any]) -> TraceContext | None:
+    parent, state = meta.get("traceparent"), meta.get("tracestate")
     if not isinstance(parent, str):
         return None
     return TraceContext.parse(parent, state if isinstance(state, str) else None)
 
 
-def _trace_headers(client: Client) -> dict[str, str]:
-    return {
-        name.decode(): value.decode("latin-1")
-        for name, value in client.headers
-        if name in (b"traceparent", b"tracestate")
-    }
+def _claimed_by_headers(headers: Headers) -> TraceContext | None:
+    parents = headers.all(b"traceparent")
+    if len(parents) != 1:
+        return None
+    state = b",".join(headers.all(b"tracestate")).decode("latin-1")
+    return TraceContext.parse(parents[0].decode("latin-1"), state or None)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from mcpfleet.edge.client import Client
@@ -14,6 +15,7 @@ from mcpfleet.edge.doors import Doors
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
 from mcpfleet.wire.errors import Rejection, bad_params, unknown_method, unsupported_version
+from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import (
     CLIENT_CAPABILITIES_META_KEY,
     LOG_LEVEL_META_KEY,
@@ -21,6 +23,8 @@ from mcpfleet.wire.versions import (
     PROTOCOL_VERSION_META_KEY,
     SERVED,
 )
+
+_VALUES_REMEMBERED: Final = 256
 
 METHODS: Final = frozenset({"server/discover", "tools/list", "tools/call"})
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})
@@ -53,7 +57,7 @@ def check_head(client: Client, endpoints: Mapping[str, str], doors: Doors) -> st
     return endpoint
 
 
-def check_message(headers: mirror.Headers, body: bytes, message: Any) -> Envelope:
+def check_message(headers: Headers, body: bytes, message: Any) -> Envelope:
     """Groups 6 to 10 of a body that is JSON: what the message alone can tell.
 
     Raises:
@@ -76,36 +80,47 @@ def check_message(headers: mirror.Headers, body: bytes, message: Any) -> Envelop
     return envelope
 
 
-def _check_media(headers: mirror.Headers) -> None:
-    media = [value for name, value in headers if name == b"content-type"]
-    kind, _, parameters = (media[0].decode("latin-1") if len(media) == 1 else "").partition(";")
+def _check_media(headers: Headers) -> None:
+    media = headers.all(b"content-type")
+    if len(media) != 1 or not _is_json(media[0]):
+        raise Rejection(415)
+    if headers.all(b"content-encoding") not in ((), (b"identity",)):
+        raise Rejection(415)
+
+
+def _check_accept(headers: Headers) -> None:
+    if not _welcomes_both(headers.all(b"accept")):
+        raise Rejection(406)
+
+
+# Clients send the same few values for ever, so each is read once.
+
+
+@lru_cache(maxsize=_VALUES_REMEMBERED)
+def _is_json(value: bytes) -> bool:
+    kind, _, parameters = value.decode("latin-1").partition(";")
     charset = parameters.strip().lower()
-    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
-        raise Rejection(415)
-    codings = [value.strip().lower() for name, value in headers if name == b"content-encoding"]
-    if codings not in ([], [b"identity"]):
-        raise Rejection(415)
+    return kind.strip().lower() == "application/json" and charset in ("", "charset=utf-8", 'charset="utf-8"')
 
 
-def _check_accept(headers: mirror.Headers) -> None:
+@lru_cache(maxsize=_VALUES_REMEMBERED)
+def _welcomes_both(values: tuple[bytes, ...]) -> bool:
     """Both JSON and events must be welcome (T2), since the server chooses; `*/*` counts (M13)."""
-    ranges = [
+    ranges = {
         part.partition(";")[0].strip().lower()
-        for name, value in headers
-        if name == b"accept"
+        for value in values
         for part in value.decode("latin-1").split(",")
         if not part.replace(" ", "").lower().endswith(";q=0")
-    ]
-    for kind in ("application/json", "text/event-stream"):
-        if not {kind, kind.partition("/")[0] + "/*", "*/*"}.intersection(ranges):
-            raise Rejection(406)
+    }
+    kinds = ("application/json", "text/event-stream")
+    return all(ranges & {kind, kind.partition("/")[0] + "/*", "*/*"} for kind in kinds)
 
 
-def _check_era(headers: mirror.Headers, envelope: Envelope) -> None:
+def _check_era(headers: Headers, envelope: Envelope) -> None:
     """Choose the era from the body first (M1); no revision before 2026-07-28 is served."""
     if PROTOCOL_VERSION_META_KEY in envelope.meta:
         return
-    stated = mirror.single(headers, b"mcp-protocol-version")
+    stated = headers.single(b"mcp-protocol-version")
     if envelope.method == "initialize":
         requested = envelope.params.get("protocolVersion")
         raise unsupported_version(requested if isinstance(requested, str) else None)

@@ -104,6 +104,7 @@ class Methods:
             deadline=time.monotonic() + definition.timeout + self._settings.deadline_grace,
             trace=trace,
             flags=WANTS_PROGRESS if token is not None else "",
+            outlives_client=definition.on_disconnect == "continue",
         )
         assert envelope.id is not None
         target = Target(envelope.id, view.server, token, trace.trace_id)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any, Final
+from wsgiref.handlers import format_date_time
 
 import anyio
 from hypercorn.asyncio import serve
@@ -29,15 +31,18 @@ class EdgeConfig(Config):
         self.keep_alive_timeout = 75.0
         self.keep_alive_max_requests = 1_000_000_000
         self.h2_max_concurrent_streams = 10_000
-        self.include_server_header = False
         self.graceful_timeout = 1.0
         self.accesslog = None
         self.errorlog = None
         self.listening = _listen(settings)
+        self._date = (0, b"")
 
-    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:  # noqa: ARG002  # Hypercorn's signature
         """What every response carries, those to requests that do not parse among them (T9)."""
-        return [_CACHE_CONTROL, *super().response_headers(protocol)]
+        now = int(time.time())
+        if self._date[0] != now:  # formatting it for each response would be four microseconds of each
+            self._date = (now, format_date_time(now).encode())
+        return [_CACHE_CONTROL, (b"date", self._date[1])]
 
     def create_sockets(self) -> Sockets:
         """Hand over the socket that listens already, so that its port is known."""

@@ -17,7 +17,7 @@ from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection, internal
 
-_UNWATCHED: Final = 0.02
+_UNWATCHED: Final = 0.1
 """Seconds in which a call may end before anybody watches for its client's leaving: most do, and need no watcher."""
 
 _UNCERTAIN: Final = {

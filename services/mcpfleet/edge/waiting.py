@@ -1,9 +1,10 @@
-"""Calls that wait for room in a pool: bounded, first come first served, one at a time asking."""
+"""Calls that wait for room in a pool: bounded, first come first served, woken by calls that end."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from dataclasses import dataclass, field
 
 import anyio
@@ -12,29 +13,81 @@ from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.call import WANTS_ACCEPTED
 from mcpfleet.edge.calls import Call, Calls, Order
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.wire.errors import no_capacity
+from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.wire.errors import Rejection, no_capacity
 
 
 @dataclass(slots=True, eq=False)
-class _Line:
-    """Who waits for one pool; the lock is fair, and its holder is the one who asks."""
+class _Ticket:
+    """One call's place in a line."""
 
-    waiting: int = 0
-    turn: anyio.Lock = field(default_factory=anyio.Lock)
+    news: anyio.Event = field(default_factory=anyio.Event)
+    may_try: bool = False
+
+
+class _Line:
+    """Who waits for one pool.
+
+    A ticket may try when a call of the pool ends at this edge, which frees a slot; the first in line also tries by
+    itself from time to time, since calls of other edges end unseen, and workers come. So a full pool is asked by one
+    call at a time, and a pool that works off its calls takes the next without a pause.
+    """
+
+    def __init__(self, settings: EdgeSettings) -> None:
+        self._settings = settings
+        self._tickets: deque[_Ticket] = deque()
+        self.size = 0
+        """Calls in line, those that are trying included."""
+
+    def release(self) -> None:
+        """Let the first try: there may be room."""
+        if self._tickets:
+            ticket = self._tickets.popleft()
+            ticket.may_try = True
+            ticket.news.set()
+            self._tell_first()
+
+    async def wait(self, ticket: _Ticket, until: float, *, returns: bool) -> bool:
+        """Wait for the ticket's turn; False where `until` (monotonic) comes first.
+
+        Args:
+            ticket: new in line, or back from a try.
+            until: when its patience ends.
+            returns: it tried and was refused, so it stands before those who have not.
+        """
+        ticket.may_try = False
+        (self._tickets.appendleft if returns else self._tickets.append)(ticket)
+        try:
+            while not ticket.may_try and (left := until - time.monotonic()) > 0:
+                ticket.news = anyio.Event()
+                is_first = self._tickets[0] is ticket
+                pause = random.uniform(self._settings.probe_min, self._settings.probe_max)  # noqa: S311
+                with anyio.move_on_after(min(pause, left) if is_first else left):
+                    await ticket.news.wait()
+                    continue
+                ticket.may_try = is_first and time.monotonic() < until
+        finally:
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
+                self._tell_first()
+        return ticket.may_try
+
+    def _tell_first(self) -> None:
+        """Wake the new first: from now on it tries by itself."""
+        if self._tickets:
+            self._tickets[0].news.set()
 
 
 class Dispatch:
     """Places orders: at once where nobody waits for the pool, else behind those who do."""
 
-    def __init__(self, calls: Calls, settings: EdgeSettings) -> None:
+    def __init__(self, calls: Calls, settings: EdgeSettings, instruments: EdgeInstruments) -> None:
         self._calls = calls
         self._settings = settings
+        self._instruments = instruments
         self._lines: dict[str, _Line] = {}
-
-    @property
-    def waiting(self) -> int:
-        """How many calls wait, over all pools."""
-        return sum(line.waiting for line in self._lines.values())
+        calls.on_end(self._on_end)
+        instruments.queued.observe(lambda: sum(line.size for line in self._lines.values()))
 
     def place(self, order: Order) -> Call | None:
         """Send an order at once; None where others wait for the pool already, or nothing can be sent."""
@@ -51,32 +104,28 @@ class Dispatch:
         Raises:
             Rejection: 503, after a bounded wait or where too many wait; the order has not run and never will.
         """
-        line = self._lines.setdefault(order.pool, _Line())
-        if line.waiting >= self._settings.queue_size:
-            raise no_capacity(self._retry_after())
-        line.waiting += 1
+        line = self._lines.setdefault(order.pool, _Line(self._settings))
+        if line.size >= self._settings.queue_size:
+            raise _refused()
+        line.size += 1
+        entered = time.monotonic()
         try:
-            return await self._in_line(line, order, time.monotonic() + self._settings.queue_wait)
+            return await self._try_in_line(line, order, entered + self._settings.queue_wait)
         finally:
-            line.waiting -= 1
-            if line.waiting == 0:
+            self._instruments.queue_wait.record(time.monotonic() - entered, order.pool)
+            line.size -= 1
+            if line.size == 0:
                 self._lines.pop(order.pool, None)
 
-    async def _in_line(self, line: _Line, order: Order, until: float) -> Call:
-        with anyio.move_on_after(until - time.monotonic()) as patience:
-            await line.turn.acquire()
-        if patience.cancelled_caught:
-            raise no_capacity(self._retry_after())
-        try:
-            while (left := until - time.monotonic()) > 0:
-                call = await self._try(order)
-                if call is not None:
-                    return call
-                pause = random.uniform(self._settings.probe_min, self._settings.probe_max)  # noqa: S311
-                await anyio.sleep(min(pause, left))
-        finally:
-            line.turn.release()
-        raise no_capacity(self._retry_after())
+    async def _try_in_line(self, line: _Line, order: Order, until: float) -> Call:
+        ticket = _Ticket()
+        returns = False
+        while await line.wait(ticket, until, returns=returns):
+            call = await self._try(order)
+            if call is not None:
+                return call
+            returns = True
+        raise _refused()
 
     async def _try(self, order: Order) -> Call | None:
         """Place the order once; None where it was refused.
@@ -100,6 +149,12 @@ class Dispatch:
         self._calls.release(call)
         return None
 
-    def _retry_after(self) -> int:
-        """Seconds after which trying again makes sense: spread, so that those refused together do not return so."""
-        return random.randint(1, 3)  # noqa: S311
+    def _on_end(self, pool: str) -> None:
+        line = self._lines.get(pool)
+        if line is not None:
+            line.release()
+
+
+def _refused() -> Rejection:
+    """Say to come back after a spread number of seconds, so that those refused together do not return so."""
+    return no_capacity(random.randint(1, 3))  # noqa: S311

@@ -107,6 +107,12 @@ class Fleet:
         """The settings with which a NATS user of the fleet connects."""
         return self._running.nats_settings(user)
 
+    async def restart_nats(self) -> None:
+        """Kill the NATS server, and start it again where it was."""
+        assert self._running.nats is not None
+        await self._running.nats.child.kill()
+        await self._running.nats.start()
+
     def pause(self, child: Child) -> None:
         """Stop a process where it is; it neither ends nor answers."""
         child.signal(signal.SIGSTOP)

@@ -49,9 +49,10 @@ async def serve(process: Process[WorkerSettings]) -> None:
             announcing.start_soon(_announce, process, announcer)
             await process.stopping.wait()
             announcing.cancel_scope.cancel()
-        await announcer.leave()
         with anyio.move_on_after(settings.drain):
-            await actor.drain()
+            async with anyio.create_task_group() as leaving:
+                leaving.start_soon(announcer.leave)
+                leaving.start_soon(actor.drain)
         tasks.cancel_scope.cancel()
 
 

@@ -90,6 +90,7 @@ class CallActor:
         async with anyio.create_task_group() as tasks:
             for subscription in self._groups:
                 tasks.start_soon(self._bus.leave, subscription)
+        self._log.info("takes no new calls", held=len(self._table))
         while len(self._table):
             self._idle = anyio.Event()
             await self._idle.wait()

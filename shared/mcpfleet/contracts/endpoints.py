@@ -41,11 +41,11 @@ class Endpoint(BaseModel):
     names: Mapping[Name, tuple[Text, ...]] = {}
     """For a pool, patterns of the names that it may serve here (`*`, `?`, `[…]`); one that is not listed may any."""
     title: Text | None = None
-    """For people: `serverInfo.title`, and the name of an endpoint that several pools serve."""
+    """For people: `serverInfo.title`; where none is set, a single pool's own."""
     version: Text = "1"
     """`serverInfo.version` where several pools serve it, which have no version in common."""
     instructions: Text | None = None
-    """What a model reads first; where none are set, a single pool's own."""
+    """What a model reads first; where none are set, a single pool's own, and of several pools none."""
 
     @model_validator(mode="after")
     def _every_pattern_has_its_pool(self) -> Endpoint:

@@ -19,7 +19,7 @@ def refuse_exposed(bind: str, mode: str, *, allow_anonymous: bool) -> str | None
     if mode != "none" or allow_anonymous or is_loopback(bind):
         return None
     return (
-        f"MCPFLEET_BIND={bind} can be reached from other hosts, and MCPFLEET_AUTHORIZATION=none admits everyone: "
+        f"MCPFLEET_BIND: {bind} can be reached from other hosts, and MCPFLEET_AUTHORIZATION=none admits everyone: "
         "bind to 127.0.0.1, or set MCPFLEET_ALLOW_ANONYMOUS=true where something in front decides who may call"
     )
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 import anyio
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy import Connection, event
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.store.errors import StoreBusy, translated, unreachable
+from mcpfleet.store.errors import StoreBusy, StoreUnreachable, translated, unreachable
 from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
 _WRITES: Final = "mcpfleet_writes"
@@ -74,19 +74,23 @@ class Store:
                     await held.enter_async_context(place)
             if waiting.cancelled_caught:
                 raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
-            with translated(self.where):
-                connection = await self._connect(engine)
-                try:
+            connection = await self._connect(engine)
+            try:
+                with translated(self.where):
                     transaction = await connection.begin()
                     yield connection
                     await transaction.commit()
-                finally:
-                    await self._release(connection)
+            except StoreUnreachable:
+                # A server that was demoted keeps its connections, and refuses every write: never use this one again.
+                await connection.invalidate()
+                raise
+            finally:
+                await self._release(connection)
 
     async def _connect(self, engine: AsyncEngine) -> AsyncConnection:
         try:
             return await engine.connect()
-        except TimeoutError as error:
+        except (OSError, DBAPIError) as error:
             raise unreachable(self.where, error) from error
 
     async def _release(self, connection: AsyncConnection) -> None:
@@ -116,8 +120,8 @@ async def open_store(
         raise ConfigurationError(str(error)) from None
     if address.dialect == "sqlite" and not embedded:
         raise ConfigurationError(
-            "MCPFLEET_STORE_URL names SQLite, which serves one host only: "
-            "use PostgreSQL, or `mcpfleet dev`, which sets MCPFLEET_EMBEDDED=true"
+            "MCPFLEET_STORE_URL: SQLite serves one host only: use PostgreSQL, "
+            "or `mcpfleet dev`, which sets MCPFLEET_EMBEDDED=true"
         )
     bounds = bounds or Bounds()
     engine = (_sqlite if address.dialect == "sqlite" else _postgresql)(address, service, bounds)

@@ -9,8 +9,8 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
-_UNREACHABLE_STATES: Final = ("08", "28", "3D", "53", "57P", "58")
-"""SQLSTATE classes of a server that is away, full, starting, stopping, or does not let us in."""
+_UNREACHABLE_STATES: Final = ("08", "25006", "53", "57P", "58")
+"""SQLSTATE of a server that is away, full, starting, stopping, or only a standby now."""
 _BUSY_STATES: Final = ("25P03", "25P04", "40", "55P03", "57014")
 """SQLSTATE of a transaction that waited or ran too long, or lost against another: it did nothing."""
 _UNREACHABLE_CODES: Final = frozenset(
@@ -59,7 +59,7 @@ def translated(where: str) -> Iterator[None]:
     except DBAPIError as error:
         cause = error.orig or error
         if error.connection_invalidated or _is(cause, _UNREACHABLE_STATES, _UNREACHABLE_CODES):
-            raise unreachable(where, cause) from error
+            raise unreachable(where, error) from error
         if _is(cause, _BUSY_STATES, _BUSY_CODES):
             raise StoreBusy(f"the store at {where} is busy (MCPFLEET_STORE_TIMEOUT): {_first_line(cause)}") from error
         raise
@@ -67,6 +67,8 @@ def translated(where: str) -> Iterator[None]:
 
 def unreachable(where: str, cause: BaseException) -> StoreUnreachable:
     """Say which database is away, why, and which setting names it."""
+    if isinstance(cause, DBAPIError):
+        cause = cause.orig or cause
     return StoreUnreachable(f"the store at {where} cannot be reached (MCPFLEET_STORE_URL): {_first_line(cause)}")
 
 

@@ -49,7 +49,8 @@ class Schema:
 async def migrate(store: Store, schemas: Iterable[Schema]) -> dict[str, str]:
     """Bring the services' tables to the newest revisions that this release knows, all of them or none.
 
-    Safe in several processes at once. A database that is ahead stays as it is.
+    Safe in several processes at once. A database that is ahead stays as it is. The store's bounds hold here too: a
+    table that takes longer to change needs a larger MCPFLEET_STORE_TIMEOUT.
 
     Returns:
         The revision of each service that was not there yet.
@@ -74,8 +75,8 @@ async def check_migrated(store: Store, schema: Schema) -> None:
         found = await connection.run_sync(_revision, schema)
     if not _reaches(found, schema.newest()):
         raise ConfigurationError(
-            f"the tables of {schema.service} at {store.where} are at revision {found or 'none'}, "
-            f"and this release needs {schema.newest()}: run `mcpfleet migrate` (MCPFLEET_STORE_URL)"
+            f"MCPFLEET_STORE_URL: the tables of {schema.service} at {store.where} are at revision {found or 'none'}, "
+            f"and this release needs {schema.newest()}: run `mcpfleet migrate`"
         )
 
 

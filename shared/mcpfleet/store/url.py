@@ -41,8 +41,8 @@ def read_url(text: str) -> StoreUrl:
     if path != text and path not in {"", ":memory:"} and "?" not in path:
         return StoreUrl("sqlite", text, path)
     if not text:
-        raise ValueError("MCPFLEET_STORE_URL is not set: for example postgresql://user:password@host/database")
-    raise ValueError("MCPFLEET_STORE_URL must be postgresql://user:password@host/database or sqlite:///path")
+        raise ValueError("MCPFLEET_STORE_URL: must be set, for example to postgresql://user:password@host/database")
+    raise ValueError("MCPFLEET_STORE_URL: must be postgresql://user:password@host/database or sqlite:///path")
 
 
 def _printable(text: str) -> str:

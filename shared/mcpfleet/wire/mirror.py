@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
-from collections.abc import Iterable
 from typing import Final
 
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import header_mismatch
+from mcpfleet.wire.headers import Headers
 
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The methods that state `Mcp-Name`, and the parameter that it mirrors."""
 
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
-_PLAIN: Final = re.compile(r"[\x20-\x7e\t]*")
-
-Headers = Iterable[tuple[bytes, bytes]]
-
-
-def single(headers: Headers, name: bytes) -> str | None:
-    """Read a header that may stand once, spaces and tabs around it taken away (M4, M5); none where it is absent.
-
-    Raises:
-        Rejection: -32020 where it is repeated or has characters that a header cannot carry.
-    """
-    values = [value for key, value in headers if key == name]
-    if not values:
-        return None
-    text = values[0].decode("latin-1").strip(" \t")
-    if len(values) > 1 or not _PLAIN.fullmatch(text):
-        raise header_mismatch(f"{name.decode()} is repeated or has invalid characters")
-    return text
 
 
 def decode(text: str, name: str) -> str:
@@ -60,7 +41,7 @@ def check_version(headers: Headers, version: str) -> None:
     Raises:
         Rejection: -32020.
     """
-    if single(headers, b"mcp-protocol-version") != version:
+    if headers.single(b"mcp-protocol-version") != version:
         raise header_mismatch("MCP-Protocol-Version is missing or differs from the body")
 
 
@@ -70,11 +51,11 @@ def check_method_and_name(headers: Headers, envelope: Envelope) -> None:
     Raises:
         Rejection: -32020.
     """
-    if single(headers, b"mcp-method") != envelope.method:
+    if headers.single(b"mcp-method") != envelope.method:
         raise header_mismatch("Mcp-Method is missing or differs from the body")
     parameter = NAMED.get(envelope.method)
     if parameter is None:
         return
-    stated = single(headers, b"mcp-name")
+    stated = headers.single(b"mcp-name")
     if stated is None or decode(stated, "Mcp-Name") != envelope.params.get(parameter):
         raise header_mismatch("Mcp-Name is missing or differs from the body")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcpfleet.wire.errors import header_mismatch
-from mcpfleet.wire.mirror import Headers, decode, single
+from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.mirror import decode
 
 ANNOTATION: Final = "x-mcp-header"
 _ABSENT: Final = object()
@@ -40,7 +41,7 @@ def check(headers: Headers, parameters: tuple[Mirrored, ...], arguments: dict[st
         Rejection: -32020.
     """
     for parameter in parameters:
-        stated = single(headers, parameter.header.encode())
+        stated = headers.single(parameter.header.encode())
         value = _value_at(arguments, parameter.path)
         if value is None or value is _ABSENT:
             if stated is not None:

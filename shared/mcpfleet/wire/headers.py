@@ -1,0 +1,39 @@
+"""A request's headers, sorted out once: each is asked for several times on the way up the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mcpfleet.wire.errors import header_mismatch
+
+_PLAIN = frozenset([0x09, *range(0x20, 0x7F)])
+"""The bytes that a header's value may have: visible ASCII, space and tab."""
+
+
+class Headers:
+    """Headers by their lower-case names (M4)."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        values: dict[bytes, tuple[bytes, ...]] = {}
+        for name, value in pairs:
+            values[name] = (*values[name], value) if name in values else (value,)
+        self._values = values
+
+    def all(self, name: bytes) -> tuple[bytes, ...]:
+        """Every value of a header, as it came."""
+        return self._values.get(name, ())
+
+    def single(self, name: bytes) -> str | None:
+        """The value of a header that may stand once, spaces and tabs around it taken away; None where it is absent.
+
+        Raises:
+            Rejection: -32020 where it is repeated or has characters that a header cannot carry (M5).
+        """
+        values = self._values.get(name)
+        if values is None:
+            return None
+        if len(values) > 1 or not _PLAIN.issuperset(values[0]):
+            raise header_mismatch(f"{name.decode()} is repeated or has invalid characters")
+        return values[0].decode("ascii").strip(" \t")
