@@ -91,3 +91,15 @@ async def persist(folder: str) -> str:
         await anyio.sleep(0.02)
     (place / "finished").touch()
     return "finished"
+
+
+@app.tool()
+async def echo(text: str) -> str:
+    """Return what came."""
+    return text
+
+
+@app.tool()
+async def repeat(text: str, times: int) -> str:
+    """Return much more than came."""
+    return text * times

@@ -13,10 +13,12 @@ class AuthorizationSettings(ProcessSettings):
     """What authorization reads at its start."""
 
     authorization: Literal["none"] = Field(
-        default="none", description="How callers are told apart: `none` admits everyone, as nobody in particular."
+        default="none", description="How callers are admitted: `none` admits everyone, as nobody in particular."
     )
     allow_anonymous: bool = Field(
         default=False, description="Serve callers without credentials on addresses that other hosts reach."
     )
     admission_lasts: Seconds = Field(default=10.0, gt=0, description="How long an edge may go by a verdict.")
-    authorization_concurrency: int = Field(default=256, ge=1, description="Questions answered at once.")
+    authorization_concurrency: int = Field(
+        default=256, ge=1, description="How many questions authorization answers at once."
+    )

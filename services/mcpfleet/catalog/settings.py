@@ -17,16 +17,26 @@ class CatalogSettings(EndpointSettings, StoreSettings, ProcessSettings):
     """What the catalog reads at its start."""
 
     catalog_revision: int = Field(
-        default=0, ge=0, description="Of the catalog's settings: a lower one never overwrites what a higher one merged."
+        default=0,
+        ge=0,
+        description="Raised with MCPFLEET_ENDPOINTS: settings of a lower one never overwrite those of a higher.",
     )
-    catalog_sweep: Seconds = Field(default=2.0, gt=0, description="Between two looks for what changed.")
+    catalog_sweep: Seconds = Field(default=2.0, gt=0, description="How often the catalog looks for what changed.")
     catalog_charge: Seconds = Field(
-        default=30.0, gt=0, description="After the last replica with them, settings of equal revision stay in force."
+        default=30.0, gt=0, description="How long settings stay in force after the last replica that has them."
     )
-    catalog_concurrency: int = Field(default=64, ge=1, description="Questions that a catalog answers at once.")
-    worker_lost: Seconds = Field(default=10.0, gt=0, description="Silence of a worker, on a proven link, that ends it.")
+    catalog_concurrency: int = Field(default=64, ge=1, description="How many questions a catalog answers at once.")
+    worker_lost: Seconds = Field(
+        default=10.0, gt=0, description="How long a worker may be silent, on a proven link, and still count."
+    )
     linger: Seconds = Field(default=600.0, gt=0, description="How long a pool without workers stays listed.")
-    manifest_limit: Bytes = Field(default=4 * _MEBIBYTE, gt=0, description="Size of an announced manifest.")
-    snapshot_limit: Bytes = Field(default=4 * _MEBIBYTE, gt=0, description="Size of an endpoint's definitions.")
-    pool_workers: int = Field(default=1000, ge=1, description="Workers that one pool may announce.")
-    pool_manifests: int = Field(default=8, ge=1, description="Different manifests that one pool may announce at once.")
+    manifest_limit: Bytes = Field(
+        default=4 * _MEBIBYTE, gt=0, description="The largest manifest that a worker may announce."
+    )
+    snapshot_limit: Bytes = Field(
+        default=4 * _MEBIBYTE, gt=0, description="What an endpoint's definitions may take together."
+    )
+    pool_workers: int = Field(default=1000, ge=1, description="How many workers one pool may have.")
+    pool_manifests: int = Field(
+        default=8, ge=1, description="How many different manifests one pool's workers may announce."
+    )

@@ -123,9 +123,13 @@ def nats(pools: Annotated[str, typer.Option(help="The pools that get a user, sep
 def migrate() -> None:
     """Bring the store's tables up to date."""
     from mcpfleet.cli.migrations import migrate_store  # noqa: PLC0415
+    from mcpfleet.store.errors import StoreError  # noqa: PLC0415
     from mcpfleet.store.settings import StoreSettings  # noqa: PLC0415
 
-    done = anyio.run(migrate_store, StoreSettings.load())
+    try:
+        done = anyio.run(migrate_store, StoreSettings.load())
+    except StoreError as error:
+        raise ConfigurationError(str(error)) from error
     for service, revision in done.items():
         typer.echo(f"{service}: now at {revision}")
     if not done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import typer
 from rich.console import Console
@@ -14,6 +15,8 @@ from mcpfleet.contracts.permissions import password_variable, server_settings, u
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import ProcessSettings, Settings
 from mcpfleet.process.settings_table import Row, rows
+
+_PIPE_WIDTH: Final = 240
 
 
 def show_settings(services: Mapping[str, type[Settings]]) -> None:
@@ -28,7 +31,9 @@ def show_settings(services: Mapping[str, type[Settings]]) -> None:
         value = f"[bold]{row.value}[/]" if row.value != row.default else row.value
         everybody = len(names) == len(services) > 1
         table.add_row(row.name, value, row.default + unit, row.meaning, "all" if everybody else ", ".join(names))
-    Console().print(table)
+    console = Console()
+    # A pipe has no width: there the table is as wide as its text.
+    (console if console.is_terminal else Console(width=_PIPE_WIDTH)).print(table)
 
 
 def show_nats(pools: Sequence[str], settings: ProcessSettings) -> None:

@@ -13,12 +13,14 @@ from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed
 from mcpfleet.edge.admission import Admission
+from mcpfleet.edge.bodies import Bodies
 from mcpfleet.edge.calls import Calls
 from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.drain import drain
 from mcpfleet.edge.http import Application
 from mcpfleet.edge.methods import Methods
 from mcpfleet.edge.readiness import Readiness
+from mcpfleet.edge.room import Room
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
@@ -59,12 +61,14 @@ def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots,
     settings = process.settings
     instruments = EdgeInstruments(process.telemetry.metrics)
     instruments.calls_running.observe(lambda: len(calls))
+    room = Room(settings.body_room)
     admission = Admission(AuthorizationClient(bus), entries=settings.admission_entries)
     methods = Methods(
         admission=admission,
         snapshots=snapshots,
         calls=calls,
         dispatch=Dispatch(calls, settings, instruments),
+        bodies=Bodies(bus, room),
         settings=settings,
         log=process.log,
     )
@@ -73,6 +77,7 @@ def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots,
         doors=Doors(settings.bind, settings.public_hosts),
         admission=admission,
         methods=methods,
+        room=room,
         snapshots=snapshots,
         settings=settings,
         tracer=process.telemetry.tracer,

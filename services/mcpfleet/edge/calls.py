@@ -47,6 +47,8 @@ class End(StrEnum):
     """No worker said that it had the call; one may have it. Uncertain."""
     LOST = "lost"
     """The worker that had the call is not heard any more. Uncertain."""
+    RESULT_LOST = "result_lost"
+    """The call ended, and its result could not be fetched. Uncertain, as far as the caller can tell."""
     OVERDUE = "overdue"
     """The worker that has the call did not end it in time. Uncertain."""
 
@@ -66,6 +68,16 @@ class Order:
     """The work goes on when its client leaves (D12: `on_disconnect="continue"`)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A result that stays with its worker until it is fetched."""
+
+    pool: str
+    worker: str
+    call: str
+    size: int
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One placing of an order."""
@@ -81,6 +93,8 @@ class Call:
     end: End | None = None
     body: bytes = b""
     """The end's body: the result or the error object."""
+    remote: Remote | None = None
+    """Where the result is, when it is too large for its frame."""
     status: int = 200
     """The HTTP status that goes with an error."""
     refusal: NotRun | None = None
@@ -212,6 +226,7 @@ class Calls:
             return  # late, doubled, or from a pool that was not asked
         call.heard = time.monotonic()
         if kind == FrameKind.RESULT:
+            call.remote = _remote(call, message.header)
             self._finish(call, End.RESULT, message.body)
         elif kind == FrameKind.ERROR:
             call.status = 400 if message.header == AUTHORED_ERROR else 200
@@ -275,3 +290,11 @@ class Calls:
             else:
                 missing.append(call.id)
         return missing
+
+
+def _remote(call: Call, line: str | None) -> Remote | None:
+    """Read where a result is from its frame's line; none where it is in the frame."""
+    match (line or "").split(" "):
+        case [_, worker, size, *_] if size.isdigit():
+            return Remote(call.order.pool, worker, call.id, int(size))
+    return None

@@ -46,6 +46,18 @@ class Client:
         self._send = send
         self._closing = closing and not self.http_version.startswith("2")
 
+    def body_size(self, limit: int) -> int:
+        """How large the body will be: what the head says, or the limit where it does not.
+
+        Raises:
+            Rejection: 413 where it says more than the limit.
+        """
+        stated = self.headers.all(b"content-length")
+        size = int(stated[0]) if stated and stated[0].isdigit() else limit
+        if size > limit:
+            raise Rejection(413, headers={"Connection": "close"})
+        return size
+
     async def read_body(self, limit: int, timeout: float) -> bytes:
         """Read the whole body.
 

@@ -15,6 +15,8 @@ from mcpfleet.edge.client import Client, ClientGone, Receive, Scope, Send
 from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.ladder import check_head, check_message
 from mcpfleet.edge.methods import Methods
+from mcpfleet.edge.request import Request
+from mcpfleet.edge.room import NoRoom, Room
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry import names
@@ -24,7 +26,7 @@ from mcpfleet.telemetry.spans import Kind, Span, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, read_id, read_message
-from mcpfleet.wire.errors import Rejection, internal
+from mcpfleet.wire.errors import Rejection, internal, no_capacity
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
@@ -39,6 +41,7 @@ class Application:
         doors: Doors,
         admission: Admission,
         methods: Methods,
+        room: Room,
         snapshots: Snapshots,
         settings: EdgeSettings,
         tracer: Tracer,
@@ -49,6 +52,7 @@ class Application:
         self._doors = doors
         self._admission = admission
         self._methods = methods
+        self._room = room
         self._snapshots = snapshots
         self._settings = settings
         self._tracer = tracer
@@ -81,13 +85,23 @@ class Application:
     async def _serve(self, client: Client) -> None:
         try:
             endpoint = check_head(client, self._names, self._doors)
-            body = await client.read_body(self._settings.max_request, self._settings.read_timeout)
+            size = client.body_size(self._settings.max_request)
+            if size <= self._settings.body_large:
+                await self._serve_body(client, endpoint)
+                return
+            async with self._room.hold(size, within=self._settings.queue_wait):
+                await self._serve_body(client, endpoint)
         except Rejection as rejection:
             await self._reject(client, None, rejection)
+        except NoRoom:
+            await self._reject(client, None, no_capacity(1), silent=True)
         except ClientGone:
             pass  # nobody is left to answer
-        else:
-            await self._serve_message(client, endpoint, body)
+
+    async def _serve_body(self, client: Client, endpoint: str) -> None:
+        """Read the body and serve it; raises as `Client.read_body`."""
+        body = await client.read_body(self._settings.max_request, self._settings.read_timeout)
+        await self._serve_message(client, endpoint, body)
 
     async def _serve_message(self, client: Client, endpoint: str, body: bytes) -> None:
         identifier: RequestId | None = None
@@ -104,18 +118,18 @@ class Application:
         except Rejection as rejection:
             await self._reject(client, identifier, rejection, silent=silent)
             return
-        await self._serve_request(client, endpoint, envelope)
+        await self._serve_request(client, endpoint, envelope.id, envelope)
 
-    async def _serve_request(self, client: Client, endpoint: str, envelope: Envelope) -> None:
+    async def _serve_request(self, client: Client, endpoint: str, identifier: RequestId, envelope: Envelope) -> None:
         started = time.monotonic()
         error_type: str | None = None
         tool = self._tool(endpoint, envelope)
         with self._span(client, envelope, tool) as span:
             try:
-                error_type = await self._methods.answer(client, endpoint, envelope, span.context)
+                error_type = await self._methods.answer(Request(client, endpoint, identifier, envelope, span.context))
             except Rejection as rejection:
                 error_type = str(rejection.code or rejection.status)
-                await self._reject(client, envelope.id, rejection)
+                await self._reject(client, identifier, rejection)
             except ClientGone:
                 error_type = "unanswerable"
                 await client.cut()

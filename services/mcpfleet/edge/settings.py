@@ -40,6 +40,9 @@ class EdgeSettings(EndpointSettings, ProcessSettings):
     write_timeout: Seconds = Field(30.0, description="after which a client that does not read is cut off")
     stream_limit: Bytes = Field(1024 * 1024, description="largest result that commits no stream by itself")
 
+    body_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies, of requests and results together")
+    body_large: Bytes = Field(256 * 1024, description="size from which a request's body counts as large")
+
     lame: Seconds = Field(10.0, description="how long a draining edge still serves what arrives")
     unready_after: Seconds = Field(30.0, description="time without a bus after which an edge is not ready")
     trusted_networks: Names = Field((), description="networks whose clients' sampling flag counts")

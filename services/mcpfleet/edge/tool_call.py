@@ -9,10 +9,11 @@ from typing import Final
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.edge.calls import Call, Calls, End, Order
+from mcpfleet.edge.bodies import Bodies, ResultLost
+from mcpfleet.edge.calls import Call, Calls, End, Remote
 from mcpfleet.edge.client import Client
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.waiting import Dispatch
+from mcpfleet.edge.waiting import Dispatch, MakeOrder
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection, internal
@@ -23,6 +24,7 @@ _UNWATCHED: Final = 0.1
 _UNCERTAIN: Final = {
     End.UNACCEPTED: "No worker confirmed that it received this call, and one may still have run it.",
     End.LOST: "The worker that ran this call is no longer heard from.",
+    End.RESULT_LOST: "This call has ended, and its result was lost on the way.",
     End.OVERDUE: "This call was not finished in time. It was told to stop.",
 }
 
@@ -50,6 +52,7 @@ class ToolCall:
         *,
         calls: Calls,
         dispatch: Dispatch,
+        bodies: Bodies,
         settings: EdgeSettings,
         log: FilteringBoundLogger,
     ) -> None:
@@ -57,36 +60,40 @@ class ToolCall:
         self._target = target
         self._calls = calls
         self._dispatch = dispatch
+        self._bodies = bodies
         self._settings = settings
         self._log = log
         self._silent_since = time.monotonic()
 
-    async def run(self, order: Order) -> str | None:
+    async def run(self, make_order: MakeOrder) -> str | None:
         """Place the order and answer the client; returns the error's type, or None for a result.
 
         A client that leaves cancels the call (D12), and nothing more is written for it (M15).
 
+        Args:
+            make_order: makes the order from what the caller may call now; asked again before each further try.
+
         Raises:
             Rejection: 503 where no worker had room; nothing was sent to the client.
         """
-        call = self._dispatch.place(order)
+        call = self._dispatch.place(make_order())
         try:
             if call is not None:
                 await call.wait(_UNWATCHED)
-                if call.end is not None and not call.progress:
+                if call.end is not None and call.remote is None and not call.progress:
                     return await self._finish(call)
         except BaseException:
             self._release(call)
             raise
-        return await self._run_watched(call, order)
+        return await self._run_watched(call, make_order)
 
-    async def _run_watched(self, call: Call | None, order: Order) -> str | None:
+    async def _run_watched(self, call: Call | None, make_order: MakeOrder) -> str | None:
         outcome: str | None = "client_gone"
         rejection: Rejection | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_gone, tasks.cancel_scope)
             try:
-                outcome = await self._follow(call, order)
+                outcome = await self._follow(call, make_order)
             except Rejection as error:
                 rejection = error  # raised below, outside of the group, which would wrap it
             except TimeoutError:
@@ -101,15 +108,17 @@ class ToolCall:
         await self._client.wait_gone()
         scope.cancel()
 
-    async def _follow(self, call: Call | None, order: Order) -> str | None:
+    async def _follow(self, call: Call | None, make_order: MakeOrder) -> str | None:
         """Pass on what the call says until its end; wait for room first where it was refused."""
         try:
             while True:
                 if call is None or call.refusal is not None:
                     self._release(call)
                     call = None
-                    call = await self._dispatch.wait_for_room(order)
+                    call = await self._dispatch.wait_for_room(make_order)
                 await self._send_progress(call)
+                if call.remote is not None:
+                    return await self._finish_remote(call, call.remote)
                 if call.end is not None:
                     return await self._finish(call)
                 if not await call.wait(self._patience()):
@@ -148,6 +157,18 @@ class ToolCall:
                 await self._client.open_stream()
             await self._client.send_part(data)
         self._silent_since = time.monotonic()
+
+    async def _finish_remote(self, call: Call, remote: Remote) -> str | None:
+        """Fetch the result first, in room that is held until the client has it."""
+        try:
+            async with self._bodies.fetched(remote) as call.body:
+                # Who does not read keeps others from the room.
+                with anyio.fail_after(self._settings.write_timeout):
+                    return await self._finish(call)
+        except ResultLost as error:
+            self._log.warning("result lost", pool=call.order.pool, worker=remote.worker, error=str(error))
+            call.end = End.RESULT_LOST
+            return await self._finish(call)
 
     async def _finish(self, call: Call) -> str | None:
         """Send the one end of the call, as an event where the answer is a stream already."""

@@ -5,16 +5,23 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import anyio
 
-from mcpfleet.bus.errors import NotRun
+from mcpfleet.bus.errors import NotRun, TooLarge
 from mcpfleet.contracts.call import WANTS_ACCEPTED
 from mcpfleet.edge.calls import Call, Calls, Order
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.instruments import EdgeInstruments
-from mcpfleet.wire.errors import Rejection, no_capacity
+from mcpfleet.wire.errors import Rejection, bad_params, no_capacity
+
+MakeOrder = Callable[[], Order]
+"""Makes the order from what exists now: while a call waits, a rollout may replace the definition that it is for.
+
+Raises `Rejection` where the caller may not call it any more.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,38 +97,45 @@ class Dispatch:
         instruments.queued.observe(lambda: sum(line.size for line in self._lines.values()))
 
     def place(self, order: Order) -> Call | None:
-        """Send an order at once; None where others wait for the pool already, or nothing can be sent."""
+        """Send an order at once; None where others wait for the pool already, or nothing can be sent.
+
+        Raises:
+            Rejection: -32602 where the arguments are too large for any worker.
+        """
         if order.pool in self._lines:
             return None
         try:
             return self._calls.place(order)
+        except TooLarge as error:
+            raise bad_params(str(error)) from error
         except NotRun:
             return None
 
-    async def wait_for_room(self, order: Order) -> Call:
-        """Wait until a worker of the pool accepts the order.
+    async def wait_for_room(self, make_order: MakeOrder) -> Call:
+        """Wait until a worker of the pool accepts the order, which is made anew for each try.
 
         Raises:
             Rejection: 503, after a bounded wait or where too many wait; the order has not run and never will.
         """
-        line = self._lines.setdefault(order.pool, _Line(self._settings))
+        pool = make_order().pool
+        line = self._lines.setdefault(pool, _Line(self._settings))
         if line.size >= self._settings.queue_size:
             raise _refused()
         line.size += 1
         entered = time.monotonic()
         try:
-            return await self._try_in_line(line, order, entered + self._settings.queue_wait)
+            return await self._try_in_line(line, make_order, entered + self._settings.queue_wait)
         finally:
-            self._instruments.queue_wait.record(time.monotonic() - entered, order.pool)
+            self._instruments.queue_wait.record(time.monotonic() - entered, pool)
             line.size -= 1
             if line.size == 0:
-                self._lines.pop(order.pool, None)
+                self._lines.pop(pool, None)
 
-    async def _try_in_line(self, line: _Line, order: Order, until: float) -> Call:
+    async def _try_in_line(self, line: _Line, make_order: MakeOrder, until: float) -> Call:
         ticket = _Ticket()
         returns = False
         while await line.wait(ticket, until, returns=returns):
-            call = await self._try(order)
+            call = await self._try(make_order())
             if call is not None:
                 return call
             returns = True

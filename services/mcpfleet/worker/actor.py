@@ -16,6 +16,7 @@ from mcpfleet.bus.actor import is_fresh
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.exchange import ask
+from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
     ALIVE,
@@ -24,10 +25,12 @@ from mcpfleet.contracts.call import (
     Alive,
     Cancel,
     FrameKind,
+    Pull,
     call_subject,
     frame_subject,
     pool_cancel_subject,
     process_cancel_subject,
+    pull_subject,
 )
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.trace import TraceContext
@@ -81,6 +84,7 @@ class CallActor:
         """Hear cancels, then take calls of these definitions."""
         await self._bus.subscribe(pool_cancel_subject(self._pool), self._on_cancel)
         await self._bus.subscribe(process_cancel_subject(self._pool, self._bus.process), self._on_cancel)
+        await self._bus.subscribe(pull_subject(self._pool, self._bus.process), self._on_pull)
         for definition in definitions:
             subject = call_subject(self._pool, definition)
             self._groups.append(await self._bus.subscribe(subject, self._on_call, _GROUP))
@@ -136,6 +140,19 @@ class CallActor:
             return
         self._cancel(Key(cancel.edge, cancel.call))
 
+    def _on_pull(self, message: Incoming) -> None:
+        """Answer with a result that an edge has room for now."""
+        try:
+            pull = Pull.model_validate_json(message.body)
+        except ValidationError:
+            self._bus.respond(message, b"", header.fault(Fault.CONTRACT))
+            return
+        ended = self._ends.get(Key(pull.edge, pull.call))
+        if ended is None:
+            self._bus.respond(message, b"the result is not kept any more", header.fault(Fault.UNKNOWN))
+        else:
+            self._bus.respond(message, ended.body)
+
     def _cancel(self, key: Key) -> None:
         if self._ends.get(key) is None and self._table.cancel(key) is not None:
             self._order(key)
@@ -189,7 +206,11 @@ class CallActor:
         self._publish(held.key, kind, body, line)
 
     def _send_end(self, ended: Ended) -> None:
-        self._publish(ended.key, ended.kind, ended.body, ended.header)
+        """Send an end; a large result stays here, and its frame says where it is and how large."""
+        body, line = ended.body, ended.header
+        if ended.kind is FrameKind.RESULT and len(body) > self._settings.inline_result:
+            body, line = b"", f"1 {self._bus.process} {len(body)}"
+        self._publish(ended.key, ended.kind, body, line)
 
     def _publish(self, key: Key, kind: FrameKind, body: bytes, line: str | None) -> None:
         """Send a frame; one that is lost is made good by `alive`, which finds the difference."""

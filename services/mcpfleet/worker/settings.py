@@ -27,5 +27,6 @@ class WorkerSettings(ProcessSettings):
     end_kept: Seconds = Field(15.0, description="how long a call's end is kept, to be sent again")
     ends_limit: Bytes = Field(64 * 1024 * 1024, description="memory for ends that are kept")
     progress_rate: float = Field(20.0, description="progress reports a second that a call may send", gt=0)
+    inline_result: Bytes = Field(256 * 1024, description="largest result in its frame; larger ones are fetched")
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result")
     blocked_after: Seconds = Field(1.0, description="after which a handler that holds the loop is named in the log")

@@ -83,7 +83,9 @@ class Actor:
         self._settings = settings
         self._tracer = tracer
         self._log = log
-        self._room = concurrency
+        self._concurrency = concurrency
+        self._running = 0
+        self._idle = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._subscriptions: list[Subscription] = []
 
@@ -104,10 +106,14 @@ class Actor:
         self._subscriptions.append(await self._bus.subscribe(exchange.pattern(), on_message, group))
 
     async def drain(self) -> None:
-        """Take no new question; those that were taken are answered."""
-        for subscription in self._subscriptions:
-            await self._bus.leave(subscription)
+        """Take no new question, and wait until those that were taken are answered; each has its deadline."""
+        async with anyio.create_task_group() as leaving:
+            for subscription in self._subscriptions:
+                leaving.start_soon(self._bus.leave, subscription)
         self._subscriptions.clear()
+        while self._running:
+            self._idle = anyio.Event()
+            await self._idle.wait()
 
     def _take(
         self, exchange: Exchange[Question, Answer], handler: Handler[Question, Answer], message: Incoming
@@ -118,10 +124,10 @@ class Actor:
             self._log.warning("expired question", subject=message.subject, sent=sent and sent.at)
             self._bus.respond(message, b"", header.expired())
             return
-        if self._room <= 0 or self._tasks is None:
+        if self._running >= self._concurrency or self._tasks is None:
             self._bus.respond(message, b"", header.BUSY)
             return
-        self._room -= 1
+        self._running += 1
         deadline = time.monotonic() + sent.left - self._settings.bus_hop_margin
         trace = sent.trace or TraceContext.fresh(sampled=False)
         asked = Asked(exchange.tokens(message.subject), deadline, trace)
@@ -143,7 +149,9 @@ class Actor:
                     self._log.warning("question failed", subject=message.subject, kind=failed.kind, error=str(failed))
                     self._bus.respond(message, str(failed).encode(), header.fault(failed.kind))
         finally:
-            self._room += 1
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
 
     async def _ask(
         self,

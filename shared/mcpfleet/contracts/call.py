@@ -109,6 +109,18 @@ def process_cancel_subject(pool: str, worker: str) -> str:
     return f"process.pool.{pool}.{worker}.cancel"
 
 
+def pull_subject(pool: str, worker: str) -> str:
+    """Where a result is fetched that is too large for its frame."""
+    return f"process.pool.{pool}.{worker}.pull"
+
+
+class Pull(Message):
+    """An edge has room for a result; the answer's body is the result."""
+
+    edge: str
+    call: str
+
+
 class Cancel(Message):
     """An edge no longer wants a call; lost without harm, since `alive` finds what a cancel missed."""
 

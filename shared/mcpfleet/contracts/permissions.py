@@ -31,6 +31,7 @@ TABLE: Final = (
     Row("pool.{pool}.*.call", ("edge",), (POOL,)),
     Row("pool.{pool}.cancel", ("edge",), (POOL,)),
     Row("process.pool.{pool}.*.cancel", ("edge",), (POOL,)),
+    Row("process.pool.{pool}.*.pull", ("edge",), (POOL,)),
     Row("edge.*.frames.{pool}.>", (POOL,), ("edge",)),
     Row("edge.*.alive.{pool}", (POOL,), ("edge",)),
     # An edge hears all that is addressed to it by one subscription, its calls' refusals among it.

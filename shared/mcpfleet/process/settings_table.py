@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
+from pydantic_core import to_json
 
 from mcpfleet.process.settings import PREFIX, SECONDS, Settings, Unit, is_secret, variable
 
@@ -88,8 +89,6 @@ def _unit(field: FieldInfo) -> str:
 
 def _text(value: Any) -> str:
     match value:
-        case None:
-            return ""
         case bool():
             return str(value).lower()
         case float():
@@ -98,5 +97,7 @@ def _text(value: Any) -> str:
             return str(value)
         case tuple() | list():
             return ",".join(map(str, value))
+        case dict():
+            return to_json(value, by_alias=True).decode()
         case _:
-            return str(value)
+            return "" if value is None else str(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -15,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.errors import StoreBusy, StoreUnreachable, translated, unreachable
 from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
@@ -23,21 +23,14 @@ _RELEASE: Final = 1.0
 """Seconds beyond a statement's bound that giving a connection back may take before it is dropped."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What one service may take of its database; seconds."""
-
-    connections: int = 10
-    connect: float = 5.0
-    statement: float = 10.0
-    """For one statement, and for a wait for a connection, for a lock, and for the next statement of a transaction."""
-
-
 class Store:
     """One database, as one service sees it. Made by `open_store`.
 
     Both kinds of transaction wait at most `Bounds.statement` seconds for a free connection, and raise `StoreBusy`
     then; both raise `StoreUnreachable` where the database is away. Their bodies do work on the database and no other.
+
+    One that has begun goes on to its end, within its bounds, though its task be cancelled: a driver whose statement is
+    cancelled leaves the connection, and on SQLite the lock, to a task that nobody waits for.
     """
 
     def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds) -> None:
@@ -74,18 +67,19 @@ class Store:
                     await held.enter_async_context(place)
             if waiting.cancelled_caught:
                 raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
-            connection = await self._connect(engine)
-            try:
-                with translated(self.where):
-                    transaction = await connection.begin()
-                    yield connection
-                    await transaction.commit()
-            except StoreUnreachable:
-                # A server that was demoted keeps its connections, and refuses every write: never use this one again.
-                await connection.invalidate()
-                raise
-            finally:
-                await self._release(connection)
+            with translated(self.where), anyio.fail_after(self._bounds.transaction, shield=True):
+                connection = await self._connect(engine)
+                try:
+                    with translated(self.where):
+                        transaction = await connection.begin()
+                        yield connection
+                        await transaction.commit()
+                except StoreUnreachable:
+                    # A demoted server keeps its connections, and refuses every write: never use this one again.
+                    await connection.invalidate()
+                    raise
+                finally:
+                    await self._release(connection)
 
     async def _connect(self, engine: AsyncEngine) -> AsyncConnection:
         try:
@@ -94,7 +88,7 @@ class Store:
             raise unreachable(self.where, error) from error
 
     async def _release(self, connection: AsyncConnection) -> None:
-        """Give the connection back, rolled back unless it was committed; also for one who is being cancelled."""
+        """Give the connection back, rolled back unless it was committed."""
         with anyio.move_on_after(self._bounds.statement + _RELEASE, shield=True):
             await connection.close()
 

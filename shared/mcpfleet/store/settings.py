@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, SecretStr
 
 from mcpfleet.process.settings import Seconds, Settings
-from mcpfleet.store.engine import Bounds
+from mcpfleet.store.bounds import Bounds
 
 
 class StoreSettings(Settings):
@@ -16,12 +16,16 @@ class StoreSettings(Settings):
         description="The database: postgresql://user:password@host/database, or sqlite:///path under `mcpfleet dev`.",
     )
     embedded: bool = Field(default=False, description="All processes run on one host; `mcpfleet dev` sets it.")
-    store_connections: int = Field(default=10, ge=1, description="Connections to the database that a process may hold.")
-    store_connect_timeout: Seconds = Field(default=5.0, gt=0, description="For a connection to the database.")
+    store_connections: int = Field(
+        default=10, ge=1, description="How many connections to the database a service may hold."
+    )
+    store_connect_timeout: Seconds = Field(
+        default=5.0, gt=0, description="How long making a connection to the database may take."
+    )
     store_timeout: Seconds = Field(
         default=10.0,
         gt=0,
-        description="For a statement, a lock, a free connection, and an idle transaction.",
+        description="How long a statement, or a wait for a lock or a connection, may take.",
     )
 
     @property

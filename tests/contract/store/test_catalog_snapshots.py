@@ -172,6 +172,13 @@ async def test_withdrawing_ends_a_lingering_pool_at_once(store: Store) -> None:
     assert (again.definitions, rebuilt) == (0, [])
 
 
+async def test_withdrawing_what_never_was_does_nothing(store: Store) -> None:
+    books = ledger(store)
+    await books.sweep(lost=None, starting=True)
+    withdrawn, rebuilt = await books.withdraw("library")
+    assert (withdrawn.definitions, withdrawn.workers, rebuilt) == (0, 0, [])
+
+
 async def test_a_pool_with_workers_is_not_withdrawn(store: Store) -> None:
     books = ledger(store)
     await announce(books, "library", "a", SEARCH)
@@ -239,7 +246,7 @@ async def test_endpoints_show_the_pools_that_their_settings_admit(store: Store) 
 
 
 async def test_a_pool_that_does_not_fit_into_the_snapshot_gives_way_to_those_before_it(store: Store) -> None:
-    books = ledger(store, snapshot_limit=len(SEARCH.definitions[0].body) + 10)
+    books = ledger(store, snapshot_limit=len(SEARCH.definitions[0].body) + 150)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None, starting=True)
     await announce(books, "archive", "b", manifest("scan"))

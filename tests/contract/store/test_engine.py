@@ -14,10 +14,11 @@ from sqlalchemy.exc import IntegrityError
 
 from mcpfleet.catalog.tables import pools
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.clock import now
-from mcpfleet.store.engine import Bounds, Store, open_store
+from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.errors import StoreBusy, StoreUnreachable
-from tests.kit.postgres import Postgres
+from tests.kit.postgres import Postgres, database_of
 
 metadata = MetaData()
 counters = Table("counters", metadata, Column("name", Integer, primary_key=True), Column("value", Integer))
@@ -53,16 +54,48 @@ async def test_a_write_that_raises_is_rolled_back(counter: Store) -> None:
     assert await value(counter) == 0
 
 
-async def test_a_cancelled_write_is_rolled_back_and_gives_its_connection_back(url: str) -> None:
+async def test_a_transaction_that_has_begun_is_not_cut_in_half(counter: Store) -> None:
+    with anyio.CancelScope() as scope:
+        async with counter.write() as connection:
+            scope.cancel()
+            await connection.execute(update(counters).values(value=7))
+        await anyio.lowlevel.checkpoint()
+        pytest.fail("the cancellation comes through after the transaction")
+    assert await value(counter) == 7
+
+
+async def test_who_waits_for_a_connection_can_be_cancelled(url: str) -> None:
+    bounds = Bounds(connections=1)
+    async with open_store(url, service="test", embedded=True, bounds=bounds) as store, store.read():
+        with anyio.move_on_after(0.05) as scope:
+            async with store.read():
+                pytest.fail("there is no second connection")
+        assert scope.cancelled_caught
+
+
+async def test_a_transaction_that_does_not_end_is_ended(url: str) -> None:
+    bounds = Bounds(connect=0.2, statement=0.1)
+    async with open_store(url, service="test", embedded=True, bounds=bounds) as store:
+        with anyio.fail_after(10), pytest.raises(StoreBusy, match="MCPFLEET_STORE_TIMEOUT"):
+            async with store.read():
+                await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_cancelling_at_any_moment_costs_no_connection(url: str, kind: str) -> None:
     async with open_store(url, service="test", embedded=True, bounds=Bounds(connections=1)) as store:
-        async with store.write() as connection:
-            await connection.run_sync(metadata.create_all)
-        with anyio.CancelScope() as scope:
-            async with store.write() as connection:
-                await connection.execute(insert(counters).values(name=1, value=1))
-                scope.cancel()
-                await anyio.lowlevel.checkpoint()
-        assert await value(store) is None
+
+        async def work() -> None:
+            async with getattr(store, kind)() as connection:
+                await connection.scalar(select(now()))
+
+        for moment in range(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(work)
+                for _ in range(moment):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+        await work()
 
 
 async def test_writers_that_read_first_do_not_overwrite_each_other(counter: Store) -> None:
@@ -154,6 +187,18 @@ async def test_a_connection_that_is_lost_in_use_is_told_as_unreachable(postgres:
 
         with pytest.raises(StoreUnreachable, match="MCPFLEET_STORE_URL"):
             await lose()
+
+
+async def test_a_server_that_became_a_standby_is_not_asked_again(postgres: Postgres) -> None:
+    async with postgres.database() as url, open_store(url, service="test", bounds=Bounds(connections=1)) as store:
+        name = database_of(url)
+        await postgres.run(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        with pytest.raises(StoreUnreachable, match="read-only"):
+            async with store.write() as connection:
+                await connection.run_sync(metadata.create_all)
+        await postgres.run(f"ALTER DATABASE {name} SET default_transaction_read_only = off")
+        async with store.write() as connection:
+            await connection.run_sync(metadata.create_all)
 
 
 async def test_a_writer_that_stands_still_loses_its_locks(postgres: Postgres) -> None:

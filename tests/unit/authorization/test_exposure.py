@@ -41,7 +41,7 @@ def test_which_addresses_only_this_host_reaches(bind: str, loopback: bool) -> No
 def test_the_sentence_names_the_settings() -> None:
     sentence = refuse_exposed("0.0.0.0:8000", "none", allow_anonymous=False)
     assert sentence is not None
-    for name in ("MCPFLEET_BIND=0.0.0.0:8000", "MCPFLEET_AUTHORIZATION=none", "MCPFLEET_ALLOW_ANONYMOUS=true"):
+    for name in ("MCPFLEET_BIND: 0.0.0.0:8000", "MCPFLEET_AUTHORIZATION=none", "MCPFLEET_ALLOW_ANONYMOUS=true"):
         assert name in sentence
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcpfleet.authorization.rules import admit_anonymous
-from mcpfleet.contracts.authorization import Principal
+from mcpfleet.contracts.principal import Principal
 
 
 def test_mode_none_admits_everyone_as_nobody_in_particular() -> None:

@@ -1,0 +1,38 @@
+"""Every test of the bus runs once for each implementation of its port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mcpfleet.process.settings import ProcessSettings
+from tests.contract.bus.fabric import Fabric, NatsFabric
+
+QUICK = ProcessSettings(
+    bus_question_every=0.5, bus_dead_after=0.5, bus_reconnect_jitter=0.1, bus_connect_timeout=1.0, log_level="debug"
+)
+"""Durations for tests: none so short that a busy machine reaches it by itself."""
+
+
+@pytest.fixture
+def settings() -> ProcessSettings:
+    """What the fabric and its buses go by; a module or a test may say otherwise."""
+    return QUICK
+
+
+@pytest.fixture(params=["nats"])
+async def fabric(request: pytest.FixtureRequest, settings: ProcessSettings, tmp_path: Path) -> AsyncIterator[Fabric]:
+    """A fabric whose buses the test makes. Afterwards nothing of them is left."""
+    made = {"nats": NatsFabric}[request.param](tmp_path, settings)
+    await made.start()
+    before = asyncio.all_tasks()
+    try:
+        yield made
+        left = asyncio.all_tasks() - before - {asyncio.current_task()}
+        assert left == set(), "a task outlives the bus that made it"
+    finally:
+        made.thaw()
+        await made.lose()

@@ -1,0 +1,146 @@
+"""What carries messages between the buses of a test, and the ways in which a test hurts it.
+
+Every test of the bus is written against `Fabric`, so that each implementation of the port passes the same ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import structlog
+from pydantic import SecretStr
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.nats import NatsConnector
+from mcpfleet.bus.port import Connector
+from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.telemetry.instruments import BusInstruments
+from mcpfleet.telemetry.metrics import Metrics
+
+POOLS: Final = ("library", "other")
+UP_WITHIN: Final = 5.0
+
+
+class Fabric(ABC):
+    """Makes buses, each the process of one user, that reach each other."""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self.settings = settings
+        self.log = LogCapture()
+        """What all the buses log."""
+        self.instruments = BusInstruments(Metrics())
+        """What all the buses count."""
+        self._ids = itertools.count(1)
+
+    @abstractmethod
+    def connector(self, user: str, settings: ProcessSettings) -> Connector:
+        """Make links as one user."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Let links be made; again after `lose`, at the same place."""
+
+    @abstractmethod
+    async def lose(self) -> None:
+        """End all links at once, and let none be made."""
+
+    @abstractmethod
+    def freeze(self) -> None:
+        """Let nothing through, without ending a link."""
+
+    @abstractmethod
+    def thaw(self) -> None:
+        """Undo `freeze`."""
+
+    @property
+    def logger(self) -> FilteringBoundLogger:
+        """A logger whose lines `log` has."""
+        log: FilteringBoundLogger = structlog.wrap_logger(
+            None, processors=[self.log], wrapper_class=structlog.make_filtering_bound_logger("debug")
+        )
+        return log
+
+    def lines(self, event: str) -> list[Any]:
+        """The lines that were logged of one event."""
+        return [line for line in self.log.entries if line["event"] == event]
+
+    def bus(self, user: str, **settings: Any) -> Bus:
+        """A bus that has yet to run."""
+        chosen = self.settings.model_copy(update=settings)
+        return Bus(
+            self.connector(user, chosen),
+            chosen,
+            user=user,
+            process=f"{next(self._ids):016x}",
+            instruments=self.instruments,
+            log=self.logger,
+        )
+
+    @asynccontextmanager
+    async def buses(self, *users: str, **settings: Any) -> AsyncIterator[tuple[Bus, ...]]:
+        """Buses that are up, for the length of a block."""
+        buses = tuple(self.bus(user, **settings) for user in users)
+        async with running(*buses):
+            with anyio.fail_after(UP_WITHIN):
+                for bus in buses:
+                    await bus.wait_up()
+            yield buses
+
+
+@asynccontextmanager
+async def running(*buses: Bus) -> AsyncIterator[None]:
+    """Run buses for the length of a block, whether or not they come up."""
+    async with anyio.create_task_group() as tasks:
+        for bus in buses:
+            await tasks.start(bus.run)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def heard(*buses: Bus) -> None:
+    """Wait until what these buses subscribed to is known: subscribing does not wait for the server.
+
+    A bus's own question follows its subscriptions on the same link, and comes back after them.
+    """
+    for bus in buses:
+        token = anyio.Event()
+        subscription = await bus.subscribe(f"inbox.{bus.user}.{bus.process}.self", lambda _, token=token: token.set())
+        bus.publish(f"inbox.{bus.user}.{bus.process}.self", b"")
+        with anyio.fail_after(UP_WITHIN):
+            await token.wait()
+        await bus.leave(subscription)
+
+
+class NatsFabric(Fabric):
+    """A NATS server of the test's own, with our users and permissions."""
+
+    def __init__(self, directory: Path, settings: ProcessSettings) -> None:
+        super().__init__(settings)
+        self._server = EmbeddedNats(directory, POOLS, settings, lambda user: f"password of {user}")
+
+    def connector(self, user: str, settings: ProcessSettings) -> Connector:
+        password = SecretStr(f"password of {user}")
+        chosen = settings.model_copy(update={"nats_url": self._server.url, "nats_password": password})
+        return NatsConnector(chosen, user=user, name=f"test {user}")
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def lose(self) -> None:
+        await self._server.child.kill()
+
+    def freeze(self) -> None:
+        self._server.child.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._server.child.signal(signal.SIGCONT)

@@ -1,0 +1,58 @@
+"""What the steady state of the catalog costs its database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+from mcpfleet.store.engine import Store
+from tests.contract.store.fleet import announce, ledger, manifest, snapshot
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """The statements that run meanwhile, by their first word, without those that begin a transaction."""
+    seen: list[str] = []
+
+    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        word = statement.split(maxsplit=1)[0]
+        if word != "BEGIN":
+            seen.append(word)
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)
+
+
+async def test_an_announcement_of_what_is_known_is_one_statement(store: Store) -> None:
+    books = ledger(store)
+    await announce(books, "library", "a", manifest("search"))
+    with statements() as seen:
+        assert await books.hear("library", "a", manifest("search").digest)
+    assert seen == ["UPDATE"]
+
+
+async def test_a_sweep_writes_and_locks_nothing_while_nothing_changed(store: Store) -> None:
+    books = ledger(store)
+    await announce(books, "library", "a", manifest("search"))
+    await books.sweep(lost=10, starting=True)
+    await books.hear("library", "a", manifest("search").digest)
+    with statements() as seen:
+        swept = await books.sweep(lost=10)
+    assert set(seen) == {"SELECT"}
+    assert swept.rebuilt == ()
+
+
+async def test_a_snapshot_that_was_read_once_is_not_read_again(store: Store) -> None:
+    books = ledger(store)
+    await announce(books, "library", "a", manifest("search"))
+    await books.sweep(lost=None, starting=True)
+    first = await snapshot(books)
+    with statements() as seen:
+        assert await snapshot(books) is first
+    assert seen == ["SELECT"]

@@ -1,0 +1,216 @@
+"""The catalog as it is run: over a real NATS with its users, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.errors import Failed
+from mcpfleet.bus.port import Incoming
+from mcpfleet.catalog.__main__ import serve
+from mcpfleet.catalog.settings import CatalogSettings
+from mcpfleet.catalog.tables import SCHEMA
+from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.contracts.catalog import Announce, CatalogClient, hint_subject
+from mcpfleet.contracts.manifest import Manifest
+from mcpfleet.process.errors import ConfigurationError, leaves
+from mcpfleet.process.service import Process
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.migrate import migrate
+from tests.contract.store.fleet import manifest
+from tests.kit.postgres import Postgres
+from tests.kit.waiting import until
+
+SEARCH = manifest("search")
+POOLS = ("library", "archive")
+
+
+def password(user: str) -> str:
+    return f"secret of {user}"
+
+
+@dataclass
+class Running:
+    """A catalog that runs, and the way to ask it as any user."""
+
+    nats: EmbeddedNats
+    process: Process[CatalogSettings]
+    buses: dict[str, Bus]
+    hints: list[int]
+    hinted: anyio.Event
+
+    def client(self, user: str) -> CatalogClient:
+        return CatalogClient(self.buses[user], timeout=5)
+
+    async def announce(self, pool: str, process: str, what: Manifest) -> None:
+        """Announce as a worker of the pool does."""
+        client = self.client(f"pool-{pool}")
+        answer = await client.announce(pool, Announce(process=process, digest=what.digest))
+        if answer.wanted:
+            text = what.body.decode()
+            answer = await client.announce(pool, Announce(process=process, digest=what.digest, manifest=text))
+        assert not answer.wanted
+
+    async def hint(self) -> int:
+        """Wait for the next hint, and return its number."""
+        with anyio.fail_after(10):
+            await self.hinted.wait()
+        self.hinted = anyio.Event()
+        return self.hints[-1]
+
+
+@asynccontextmanager
+async def catalog(url: str, folder: Path, **settings: Any) -> AsyncIterator[Running]:
+    """Run NATS and a catalog, and connect an edge, an operator and two pools."""
+    nats = EmbeddedNats(folder, POOLS, ProcessSettings(), password)
+    await nats.start()
+    try:
+        async with anyio.create_task_group() as tasks:
+            own = CatalogSettings(
+                nats_url=nats.url,
+                nats_password=SecretStr(password("catalog")),
+                store_url=SecretStr(url),
+                embedded=True,
+                catalog_sweep=0.1,
+                **settings,
+            )
+            running = Running(nats, Process("catalog", own), {}, [], anyio.Event())
+            for user in ("edge", "operator", *(f"pool-{pool}" for pool in POOLS)):
+                running.buses[user] = await connect(tasks.start, nats, user)
+
+            def on_hint(message: Incoming) -> None:
+                running.hints.append(int(message.body))
+                running.hinted.set()
+
+            await running.buses["edge"].subscribe(hint_subject("mcp"), on_hint)
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(serve, running.process)
+                await until(lambda: running.process.health.ready)
+                yield running
+                running.process.stopping.set()
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await nats.child.kill()
+
+
+def why_not_ready(process: Process[Any]) -> str:
+    return " ".join(condition.why for condition in process.health.conditions.values())
+
+
+async def connect(start: Callable[..., Any], nats: EmbeddedNats, user: str) -> Bus:
+    settings = ProcessSettings(nats_url=nats.url, nats_password=SecretStr(password(user)))
+    bus = bus_of(Process(user, settings), user)
+    await start(bus.run)
+    with anyio.fail_after(10):
+        await bus.wait_up()
+    return bus
+
+
+async def test_an_announcement_becomes_a_hint_and_a_snapshot(url: str, store: Store, tmp_path: Path) -> None:
+    async with catalog(url, tmp_path) as running:
+        await running.announce("library", "a", SEARCH)
+        assert await running.hint() == 1
+        answer = await running.client("edge").snapshot("mcp", None)
+        assert answer.snapshot is not None
+        assert [listed.pool for listed in answer.snapshot.listed] == ["library"]
+        known = await running.client("edge").snapshot("mcp", 1)
+        assert (known.number, known.snapshot) == (1, None)
+
+
+async def test_who_announces_is_said_by_the_subject(url: str, store: Store, tmp_path: Path) -> None:
+    """Two pools may use the same process id: neither can speak for the other's worker."""
+    async with catalog(url, tmp_path) as running:
+        await running.announce("library", "same", SEARCH)
+        await running.hint()
+        await running.announce("archive", "same", manifest("scan"))
+        assert await running.hint() == 2
+        answer = await running.client("edge").snapshot("mcp", None)
+        assert answer.snapshot is not None
+        assert {listed.pool for listed in answer.snapshot.listed} == {"library", "archive"}
+
+
+async def test_a_worker_that_falls_silent_is_counted_no_longer(url: str, store: Store, tmp_path: Path) -> None:
+    async with catalog(url, tmp_path, worker_lost=0.5) as running:
+        await running.announce("library", "a", SEARCH)
+        await running.hint()
+        with anyio.fail_after(10):
+            while (await running.client("operator").withdraw("library")).workers:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        assert await running.hint() == 2
+
+
+async def test_an_operator_withdraws_a_pool_that_lingers(url: str, store: Store, tmp_path: Path) -> None:
+    async with catalog(url, tmp_path) as running:
+        await running.announce("library", "a", SEARCH)
+        await running.hint()
+        refused = await running.client("operator").withdraw("library")
+        assert (refused.definitions, refused.workers) == (0, 1)
+        leaving = Announce(process="a", digest=SEARCH.digest, leaving=True)
+        await running.client("pool-library").announce("library", leaving)
+        withdrawn = await running.client("operator").withdraw("library")
+        assert (withdrawn.definitions, withdrawn.workers) == (1, 0)
+        assert await running.hint() == 2
+        answer = await running.client("edge").snapshot("mcp", 1)
+        assert answer.snapshot is not None
+        assert answer.snapshot.listed == ()
+
+
+async def test_a_broken_manifest_is_refused_by_field_and_rule(url: str, store: Store, tmp_path: Path) -> None:
+    async with catalog(url, tmp_path) as running:
+        broken = SEARCH.body.decode() + " "
+        with pytest.raises(Failed, match="digest") as raised:
+            await running.client("pool-library").announce(
+                "library", Announce(process="a", digest=SEARCH.digest, manifest=broken)
+            )
+        assert raised.value.kind == "contract"
+
+
+async def test_the_catalog_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: Path) -> None:
+    async with postgres.database() as url:
+        async with open_store(url, service="test") as store:
+            await migrate(store, [SCHEMA])
+        async with catalog(url, tmp_path) as running:
+            await running.announce("library", "a", SEARCH)
+            await running.hint()
+            await postgres.shut(url)
+            await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.process))
+            with pytest.raises(Failed) as raised:
+                await running.announce("library", "a", SEARCH)
+            assert (raised.value.kind, str(raised.value)) == ("unavailable", "the catalog's store does not answer")
+            await postgres.open(url)
+            await until(lambda: running.process.health.ready)
+            await running.announce("library", "b", manifest("search", "read"))
+            assert (await running.client("operator").withdraw("library")).workers == 2
+
+
+async def test_tables_that_are_older_than_the_release_end_the_service(url: str, tmp_path: Path) -> None:
+    with pytest.raises(BaseExceptionGroup) as raised:
+        async with catalog(url, tmp_path):
+            pass
+    (leaf,) = leaves(raised.value)
+    assert isinstance(leaf, ConfigurationError)
+    assert "mcpfleet migrate" in str(leaf)
+
+
+async def test_a_catalog_without_its_store_waits_is_not_ready_and_stops_when_told(tmp_path: Path) -> None:
+    away = "postgresql://me:hunter2@127.0.0.1:1/fleet"
+    settings = CatalogSettings(nats_url="nats://127.0.0.1:1", store_url=SecretStr(away), catalog_sweep=0.05)
+    process = Process("catalog", settings)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve, process)
+            await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(process))
+            assert not process.health.ready
+            assert "hunter2" not in why_not_ready(process)
+            process.stopping.set()

@@ -1,0 +1,118 @@
+"""Messages of the control plane: what one process writes, another reads, of this version or the next."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+from importlib import import_module
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr, ValidationError
+
+import mcpfleet.contracts
+from mcpfleet.bus.exchange import Exchange
+from mcpfleet.contracts.authorization import Admit, Admitted
+from mcpfleet.contracts.call import Alive, AliveAnswer, Cancel
+from mcpfleet.contracts.catalog import (
+    Announce,
+    Announced,
+    Listed,
+    Snapshot,
+    SnapshotAnswer,
+    SnapshotWanted,
+    Withdraw,
+    Withdrawn,
+)
+from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.principal import Principal
+
+DEFINITION = Definition(
+    kind="tool",
+    name="search",
+    wire={"name": "search", "inputSchema": {"type": "object", "properties": {"q": {"default": None, "enum": [None]}}}},
+)
+LISTED = Listed(pool="library", digest=DEFINITION.digest, definition=DEFINITION)
+SNAPSHOT = Snapshot(endpoint="mcp", number=7, name="library", version="1", listed=(LISTED,))
+
+MESSAGES = [
+    Admit(endpoint="mcp"),
+    Admit(endpoint="mcp", credential=SecretStr("token")),
+    Admitted(principal=Principal(), lasts=10),
+    Admitted(principal=Principal(subject="ann", tenant="acme", scopes=("read",)), lasts=10),
+    Admitted(principal=None, lasts=5, reason="expired"),
+    Announce(process="w1", digest="d"),
+    Announce(process="w1", digest="d", manifest="{}", leaving=True),
+    Announced(wanted=True),
+    SnapshotWanted(endpoint="mcp"),
+    SnapshotWanted(endpoint="mcp", known=0),
+    SnapshotAnswer(number=7),
+    SnapshotAnswer(number=7, snapshot=SNAPSHOT),
+    Withdraw(pool="library"),
+    Withdrawn(definitions=2, workers=0),
+    Cancel(edge="e1", call="1"),
+    Alive(worker="w1", calls=("1", "2")),
+    AliveAnswer(),
+    AliveAnswer(unwanted=("1",), missing=("2",)),
+]
+
+
+def exchanges() -> dict[str, Exchange[Any, Any]]:
+    """Every exchange that a contract declares, by its name."""
+    modules = [
+        import_module(f"mcpfleet.contracts.{module.name}")
+        for module in pkgutil.iter_modules(mcpfleet.contracts.__path__)
+    ]
+    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Exchange)}
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=repr)
+def test_a_message_is_read_as_it_was_written(message: BaseModel) -> None:
+    """Written as the bus writes it: what is None is left out."""
+    assert type(message).model_validate_json(message.model_dump_json(exclude_none=True)) == message
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=repr)
+def test_a_field_that_a_newer_process_added_is_ignored(message: BaseModel) -> None:
+    newer = {**json.loads(message.model_dump_json(exclude_none=True)), "added_later": {"a": 1}}
+    assert type(message).model_validate(newer) == message
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=repr)
+def test_a_message_is_frozen(message: BaseModel) -> None:
+    field = next(iter(type(message).model_fields))
+    with pytest.raises(ValidationError):
+        setattr(message, field, None)
+
+
+@pytest.mark.parametrize("exchange", exchanges().values(), ids=exchanges())
+def test_every_question_and_answer_is_tried_above(exchange: Exchange[Any, Any]) -> None:
+    tried = {type(message) for message in MESSAGES}
+    assert {exchange.question, exchange.answer} <= tried
+
+
+def test_invariant_9_a_credential_prints_as_stars_and_crosses_the_bus() -> None:
+    admit = Admit(endpoint="mcp", credential=SecretStr("token"))
+    assert "token" not in f"{admit!r} {admit}"
+    assert json.loads(admit.model_dump_json())["credential"] == "token"
+
+
+@pytest.mark.parametrize("endpoint", ["", "MCP", "a.b", "a*", "a" * 64, "a\n"])
+def test_an_endpoint_is_a_token_of_a_subject(endpoint: str) -> None:
+    with pytest.raises(ValidationError):
+        Admit(endpoint=endpoint)
+
+
+@pytest.mark.parametrize(
+    ("principal", "partition"),
+    [
+        (Principal(subject="s", client="c", tenant="t"), "t"),
+        (Principal(subject="s", client="c"), "c"),
+        (Principal(subject="s"), "s"),
+        (Principal(), None),
+    ],
+)
+def test_d10_the_partition_is_the_tenant_else_the_client_else_the_subject(
+    principal: Principal, partition: str | None
+) -> None:
+    assert principal.partition == partition

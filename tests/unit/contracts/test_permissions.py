@@ -1,0 +1,138 @@
+"""Who may send and hear what on NATS, worked out from the one table as NATS would."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpfleet.contracts import call, catalog
+from mcpfleet.contracts.authorization import ADMIT
+from mcpfleet.contracts.permissions import password_variable, permissions, server_settings, users
+from mcpfleet.process.settings import ProcessSettings
+
+USERS = users(["library", "other"])
+FRAME = call.frame_subject("e1", "library", "7", call.FrameKind.RESULT)
+
+MAY = {
+    ADMIT.subject_for(): ("edge", "authorization"),
+    catalog.SNAPSHOT.subject_for(): ("edge", "catalog"),
+    catalog.WITHDRAW.subject_for(): ("operator", "catalog"),
+    catalog.ANNOUNCE.subject_for(pool="library"): ("pool-library", "catalog"),
+    catalog.hint_subject("mcp"): ("catalog", "edge"),
+    call.call_subject("library", "d1"): ("edge", "pool-library"),
+    call.pool_cancel_subject("library"): ("edge", "pool-library"),
+    call.process_cancel_subject("library", "w1"): ("edge", "pool-library"),
+    call.ALIVE.subject_for(edge="e1", pool="library"): ("pool-library", "edge"),
+    FRAME: ("pool-library", "edge"),
+    # Whoever was asked may answer it once; nobody may by name.
+    call.reply_subject("e1", "7"): (None, "edge"),
+    "inbox.edge.e1.7": (None, "edge"),
+    "inbox.pool-library.w1.7": (None, "pool-library"),
+    "inbox.edge.e1.self": ("edge", "edge"),
+    "inbox.pool-library.w1.self": ("pool-library", "pool-library"),
+}
+"""Each subject that the code uses, with the one user that may send it and the one that may hear it."""
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a pattern of NATS hears a subject."""
+    wanted, got = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted, got = wanted[:-1], got[: len(wanted) - 1] if len(got) >= len(wanted) else []
+    return len(wanted) == len(got) and all(part in ("*", token) for part, token in zip(wanted, got, strict=True))
+
+
+def who_may(verb: str, subject: str, prefix: str = "mcpfleet") -> set[str]:
+    """The users whose rules allow a verb for a subject."""
+    return {
+        user
+        for user, pool in USERS.items()
+        if any(matches(pattern, f"{prefix}.{subject}") for pattern in permissions(user, pool, prefix)[verb]["allow"])
+    }
+
+
+@pytest.mark.parametrize(("subject", "may"), MAY.items(), ids=MAY)
+def test_one_user_may_send_a_subject_and_one_may_hear_it(subject: str, may: tuple[str | None, str]) -> None:
+    sender, hearer = may
+    assert who_may("publish", subject) == ({sender} if sender else set())
+    assert who_may("subscribe", subject) == {hearer}
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        ADMIT.pattern(),
+        catalog.SNAPSHOT.pattern(),
+        catalog.WITHDRAW.pattern(),
+        catalog.ANNOUNCE.pattern(),
+        call.ALIVE.pattern(),
+    ],
+)
+def test_the_pattern_by_which_a_service_hears_an_exchange_is_permitted(subject: str) -> None:
+    """NATS refuses a subscription that is wider than what is allowed."""
+    pool = "library" if subject.startswith("edge.") else None
+    hearer = MAY[next(one for one in MAY if matches(subject, one))][1]
+    allowed = permissions(hearer, pool if hearer.startswith("pool") else None, "mcpfleet")["subscribe"]["allow"]
+    assert any(matches(pattern, f"mcpfleet.{subject}") for pattern in allowed)
+
+
+def test_the_subscription_of_an_edge_is_permitted() -> None:
+    allowed = permissions("edge", None, "mcpfleet")["subscribe"]["allow"]
+    assert any(matches(pattern, f"mcpfleet.{call.edge_subjects('e1')}") for pattern in allowed)
+
+
+@pytest.mark.parametrize("verb", ["publish", "subscribe"])
+@pytest.mark.parametrize("user", USERS)
+def test_a_pools_name_stands_only_in_its_own_users_rules(user: str, verb: str) -> None:
+    """A worker is the least trusted process: invariant 13."""
+    rules: list[str] = permissions(user, USERS[user], "mcpfleet")[verb]["allow"]
+    for pool in ("library", "other"):
+        if user != f"pool-{pool}":
+            assert not any(pool in token.split("-") for rule in rules for token in rule.split("."))
+
+
+def test_no_rule_is_wider_than_the_fleets_prefix() -> None:
+    """Several fleets may share a NATS, each under its own prefix."""
+    rules = [
+        rule
+        for user, pool in USERS.items()
+        for verb in ("publish", "subscribe")
+        for rule in permissions(user, pool, "acme.one")[verb]["allow"]
+    ]
+    assert all(rule.startswith("acme.one.") for rule in rules)
+    assert who_may("publish", "catalog.snapshot", "acme.one") == {"edge"}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_whoever_was_asked_may_answer_once(user: str) -> None:
+    assert permissions(user, USERS[user], "mcpfleet")["allow_responses"] == {"max": 1, "expires": "30s"}
+
+
+def test_every_user_has_a_password_of_its_own() -> None:
+    variables = [password_variable(user) for user in USERS]
+    assert len(set(variables)) == len(USERS)
+    assert password_variable("pool-my-app") == "MCPFLEET_NATS_PASSWORD_POOL_MY_APP"
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, "max_payload: 8388608"),
+        ({}, 'ping_interval: "2s"'),
+        ({}, "ping_max: 1"),
+        ({}, 'write_deadline: "2s"'),
+        ({"bus_max_payload": 4096}, "max_payload: 4096"),
+        ({"bus_question_every": 0.5}, 'ping_interval: "0.5s"'),
+        ({"bus_dead_after": 0.1}, 'write_deadline: "0.1s"'),
+    ],
+)
+def test_nats_keeps_the_bounds_and_intervals_of_the_bus(settings: dict[str, Any], line: str) -> None:
+    assert line in server_settings([], ProcessSettings(**settings)).splitlines()
+
+
+def test_a_password_is_quoted_where_it_is_given_and_a_variable_where_it_is_not() -> None:
+    given = server_settings([], ProcessSettings(), lambda user: f'{user} "quoted" $HOME')
+    assert json.dumps('edge "quoted" $HOME') in given
+    assert "password: $MCPFLEET_NATS_PASSWORD_EDGE," in server_settings([], ProcessSettings())

@@ -1,0 +1,158 @@
+"""Who the caller is: asked once, kept for its time, within a bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import anyio
+import pytest
+
+from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
+from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.admission import Admission
+from mcpfleet.wire.errors import Rejection
+
+SOMEBODY = Principal(subject="ann")
+
+
+class Verdicts(AuthorizationClient):
+    """Stands where the bus begins: gives one answer, when the test lets it."""
+
+    def __init__(self, answer: Admitted | BusError, *, held: bool = False) -> None:
+        self.answer = answer
+        self.asked = Counter[str]()
+        self.go_on = anyio.Event()
+        self.begun = anyio.Event()
+        if not held:
+            self.go_on.set()
+
+    async def admit(self, request: Admit) -> Admitted:
+        self.asked[request.endpoint] += 1
+        self.begun.set()
+        await self.go_on.wait()
+        if isinstance(self.answer, BusError):
+            raise self.answer
+        return self.answer
+
+
+def admitted(lasts: float = 10.0) -> Admitted:
+    return Admitted(principal=SOMEBODY, lasts=lasts)
+
+
+async def refusal(admission: Admission, endpoint: str = "mcp") -> tuple[int, int | None]:
+    with pytest.raises(Rejection) as raised:
+        await admission.admit(endpoint)
+    return raised.value.status, raised.value.code
+
+
+async def test_a_verdict_is_kept_for_its_time() -> None:
+    client = Verdicts(admitted())
+    admission = Admission(client, entries=10)
+    assert [await admission.admit("mcp") for _ in range(3)] == [SOMEBODY] * 3
+    assert client.asked == {"mcp": 1}
+
+
+async def test_a_verdict_that_has_expired_is_asked_for_again() -> None:
+    client = Verdicts(admitted(lasts=0))
+    admission = Admission(client, entries=10)
+    await admission.admit("mcp")
+    await admission.admit("mcp")
+    assert client.asked == {"mcp": 2}
+
+
+async def test_the_time_of_a_verdict_counts_from_the_asking() -> None:
+    """Two clocks are never compared, and the time on the way is not a gift."""
+    client = Verdicts(admitted(lasts=0.1), held=True)
+    admission = Admission(client, entries=10)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(admission.admit, "mcp")
+        await client.begun.wait()
+        await anyio.sleep_until(anyio.current_time() + 0.11)
+        client.go_on.set()
+    await admission.admit("mcp")
+    assert client.asked == {"mcp": 2}
+
+
+async def test_a_refused_credential_is_401_and_is_kept_too() -> None:
+    client = Verdicts(Admitted(principal=None, lasts=10, reason="expired"))
+    admission = Admission(client, entries=10)
+    assert await refusal(admission) == await refusal(admission) == (401, -32603)
+    assert client.asked == {"mcp": 1}
+
+
+@pytest.mark.parametrize("error", [Unanswered("authorization.admit"), Unavailable("authorization.admit")])
+async def test_an_authorization_that_does_not_answer_is_504_and_is_asked_again(error: BusError) -> None:
+    client = Verdicts(error)
+    admission = Admission(client, entries=10)
+    assert await refusal(admission) == (504, -32603)
+    client.answer = admitted()
+    assert await admission.admit("mcp") == SOMEBODY
+
+
+async def test_many_who_wait_ask_once() -> None:
+    client = Verdicts(admitted(), held=True)
+    admission = Admission(client, entries=10)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(admission.admit, "mcp")
+        await client.begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        client.go_on.set()
+    assert client.asked == {"mcp": 1}
+
+
+async def test_endpoints_are_asked_for_apart() -> None:
+    client = Verdicts(admitted())
+    admission = Admission(client, entries=10)
+    await admission.admit("one")
+    await admission.admit("two")
+    assert client.asked == {"one": 1, "two": 1}
+
+
+async def test_one_who_leaves_while_it_asks_leaves_the_asking_to_another() -> None:
+    client = Verdicts(admitted(), held=True)
+    admission = Admission(client, entries=10)
+    impatience = anyio.CancelScope()
+    answers: list[Principal] = []
+
+    async def leave() -> None:
+        with impatience:
+            await admission.admit("mcp")
+
+    async def stay() -> None:
+        answers.append(await admission.admit("mcp"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(leave)
+        await client.begun.wait()
+        tasks.start_soon(stay)
+        await anyio.wait_all_tasks_blocked()
+        impatience.cancel()
+        await anyio.wait_all_tasks_blocked()
+        client.go_on.set()
+    assert answers == [SOMEBODY]
+    assert client.asked == {"mcp": 2}
+
+
+async def test_one_failure_answers_all_who_waited_for_it() -> None:
+    """Asking in turn, the last of many would wait for the sum of all the timeouts (every wait is bounded)."""
+    client = Verdicts(Unanswered("authorization.admit"), held=True)
+    admission = Admission(client, entries=10)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(refusal, admission)
+        await client.begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        client.go_on.set()
+    assert client.asked == {"mcp": 1}
+
+
+async def test_at_most_so_many_verdicts_are_kept_and_the_least_recently_used_goes() -> None:
+    client = Verdicts(admitted())
+    admission = Admission(client, entries=2)
+    for endpoint in ("one", "two", "one", "three", "one"):
+        await admission.admit(endpoint)
+    assert client.asked == {"one": 1, "two": 1, "three": 1}
+    await admission.admit("two")
+    assert client.asked["two"] == 2

@@ -1,0 +1,115 @@
+"""Which Host and Origin may come in (I5, M17)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpfleet.edge.doors import Doors
+from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.headers import Headers
+
+LOOPBACK = Doors("127.0.0.1:8000", [])
+PUBLIC = Doors("0.0.0.0:8000", ["MCP.example.com", "edge.example.com:8443"])
+
+
+def lets_in(doors: Doors, *, host: list[str] | None = None, origin: list[str] | None = None) -> bool:
+    headers = Headers(
+        [(b"host", name.encode("latin-1")) for name in host or []]
+        + [(b"origin", name.encode("latin-1")) for name in origin or []]
+    )
+    try:
+        doors.check_origin(headers) if host is None else doors.check_host(headers)
+    except Rejection as rejection:
+        assert_is_forbidden(rejection)
+        return False
+    return True
+
+
+def assert_is_forbidden(rejection: Rejection) -> None:
+    assert (rejection.status, rejection.code) == (403, None)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:8000", "127.0.0.1", "127.8.8.8:1", "localhost", "LOCALHOST:8000", "localhost:9", "[::1]:8000", "[::1]"],
+)
+def test_an_edge_on_loopback_answers_to_loopbacks_names_on_any_port(host: str) -> None:
+    """A balancer or a container's port mapping passes its own address on."""
+    assert lets_in(LOOPBACK, host=[host])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example.com",
+        "evil.example.com:8000",
+        "127.0.0.1.evil.example.com",
+        "localhost.evil.example.com",
+        "10.0.0.1:8000",
+        "0.0.0.0:8000",
+        "[2001:db8::1]:8000",
+        "localhost:8000@evil.example.com",
+        "",
+        "[",
+        "\xe9",
+    ],
+)
+def test_i5_a_name_that_somebody_else_lets_resolve_to_us_stays_outside(host: str) -> None:
+    assert not lets_in(LOOPBACK, host=[host])
+
+
+@pytest.mark.parametrize("hosts", [[], ["localhost", "localhost"], ["localhost", "evil.example.com"]])
+def test_a_request_names_one_host(hosts: list[str]) -> None:
+    assert not lets_in(LOOPBACK, host=hosts)
+
+
+@pytest.mark.parametrize(
+    ("host", "welcome"),
+    [
+        ("mcp.example.com", True),
+        ("MCP.EXAMPLE.COM", True),
+        ("mcp.example.com:8443", True),
+        ("edge.example.com:8443", True),
+        ("edge.example.com", False),
+        ("edge.example.com:443", False),
+        ("other.example.com", False),
+        ("localhost", False),
+        ("127.0.0.1:8000", False),
+    ],
+)
+def test_an_edge_that_others_reach_answers_to_its_public_names(host: str, welcome: bool) -> None:
+    """A name without a port stands for all of its ports, and loopback's names need to be mentioned."""
+    assert lets_in(PUBLIC, host=[host]) is welcome
+
+
+@pytest.mark.parametrize(
+    ("origins", "welcome"),
+    [
+        pytest.param([], True, id="none"),
+        pytest.param(["http://localhost"], True, id="localhost"),
+        pytest.param(["http://localhost:6274"], True, id="localhost on a port"),
+        pytest.param(["https://127.0.0.1:6274"], True, id="loopback"),
+        pytest.param(["http://[::1]:6274"], True, id="loopback of IPv6"),
+        pytest.param(["null"], False, id="null"),
+        pytest.param([""], False, id="empty"),
+        pytest.param(["https://evil.example.com"], False, id="foreign"),
+        pytest.param(["http://localhost.evil.example.com"], False, id="foreign that begins like ours"),
+        pytest.param(["http://localhost:80@evil.example.com"], False, id="foreign behind a user"),
+        pytest.param(["file://localhost"], False, id="a file"),
+        pytest.param(["localhost"], False, id="no scheme"),
+        pytest.param(["http://["], False, id="malformed"),
+        pytest.param(["http://localhost", "http://localhost"], False, id="two"),
+        pytest.param(["http://localhost", "https://evil.example.com"], False, id="two, one of them foreign"),
+    ],
+)
+def test_i5_the_origin_table(origins: list[str], welcome: bool) -> None:
+    """No Origin is no browser; `null` is nowhere we know."""
+    assert lets_in(LOOPBACK, origin=origins) is welcome
+
+
+@pytest.mark.parametrize(
+    ("origin", "welcome"),
+    [("https://mcp.example.com", True), ("http://localhost", False), ("https://edge.example.com", False)],
+)
+def test_i5_an_edge_that_others_reach_lets_its_public_names_in(origin: str, welcome: bool) -> None:
+    assert lets_in(PUBLIC, origin=[origin]) is welcome

@@ -1,0 +1,404 @@
+"""The order of checks: the first failure wins (T11)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.ladder import check_head, check_message
+from mcpfleet.wire.envelope import Envelope, read_message
+from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.versions import SERVED
+from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Exchange, Post, call, request
+
+DOORS = Doors("127.0.0.1:8000", [])
+LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+
+
+def climb(post: Post) -> Envelope:
+    """Take a request up to where its caller is needed."""
+    client = Exchange(post).client()
+    assert check_head(client, {"/mcp": "mcp"}, DOORS) == "mcp"
+    return check_message(client.headers, post.body, read_message(post.body))
+
+
+def refusal(post: Post) -> Rejection:
+    with pytest.raises(Rejection) as raised:
+        climb(post)
+    return raised.value
+
+
+def fails(post: Post) -> tuple[int, int | None]:
+    rejection = refusal(post)
+    return rejection.status, rejection.code
+
+
+# -- the order -------------------------------------------------------------------------------------------------------
+
+
+def elsewhere(post: Post) -> None:
+    post.path = "/other"
+
+
+def foreign_host(post: Post) -> None:
+    post.headers["host"] = "evil.example.com"
+
+
+def foreign_origin(post: Post) -> None:
+    post.headers["origin"] = "https://evil.example.com"
+
+
+def get(post: Post) -> None:
+    post.method = "GET"
+
+
+def as_text(post: Post) -> None:
+    post.headers["content-type"] = "text/plain"
+
+
+def accepts_html(post: Post) -> None:
+    post.headers["accept"] = "text/html"
+
+
+def zipped(post: Post) -> None:
+    post.headers["content-encoding"] = "gzip"
+
+
+def no_json(post: Post) -> None:
+    post.raw = b"{"
+
+
+def bad_envelope(post: Post) -> None:
+    post.message["jsonrpc"] = "1.0"
+
+
+def no_capabilities(post: Post) -> None:
+    post.message["params"]["_meta"].pop(CAPABILITIES_KEY, None)
+
+
+def no_method_header(post: Post) -> None:
+    post.headers["mcp-method"] = None
+
+
+def another_name(post: Post) -> None:
+    post.headers["mcp-name"] = "other"
+
+
+def unserved_version(post: Post) -> None:
+    post.message["params"]["_meta"][VERSION_KEY] = "2099-01-01"
+
+
+def unknown_method(post: Post) -> None:
+    post.message["method"] = "tools/burn"
+    post.headers.setdefault("mcp-method", "tools/burn")
+
+
+def bad_structure(post: Post) -> None:
+    post.message["params"]["arguments"] = []
+
+
+LADDER: list[tuple[Callable[[Post], None], tuple[int, int | None]]] = [
+    (elsewhere, (404, None)),
+    (foreign_host, (403, None)),
+    (foreign_origin, (403, None)),
+    (get, (405, None)),
+    (as_text, (415, None)),
+    (accepts_html, (406, None)),
+    (zipped, (415, None)),
+    (no_json, (400, -32700)),
+    (bad_envelope, (400, -32600)),
+    (no_capabilities, (400, -32602)),
+    (no_method_header, (400, -32020)),
+    (another_name, (400, -32020)),
+    (unserved_version, (400, -32022)),
+    (unknown_method, (404, -32601)),
+    (bad_structure, (400, -32602)),
+]
+"""From top to bottom: a fault, and what it is answered with."""
+
+
+def test_a_request_without_a_fault_passes() -> None:
+    assert climb(Post()).method == "tools/call"
+
+
+@pytest.mark.parametrize(("spoil", "answer"), LADDER, ids=lambda value: getattr(value, "__name__", ""))
+def test_t11_each_fault_has_its_answer(spoil: Callable[[Post], None], answer: tuple[int, int | None]) -> None:
+    post = Post()
+    spoil(post)
+    assert fails(post) == answer
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(first, second, id=f"{first[0].__name__} and {second[0].__name__}")
+        for first, second in itertools.combinations(LADDER, 2)
+        # Both change the same header.
+        if (first[0], second[0]) != (another_name, unknown_method)
+    ],
+)
+def test_t11_of_two_faults_the_first_wins(first: Any, second: Any) -> None:
+    post = Post()
+    second[0](post)
+    first[0](post)
+    assert fails(post) == first[1]
+
+
+# -- the head --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp/", "/MCP", "/mcp/x", "//mcp", "/.well-known/mcp"])
+def test_t1_the_path_is_exact(path: str) -> None:
+    assert fails(Post(path=path)) == (404, None)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "post"])
+def test_m13_only_post_is_served_and_405_names_it(method: str) -> None:
+    rejection = refusal(Post(method=method))
+    assert (rejection.status, rejection.headers) == (405, {"Allow": "POST"})
+
+
+def test_m17_the_origin_is_checked_on_every_method() -> None:
+    assert fails(Post(method="GET", headers={"origin": "null"})) == (403, None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        'application/json; charset="utf-8"',
+        "application/json ; charset=utf-8",
+    ],
+)
+def test_t2_the_body_is_json_in_utf8(value: str) -> None:
+    climb(Post(headers={"content-type": value}))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "", "text/json", "application/json-rpc", "application/*", "*/*", "application/json; charset=latin1"],
+)
+def test_m13_another_media_type_or_charset_is_415(value: str | None) -> None:
+    assert fails(Post(headers={"content-type": value})) == (415, None)
+
+
+@pytest.mark.parametrize("value", ["gzip", "br", "identity, gzip", ""])
+def test_m13_a_coding_is_415(value: str) -> None:
+    assert fails(Post(headers={"content-encoding": value})) == (415, None)
+
+
+@pytest.mark.parametrize("value", ["identity", "Identity"])
+def test_m13_no_coding_is_no_coding(value: str) -> None:
+    climb(Post(headers={"content-encoding": value}))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "application/json, text/event-stream",
+        "text/event-stream,application/json",
+        "application/json;q=0.5, text/event-stream;q=0.9",
+        "*/*",
+        "application/*, text/*",
+        "Application/JSON, Text/Event-Stream",
+        "text/html, */*;q=0.1",
+        "application/json; q=1.000, text/event-stream",
+    ],
+)
+def test_t2_json_and_events_are_both_welcome(value: str) -> None:
+    """M13: `*/*` counts."""
+    climb(Post(headers={"accept": value}))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        "application/json",
+        "text/event-stream",
+        "text/html",
+        "application/json, text/html",
+        "application/json, text/event-stream;q=0",
+        "application/json, text/event-stream; q=0",
+        "application/json, text/event-stream;q=0.0",
+        "application/json, text/event-stream;q=0.000",
+        "text/event-stream;q=0, */*",
+    ],
+)
+def test_t2_a_client_that_does_not_take_both_is_406(value: str | None) -> None:
+    """A weight of 0 is a refusal, also of what a wider range would take (RFC 9110, 12.5.1)."""
+    assert fails(Post(headers={"accept": value})) == (406, None)
+
+
+# -- the era and the version -----------------------------------------------------------------------------------------
+
+
+def without_claim(message: dict[str, Any]) -> dict[str, Any]:
+    message["params"].pop("_meta")
+    return message
+
+
+def test_m1_a_claim_without_the_header_is_a_mismatch() -> None:
+    assert fails(Post(headers={"mcp-protocol-version": None})) == (400, -32020)
+
+
+def test_m1_a_modern_header_without_a_claim_is_invalid_params() -> None:
+    """Neither is served as legacy."""
+    assert fails(Post(without_claim(call()), {"mcp-protocol-version": MODERN})) == (400, -32602)
+
+
+def test_a_request_without_any_version_is_invalid_params() -> None:
+    assert fails(Post(without_claim(call()))) == (400, -32602)
+
+
+def test_d5_header_and_body_that_name_different_versions_are_a_mismatch() -> None:
+    assert fails(Post(headers={"mcp-protocol-version": "2025-11-25"})) == (400, -32020)
+    claimed = call(meta={VERSION_KEY: "2099-01-01"})
+    assert fails(Post(claimed, {"mcp-protocol-version": MODERN})) == (400, -32020)
+
+
+@pytest.mark.parametrize(
+    ("post", "requested"),
+    [
+        pytest.param(Post(call(meta={VERSION_KEY: "2099-01-01"})), "2099-01-01", id="in the claim"),
+        pytest.param(Post(call(meta={VERSION_KEY: "2025-11-25"})), "2025-11-25", id="a legacy one in the claim"),
+        pytest.param(
+            Post(without_claim(call()), {"mcp-protocol-version": "2025-11-25"}), "2025-11-25", id="in the header"
+        ),
+        pytest.param(
+            Post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}),
+            "2025-11-25",
+            id="in a handshake",
+        ),
+        pytest.param(Post({"jsonrpc": "2.0", "id": 1, "method": "initialize"}), None, id="in a handshake without one"),
+    ],
+)
+def test_t18_a_version_that_is_not_served_is_told_which_are(post: Post, requested: str | None) -> None:
+    """M30, M31: whatever the era, and for the handshake of 2025 too."""
+    rejection = refusal(post)
+    assert (rejection.status, rejection.code) == (400, -32022)
+    assert rejection.data == {"supported": list(SERVED)} | ({"requested": requested} if requested else {})
+
+
+def test_t17_a_handshake_with_a_modern_claim_is_an_unknown_method_that_names_the_versions() -> None:
+    rejection = refusal(Post(request("initialize")))
+    assert (rejection.status, rejection.code) == (404, -32601)
+    assert MODERN in f"{rejection.message} {rejection.data}"
+
+
+@pytest.mark.parametrize("version", [None, 7, ["2026-07-28"], {}])
+def test_m20_a_claim_that_is_no_string_is_invalid_params(version: Any) -> None:
+    assert fails(Post(call(meta={VERSION_KEY: version}), {"mcp-protocol-version": MODERN})) == (400, -32602)
+
+
+# -- _meta -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capabilities", [None, [], "sampling", True])
+def test_m20_client_capabilities_are_an_object(capabilities: Any) -> None:
+    assert fails(Post(call(meta={CAPABILITIES_KEY: capabilities}))) == (400, -32602)
+
+
+@pytest.mark.parametrize("extensions", [None, [], "x", {"com.example/x": None}, {"com.example/x": []}])
+def test_t10_a_container_or_setting_of_extensions_that_is_no_object_is_refused(extensions: Any) -> None:
+    assert fails(Post(call(meta={CAPABILITIES_KEY: {"extensions": extensions}}))) == (400, -32602)
+
+
+def test_t10_what_is_unknown_passes_whatever_its_form() -> None:
+    unknown = {
+        CAPABILITIES_KEY: {"extensions": {"com.example/x": {"a": [1]}}, "experimental": []},
+        "com.example/key": [1, None],
+        "io.modelcontextprotocol/clientInfo": "no object",
+        "progressToken": {},
+    }
+    assert climb(Post(call(meta=unknown))).meta["com.example/key"] == [1, None]
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"])
+def test_m21_a_log_level_of_the_specification_passes(level: str) -> None:
+    climb(Post(call(meta={LOG_LEVEL_KEY: level})))
+
+
+@pytest.mark.parametrize("level", ["loud", "INFO", "", None, 5, [], {}])
+def test_m21_another_log_level_is_invalid_params(level: Any) -> None:
+    assert fails(Post(call(meta={LOG_LEVEL_KEY: level}))) == (400, -32602)
+
+
+# -- the structure ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [None, [], "x", 5])
+def test_arguments_are_an_object(arguments: Any) -> None:
+    message = call()
+    message["params"]["arguments"] = arguments
+    assert fails(Post(message)) == (400, -32602)
+
+
+def test_arguments_may_be_absent() -> None:
+    message = call()
+    del message["params"]["arguments"]
+    climb(Post(message))
+
+
+def test_l16_a_cursor_that_we_did_not_make_is_invalid_params() -> None:
+    """M47: the empty text is a cursor."""
+    for cursor in ("", "next"):
+        assert fails(Post(request("tools/list", {"cursor": cursor}))) == (400, -32602)
+
+
+@pytest.mark.parametrize("method", ["tools/Call", "tools", "", "tasks/list", "tasks/result", "ping", "rpc.discover"])
+def test_m14_an_unknown_method_is_404(method: str) -> None:
+    assert fails(Post(request(method))) == (404, -32601)
+
+
+# -- notifications ---------------------------------------------------------------------------------------------------
+
+
+def notification(method: str = "notifications/cancelled", **members: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, **members}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param({"requestId": 1, "_meta": {VERSION_KEY: MODERN}}, id="as the TypeScript client sends it"),
+        pytest.param({"requestId": 1}, id="no _meta"),
+        pytest.param({"requestId": {}, "reason": 5}, id="bad parameters"),
+        pytest.param({"_meta": 5}, id="_meta that is no object"),
+        pytest.param({"_meta": {CAPABILITIES_KEY: []}}, id="bad capabilities"),
+        pytest.param([1], id="parameters in a list"),
+    ],
+)
+def test_t15_a_cancellation_over_http_is_accepted_and_its_payload_ignored(params: Any) -> None:
+    assert climb(Post(notification(params=params))).id is None
+
+
+def test_t4_a_notification_needs_neither_method_nor_name() -> None:
+    assert climb(Post(notification(), {"mcp-method": None})).id is None
+
+
+@pytest.mark.parametrize("method", ["notifications/initialized", "notifications/unknown", "tools/list"])
+def test_t14_an_unsupported_notification_is_an_empty_400(method: str) -> None:
+    assert fails(Post(notification(method))) == (400, None)
+
+
+@pytest.mark.parametrize("selector", ["2099-01-01", "2025-11-25", ""])
+def test_t14_an_unsupported_selector_of_a_notification_is_an_empty_400(selector: str) -> None:
+    assert fails(Post(notification(), {"mcp-protocol-version": selector})) == (400, None)
+
+
+def test_t13_the_selector_of_a_notification_stands_once() -> None:
+    post = Post(notification(), {"mcp-protocol-version": MODERN})
+    exchange = Exchange(post)
+    exchange.scope["headers"].append((b"mcp-protocol-version", MODERN.encode()))
+    with pytest.raises(Rejection) as raised:
+        check_message(exchange.client().headers, post.body, read_message(post.body))
+    assert raised.value.status == 400

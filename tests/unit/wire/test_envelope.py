@@ -1,0 +1,113 @@
+"""One JSON-RPC message, read from a body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcpfleet.wire.envelope import Envelope, is_notification, read_envelope, read_id, read_message
+from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.reply import error
+
+
+def read(message: Any) -> Envelope:
+    body = json.dumps(message).encode()
+    return read_envelope(body, read_message(body))
+
+
+def code_of(message: Any) -> int | None:
+    with pytest.raises(Rejection) as raised:
+        read(message)
+    assert raised.value.status == 400
+    return raised.value.code
+
+
+def request(**members: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/list", **members}
+
+
+def test_a_request_has_an_id_a_method_parameters_and_meta() -> None:
+    params = {"name": "search", "_meta": {"a": 1}}
+    assert read(request(params=params)) == Envelope(1, "tools/list", params, {"a": 1})
+
+
+def test_parameters_and_meta_may_be_absent() -> None:
+    assert read(request()) == Envelope(1, "tools/list", {}, {})
+
+
+@pytest.mark.parametrize("identifier", [1, "1", 0, "", -7, 2**70, 1.5, "\u2028"])
+def test_t6_an_id_keeps_its_type(identifier: Any) -> None:
+    """1 and "1" are two ids."""
+    envelope = read(request(id=identifier))
+    assert repr(envelope.id) == repr(identifier)
+
+
+def test_a_message_without_id_is_a_notification() -> None:
+    message = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+    assert read(message).id is None
+    assert is_notification(message)
+    assert not is_notification(request())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param([request()], id="a batch"),
+        pytest.param([], id="an empty batch"),
+        pytest.param({"jsonrpc": "2.0", "id": 1, "result": {}}, id="a posted response"),
+        pytest.param({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}, id="a posted error"),
+        pytest.param("tools/list", id="a text"),
+        pytest.param(None, id="null"),
+        pytest.param({"id": 1, "method": "tools/list"}, id="no version"),
+        pytest.param(request(jsonrpc="1.0"), id="another version"),
+        pytest.param(request(jsonrpc=2.0), id="a number as version"),
+        pytest.param(request(method=7), id="a method that is no string"),
+        pytest.param(request(method=None), id="a method that is null"),
+    ],
+)
+def test_m8_what_is_no_single_request_or_notification_is_a_bad_envelope(message: Any) -> None:
+    assert code_of(message) == -32600
+
+
+@pytest.mark.parametrize("identifier", [None, True, False, [], {}, [1]])
+def test_an_id_is_a_string_or_a_number(identifier: Any) -> None:
+    """A request with an id of another type is no notification either: it would wait for ever."""
+    message = request(id=identifier)
+    assert code_of(message) == -32600
+    assert read_id(message) is None
+    assert not is_notification(message)
+
+
+@pytest.mark.parametrize("params", [None, [], [1], "a", 5, True])
+def test_parameters_are_an_object(params: Any) -> None:
+    assert code_of(request(params=params)) == -32602
+
+
+@pytest.mark.parametrize("meta", [None, [], "a", 5, True])
+def test_meta_is_an_object(meta: Any) -> None:
+    assert code_of(request(params={"_meta": meta})) == -32602
+
+
+@pytest.mark.parametrize("message", [{"id": 7}, {"id": 7, "jsonrpc": "1.0"}, {"id": 7, "method": 5}, {"id": 7.0}])
+def test_m2_the_id_is_readable_where_the_rest_is_malformed(message: Any) -> None:
+    assert read_id(message) == 7
+
+
+@pytest.mark.parametrize("message", [[], "text", None, 7, {}, {"id": {}}])
+def test_m2_what_has_no_readable_id_has_none(message: Any) -> None:
+    assert read_id(message) is None
+
+
+def test_d18_a_lone_surrogate_anywhere_is_invalid_params() -> None:
+    assert code_of(request(params={"name": "\ud800"})) == -32602
+
+
+def test_d18_an_id_with_a_lone_surrogate_can_be_refused() -> None:
+    """The refusal itself cannot repeat such an id, so it counts as unreadable."""
+    body = rb'{"jsonrpc":"2.0","id":"\ud800","method":"tools/list"}'
+    message = read_message(body)
+    with pytest.raises(Rejection) as raised:
+        read_envelope(body, message)
+    assert "id" not in json.loads(error(read_id(message), raised.value))

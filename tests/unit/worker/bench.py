@@ -1,0 +1,135 @@
+"""An application's tools on a runner in the test's own loop, and what the runner says of each call."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import structlog
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.app import App
+from mcpfleet.contracts.call import CallBody, FrameKind, call_subject
+from mcpfleet.telemetry.instruments import WorkerInstruments
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.progress_rate import ProgressRate
+from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.table import Held, Key
+
+_NOTHING: Mapping[str, Any] = {}
+_numbers = itertools.count(1)
+
+
+def captured(capture: LogCapture) -> FilteringBoundLogger:
+    """A logger whose lines a test reads."""
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger("debug")
+    )
+    return log
+
+
+def held_call(
+    app: App,
+    tool: str,
+    arguments: Mapping[str, Any] = _NOTHING,
+    *,
+    lasts: float = 5.0,
+    wants_progress: bool = False,
+    body: bytes | None = None,
+) -> Held:
+    """A call as the worker's table hands it to the handlers' side."""
+    digest = app.tools[tool].definition.digest
+    now = time.monotonic()
+    return Held(
+        key=Key("e1", str(next(_numbers))),
+        definition=digest,
+        subject=call_subject("test", digest),
+        body=CallBody(dict(arguments)).write() if body is None else body,
+        deadline=now + lasts,
+        trace=TraceContext.fresh(sampled=False),
+        wants_progress=wants_progress,
+        progress=ProgressRate(20, now),
+    )
+
+
+@dataclass
+class Bench:
+    """A runner, and all that it said."""
+
+    app: App
+    settings: WorkerSettings
+    log: LogCapture = field(default_factory=LogCapture)
+    frames: list[Report | Ended] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._news = anyio.Event()
+        self.instruments = WorkerInstruments(Metrics())
+        self.runner = Runner(
+            self.app,
+            self.settings,
+            tell=self.hear,
+            tracer=Tracer(),
+            instruments=self.instruments,
+            log=captured(self.log),
+        )
+
+    def hear(self, frame: Report | Ended) -> None:
+        """Take what the runner says, on the test's loop."""
+        self.frames.append(frame)
+        self._news.set()
+
+    def start(self, tool: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> Held:
+        """Have a call run."""
+        held = held_call(self.app, tool, arguments, **options)
+        self.runner.obey(held)
+        return held
+
+    async def end(self, held: Held) -> Ended:
+        """Wait for a call's end, which comes once."""
+        with anyio.fail_after(5):
+            while not self.ends(held):
+                self._news = anyio.Event()
+                await self._news.wait()
+        [end] = self.ends(held)
+        return end
+
+    def ends(self, held: Held) -> list[Ended]:
+        """The ends that a call has had."""
+        return [frame for frame in self.frames if isinstance(frame, Ended) and frame.key == held.key]
+
+    def reports(self, held: Held) -> list[Any]:
+        """What a call has reported."""
+        return [json.loads(frame.body) for frame in self.frames if isinstance(frame, Report) and frame.key == held.key]
+
+    async def call(self, tool: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> Any:
+        """Run a call to its end, and read its result."""
+        end = await self.end(self.start(tool, arguments, **options))
+        assert end.kind is FrameKind.RESULT
+        return json.loads(end.body)
+
+    async def error(self, tool: str, arguments: Mapping[str, Any] = _NOTHING) -> tuple[Any, str | None]:
+        """Run a call to its end, and read its error and the frame's line."""
+        end = await self.end(self.start(tool, arguments))
+        assert end.kind is FrameKind.ERROR
+        return json.loads(end.body), end.header
+
+
+@asynccontextmanager
+async def bench(app: App, **settings: Any) -> AsyncIterator[Bench]:
+    """A runner for the length of a block."""
+    made = Bench(app, WorkerSettings(**settings))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(made.runner.run)
+        yield made
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,74 @@
+"""Ends of calls, kept for a while so that they can be sent again."""
+
+from __future__ import annotations
+
+from mcpfleet.contracts.call import FrameKind
+from mcpfleet.worker.ends import Ends
+from mcpfleet.worker.frames import Ended
+from mcpfleet.worker.table import Key
+
+
+def end(call: str, size: int = 1, edge: str = "e1") -> Ended:
+    return Ended(Key(edge, call), FrameKind.RESULT, b"x" * size)
+
+
+def test_an_end_is_found_by_its_call() -> None:
+    ends = Ends(100)
+    kept = end("a")
+    ends.keep(kept, 0.0)
+    assert ends.get(Key("e1", "a")) is kept
+    assert ends.get(Key("e2", "a")) is None
+    assert ends.get(Key("e1", "b")) is None
+
+
+def test_ends_are_kept_for_a_time() -> None:
+    ends = Ends(100)
+    for moment, call in enumerate("abc"):
+        ends.keep(end(call), float(moment))
+    ends.forget_before(1.0)
+    assert [ends.get(Key("e1", call)) is not None for call in "abc"] == [False, True, True]
+    ends.forget_before(9.0)
+    assert len(ends) == 0
+
+
+def test_ends_are_kept_within_a_number_of_bytes_and_the_oldest_go_first() -> None:
+    ends = Ends(10)
+    for call in "abc":
+        ends.keep(end(call, size=4), 0.0)
+    assert [ends.get(Key("e1", call)) is not None for call in "abc"] == [False, True, True]
+
+
+def test_an_end_that_is_larger_than_all_the_room_costs_the_others_nothing() -> None:
+    ends = Ends(10)
+    ends.keep(end("a", size=4), 0.0)
+    ends.keep(end("b", size=11), 0.0)
+    assert ends.get(Key("e1", "b")) is None
+    assert ends.get(Key("e1", "a")) is not None
+
+
+def test_a_second_end_of_a_call_is_dropped() -> None:
+    """The first is what the edge may have heard; and its bytes count once."""
+    ends = Ends(10)
+    first = end("a", size=6)
+    ends.keep(first, 0.0)
+    ends.keep(end("a", size=6), 1.0)
+    assert ends.get(Key("e1", "a")) is first
+    ends.keep(end("b", size=4), 2.0)
+    assert len(ends) == 2
+
+
+def test_room_that_was_given_back_can_be_used_again() -> None:
+    ends = Ends(10)
+    ends.keep(end("a", size=10), 0.0)
+    ends.forget_before(1.0)
+    ends.keep(end("b", size=10), 1.0)
+    assert ends.get(Key("e1", "b")) is not None
+
+
+def test_the_edges_that_may_still_ask_are_known() -> None:
+    ends = Ends(10)
+    ends.keep(end("a", edge="e1"), 0.0)
+    ends.keep(end("b", edge="e2"), 1.0)
+    assert ends.edges() == {"e1", "e2"}
+    ends.forget_before(1.0)
+    assert ends.edges() == {"e2"}

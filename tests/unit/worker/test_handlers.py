@@ -1,0 +1,164 @@
+"""The handlers' thread: a loop of its own, and the watch over what blocks it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import LogCapture
+
+from mcpfleet.app import App
+from mcpfleet.telemetry.instruments import WorkerInstruments
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.settings import WorkerSettings
+from tests.kit.waiting import until
+from tests.unit.worker.bench import captured, held_call
+
+started, release = threading.Event(), threading.Event()
+app = App("test", version="1")
+
+
+@app.tool()
+async def where() -> int:
+    return threading.get_ident()
+
+
+@app.tool()
+async def block_the_loop() -> str:
+    started.set()
+    release.wait(5)
+    return "done"
+
+
+@app.tool()
+async def sort_badly() -> str:
+    sorted([1, 2], key=lambda _: release.wait(5))
+    return "done"
+
+
+class Frames:
+    """What comes out of the thread."""
+
+    def __init__(self) -> None:
+        self.ends: list[Ended] = []
+
+    def hear(self, frame: Report | Ended) -> None:
+        if isinstance(frame, Ended):
+            self.ends.append(frame)
+
+    async def results(self, count: int) -> list[Any]:
+        await until(lambda: len(self.ends) >= count, within=5)
+        return [json.loads(end.body) for end in self.ends]
+
+
+def thread_of(frames: Frames, log: LogCapture) -> HandlerThread:
+    started.clear()
+    release.clear()
+    instruments = WorkerInstruments(Metrics())
+    return HandlerThread(
+        Runner(app, WorkerSettings(), tell=frames.hear, tracer=Tracer(), instruments=instruments, log=captured(log))
+    )
+
+
+@asynccontextmanager
+async def handler_thread(frames: Frames, log: LogCapture) -> AsyncIterator[HandlerThread]:
+    thread = thread_of(frames, log)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(thread.run)
+        try:
+            yield thread
+        finally:
+            release.set()
+            tasks.cancel_scope.cancel()
+
+
+async def test_handlers_run_on_another_thread_than_the_bus() -> None:
+    frames = Frames()
+    async with handler_thread(frames, LogCapture()) as thread:
+        thread.order(held_call(app, "where"))
+        [result] = await frames.results(1)
+    assert result["structuredContent"] != threading.get_ident()
+
+
+async def test_orders_are_obeyed_in_their_order() -> None:
+    """A cancel that follows its call finds it."""
+    frames = Frames()
+    async with handler_thread(frames, LogCapture()) as thread:
+        calls = [held_call(app, "where") for _ in range(100)]
+        for call in calls:
+            thread.order(call)
+        await frames.results(100)
+    assert [end.key for end in frames.ends] == [call.key for call in calls]
+
+
+async def test_a_handler_that_blocks_its_loop_leaves_ours_free() -> None:
+    frames = Frames()
+    async with handler_thread(frames, LogCapture()) as thread:
+        thread.order(held_call(app, "block_the_loop"))
+        await until(started.is_set, within=5)
+        began = time.monotonic()
+        await anyio.sleep(0.01)
+        assert time.monotonic() - began < 1
+        release.set()
+        assert len(await frames.results(1)) == 1
+
+
+@pytest.mark.parametrize("tool", ["block_the_loop", "sort_badly"])
+async def test_the_watch_names_the_function_that_blocks_the_loop(tool: str) -> None:
+    log = LogCapture()
+    async with handler_thread(Frames(), log) as thread, anyio.create_task_group() as tasks:
+        tasks.start_soon(thread.watch, 0.1, captured(log))
+        thread.order(held_call(app, tool))
+        await until(lambda: log.entries, within=5)
+        [line] = log.entries
+        tasks.cancel_scope.cancel()
+    assert line["event"] == "a handler blocks its loop"
+    assert line["file"].startswith(__file__)
+    assert tool in line["stack"]
+    assert line["function"] in (tool, "<lambda>")
+
+
+async def test_the_watch_tells_of_one_block_once_and_of_the_next_again() -> None:
+    log = LogCapture()
+    frames = Frames()
+
+    def seen(times: int) -> bool:
+        return len(log.entries) >= times
+
+    async with handler_thread(frames, log) as thread, anyio.create_task_group() as tasks:
+        tasks.start_soon(thread.watch, 0.1, captured(log))
+        for times in (1, 2):
+            release.clear()
+            thread.order(held_call(app, "block_the_loop"))
+            await until(partial(seen, times), within=5)
+            await anyio.sleep(0.25)  # two more looks, which have nothing new to tell
+            assert len(log.entries) == times
+            release.set()
+            await frames.results(times)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_thread_that_a_handler_blocks_does_not_hold_up_the_end() -> None:
+    """It gets two seconds, and ends with the process otherwise."""
+    frames = Frames()
+    async with anyio.create_task_group() as tasks:
+        thread = thread_of(frames, LogCapture())
+        await tasks.start(thread.run)
+        thread.order(held_call(app, "block_the_loop"))
+        await until(started.is_set, within=5)
+        began = time.monotonic()
+        tasks.cancel_scope.cancel()
+    took = time.monotonic() - began
+    release.set()
+    assert took < 4
