@@ -11,6 +11,7 @@ from mcpfleet.authorization.actor import AuthorizationActor
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.connect import bus_of, watch_link
+from mcpfleet.bus.discovery import Discovery
 from mcpfleet.process.run import Process, Service, run
 
 
@@ -28,6 +29,7 @@ async def serve(process: Process[AuthorizationSettings]) -> None:
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
+        await Discovery(bus, process.name).listen()
         await tasks.start(actor.run)
         await AuthorizationActor(settings).register(actor)
         await process.stopping.wait()

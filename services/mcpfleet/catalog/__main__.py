@@ -9,6 +9,7 @@ import anyio
 
 from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.connect import bus_of, watch_link
+from mcpfleet.bus.discovery import Discovery
 from mcpfleet.catalog.actor import CatalogActor
 from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.catalog.settings import CatalogSettings
@@ -35,6 +36,7 @@ async def serve(process: Process[CatalogSettings]) -> None:
         catalog = CatalogActor(ledger, sweeper, log=process.log)
         async with anyio.create_task_group() as tasks:
             await tasks.start(bus.run)
+            await Discovery(bus, process.name).listen()
             await tasks.start(actor.run)
             tasks.start_soon(_answer, sweeper, catalog, actor)
             await process.stopping.wait()

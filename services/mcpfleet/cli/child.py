@@ -97,9 +97,9 @@ class Child:
         return await process.wait()
 
     def _hear(self, line: str) -> None:
-        word, _, url = line.partition(" ")
+        word, _, url = line.strip().partition(" ")
         if word == "ready":
-            self.url = url.strip() or None
+            self.url = url or None
             self.ready.set()
 
     def signal(self, number: signal.Signals) -> None:

@@ -92,7 +92,7 @@ class Fleet:
         if self.nats is not None:
             await self.nats.start()
         self.services = self._child("services", ["mcpfleet.cli.services"], _SERVICES[0])
-        self.workers = [self._worker(number) for number in range(self.plan.workers)]
+        self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
         self.edges = [self._edge(number) for number in range(self.plan.edges)]
 
     async def run(self, keep: Keep, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -102,13 +102,22 @@ class Fleet:
             keep: runs one process, for as long as it is to run.
             task_status: hears that the fleet is up.
         """
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as self._tasks:
+            self._keep = keep
             for child in (self.services, *self.workers, *self.edges):
-                tasks.start_soon(keep, child)
+                self._tasks.start_soon(keep, child)
             for edge in self.edges:
                 await edge.ready.wait()
             self._is_up = True
             task_status.started()
+
+    async def add_worker(self, target: str) -> Child:
+        """Start one more worker of the pool, perhaps with another version of the application; it is ready then."""
+        worker = self._worker(len(self.workers), target)
+        self.workers.append(worker)
+        self._tasks.start_soon(self._keep, worker)
+        await worker.ready.wait()
+        return worker
 
     async def keep(self, child: Child) -> None:
         """Run a process once.
@@ -141,8 +150,8 @@ class Fleet:
         password = SecretStr(self._passwords[user])
         return self.plan.settings.model_copy(update={"nats_url": self.nats.url, "nats_password": password})
 
-    def _worker(self, number: int) -> Child:
-        command = ["mcpfleet.cli", "worker", self.plan.target]
+    def _worker(self, number: int, target: str) -> Child:
+        command = ["mcpfleet.cli", "worker", target]
         return self._child(f"worker {number + 1}", command, pool_user(self.pool), {"MCPFLEET_POOL": self.pool})
 
     def _edge(self, number: int) -> Child:

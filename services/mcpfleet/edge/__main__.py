@@ -9,6 +9,7 @@ import anyio
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed
@@ -45,6 +46,7 @@ async def serve(process: Process[EdgeSettings]) -> None:
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
+        await Discovery(bus, process.name).listen()
         await calls.listen()
         tasks.start_soon(calls.sweep)
         await tasks.start(snapshots.run)

@@ -113,6 +113,10 @@ class Fleet:
         await self._running.nats.child.kill()
         await self._running.nats.start()
 
+    async def add_worker(self, target: str | Path) -> Child:
+        """Start one more worker in the pool, and wait until it is ready; its application may be another version."""
+        return await self._running.add_worker(str(target))
+
     def pause(self, child: Child) -> None:
         """Stop a process where it is; it neither ends nor answers."""
         child.signal(signal.SIGSTOP)

@@ -11,6 +11,7 @@ import anyio
 from mcpfleet.app import App, DeclarationError, LoadError, load
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of, watch_link
+from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
@@ -40,6 +41,7 @@ async def serve(process: Process[WorkerSettings]) -> None:
     )
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
+        await Discovery(bus, process.name).listen()
         await tasks.start(thread.run)
         await actor.listen([tool.definition.digest for tool in app.tools.values()])
         tasks.start_soon(actor.tick)
@@ -61,6 +63,7 @@ async def _announce(process: Process[WorkerSettings], announcer: Announcer) -> N
     async with anyio.create_task_group() as tasks:
         await tasks.start(announcer.run)
         process.health.set("catalog", ok=True)
+        print("ready", flush=True)  # noqa: T201  # for whoever started this process
 
 
 def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[HandlerThread, CallActor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -39,6 +39,15 @@ class Asked:
 
 
 Handler = Callable[[Question, Asked], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answering(Generic[Question, Answer]):
+    """One exchange that an actor answers."""
+
+    exchange: Exchange[Question, Answer]
+    handler: Handler[Question, Answer]
+    subscription: Subscription
 
 
 def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
@@ -101,9 +110,11 @@ class Actor:
         """Answer an exchange from now on, as one of the group's processes."""
 
         def on_message(message: Incoming) -> None:
-            self._take(exchange, handler, message)
+            self._take(answering, message)
 
-        self._subscriptions.append(await self._bus.subscribe(exchange.pattern(), on_message, group))
+        subscription = await self._bus.subscribe(exchange.pattern(), on_message, group)
+        answering = _Answering(exchange, handler, subscription)
+        self._subscriptions.append(subscription)
 
     async def drain(self) -> None:
         """Take no new question, and wait until those that were taken are answered; each has its deadline."""
@@ -115,9 +126,7 @@ class Actor:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def _take(
-        self, exchange: Exchange[Question, Answer], handler: Handler[Question, Answer], message: Incoming
-    ) -> None:
+    def _take(self, answering: _Answering[Any, Any], message: Incoming) -> None:
         """Decide without waiting: refuse what is too old or too much, and hand the rest to the task group."""
         sent = header.read(message.header)
         if sent is None or not is_fresh(sent, self._settings):
@@ -128,46 +137,40 @@ class Actor:
             self._bus.respond(message, b"", header.BUSY)
             return
         self._running += 1
-        deadline = time.monotonic() + sent.left - self._settings.bus_hop_margin
-        trace = sent.trace or TraceContext.fresh(sampled=False)
-        asked = Asked(exchange.tokens(message.subject), deadline, trace)
-        self._tasks.start_soon(self._handle, exchange, handler, message, asked)
+        asked = Asked(
+            tokens=answering.exchange.tokens(message.subject),
+            deadline=time.monotonic() + sent.left - self._settings.bus_hop_margin,
+            trace=sent.trace or TraceContext.fresh(sampled=False),
+        )
+        self._tasks.start_soon(self._handle, answering, message, asked)
 
-    async def _handle(
-        self,
-        exchange: Exchange[Question, Answer],
-        handler: Handler[Question, Answer],
-        message: Incoming,
-        asked: Asked,
-    ) -> None:
+    async def _handle(self, answering: _Answering[Any, Any], message: Incoming, asked: Asked) -> None:
+        started = time.monotonic()
         try:
-            with consumer_span(self._tracer, exchange.subject, message.subject, asked.trace) as span:
+            with consumer_span(self._tracer, answering.exchange.subject, message.subject, asked.trace) as span:
                 try:
-                    self._bus.respond(message, await self._ask(exchange, handler, message, asked))
+                    self._bus.respond(message, await self._ask(answering, message, asked))
                 except Failed as failed:
+                    answering.subscription.failed += 1
                     span.fail(failed.kind)
                     self._log.warning("question failed", subject=message.subject, kind=failed.kind, error=str(failed))
                     self._bus.respond(message, str(failed).encode(), header.fault(failed.kind))
         finally:
+            answering.subscription.seconds += time.monotonic() - started
             self._running -= 1
             if not self._running:
                 self._idle.set()
 
-    async def _ask(
-        self,
-        exchange: Exchange[Question, Answer],
-        handler: Handler[Question, Answer],
-        message: Incoming,
-        asked: Asked,
-    ) -> bytes:
+    async def _ask(self, answering: _Answering[Any, Any], message: Incoming, asked: Asked) -> bytes:
         """Run the handler; whatever it raises becomes a fault of the closed list."""
+        exchange = answering.exchange
         try:
             question = exchange.question.model_validate_json(message.body)
         except ValidationError as error:
             raise Failed(Fault.CONTRACT, f"{exchange.subject}: {broken_rules(error)}") from None
         try:
             with anyio.fail_after(max(0.0, asked.deadline - time.monotonic())):
-                answer = await handler(question, asked)
+                answer: BaseModel = await answering.handler(question, asked)
         except Failed:
             raise
         except (BusError, TimeoutError) as error:

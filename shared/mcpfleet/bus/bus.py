@@ -38,8 +38,15 @@ class Subscription:
     subject: str
     deliver: Deliver
     group: str
+    absolute: bool = False
+    """The subject stands under no prefix."""
     link: Link | None = None
     interest: Interest | None = None
+    received: int = 0
+    failed: int = 0
+    """Messages whose handling failed."""
+    seconds: float = 0.0
+    """Spent on handling."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +123,11 @@ class Bus:
     def is_up(self) -> bool:
         """Whether a link exists over which everything in the table is heard."""
         return self._up.is_set()
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """What this process hears."""
+        return tuple(self._table)
 
     async def wait_up(self) -> None:
         """Wait for such a link; without bound, so that the caller says for how long."""
@@ -253,17 +265,21 @@ class Bus:
             Unavailable: nothing was sent.
             TooLarge: nothing was sent, nor ever will be.
         """
+        self._send(self._prefix + subject, body, self._prefix + reply if reply else "", header)
+
+    def _send(self, subject: str, body: bytes, reply: str, header: str | None) -> None:
+        """Send to a whole subject: a reply's is whole as it came, and may be of another fleet's prefix or none."""
         link = self._link
         if link is None:
             raise Unavailable(f"{subject}: no link to NATS at {self._connector.where()} (MCPFLEET_NATS_URL)")
-        link.publish(self._prefix + subject, body, self._prefix + reply if reply else "", header)
+        link.publish(subject, body, reply, header)
 
     def respond(self, question: Incoming, body: bytes, header: str | None = None) -> None:
         """Answer a message, if it wants an answer and we have a link; an answer that is lost is asked for again."""
         if not question.reply:
             return
         try:
-            self.publish(question.reply, body, header=header)
+            self._send(question.reply, body, "", header)
         except Unavailable:
             self._log.debug("answer not sent", subject=question.subject)
 
@@ -301,9 +317,18 @@ class Bus:
         finally:
             del self._waiting[token]
 
-    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> Subscription:
-        """Hear a subject from now on, over this and every later link, until `leave`."""
-        subscription = Subscription(subject, deliver, group)
+    async def subscribe(
+        self, subject: str, deliver: Deliver, group: str = "", *, absolute: bool = False
+    ) -> Subscription:
+        """Hear a subject from now on, over this and every later link, until `leave`.
+
+        Args:
+            subject: without the fleet's prefix, unless it is `absolute`.
+            deliver: takes each message, without waiting.
+            group: where it is given, each message goes to one of those who hear the subject in the group.
+            absolute: the subject stands under no prefix.
+        """
+        subscription = Subscription(subject, deliver, group, absolute)
         self._table.append(subscription)
         if self._link is not None:
             try:
@@ -322,25 +347,23 @@ class Bus:
         if subscription.link is link:
             return
         subscription.link = link
-        subscription.interest = await link.subscribe(
-            self._prefix + subscription.subject, self._delivery(subscription.deliver), subscription.group
-        )
+        subject = subscription.subject if subscription.absolute else self._prefix + subscription.subject
+        subscription.interest = await link.subscribe(subject, self._delivery(subscription), subscription.group)
 
-    def _delivery(self, deliver: Deliver) -> Deliver:
+    def _delivery(self, subscription: Subscription) -> Deliver:
         """Strip the prefix, and let no handler's mistake end the subscription."""
-        length = len(self._prefix)
+        length = 0 if subscription.absolute else len(self._prefix)
 
         def on_message(message: Incoming) -> None:
             message.subject = message.subject[length:]
-            message.reply = message.reply[length:]
+            subscription.received += 1
             try:
-                deliver(message)
-            except BusError as error:
+                subscription.deliver(message)
+            except Exception as error:
+                subscription.failed += 1
                 self._instruments.undelivered.add(1)
-                self._log.warning("message dropped", subject=message.subject, error=str(error))
-            except Exception:
-                self._instruments.undelivered.add(1)
-                self._log.exception("message dropped", subject=message.subject)
+                ours = isinstance(error, BusError)
+                self._log.warning("message dropped", subject=message.subject, error=str(error), exc_info=not ours)
 
         return on_message
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mcpfleet.bus.discovery import SUBJECT as SERVICES_SUBJECT
 from mcpfleet.process.settings import ProcessSettings
 
 POOL: Final = "pool"
@@ -40,7 +41,8 @@ TABLE: Final = (
 )
 """Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
 
-SERVICES: Final = ("edge", "authorization", "catalog", "operator")
+OPERATOR: Final = "operator"
+SERVICES: Final = ("edge", "authorization", "catalog", OPERATOR)
 
 
 def pool_user(pool: str) -> str:
@@ -63,6 +65,11 @@ def permissions(user: str, pool: str | None, prefix: str) -> dict[str, Any]:
     # Its own inbox: read by all of the user's processes, written only by the question that a process asks itself.
     publish = [f"{prefix}.inbox.{user}.*.self"] + [whole(row.subject) for row in TABLE if role in row.senders]
     subscribe = [f"{prefix}.inbox.{user}.>"] + [whole(row.subject) for row in TABLE if role in row.hearers]
+    # Every process answers `nats micro list`, and the operator asks; the answers come to an inbox of its own.
+    if role == OPERATOR:
+        publish.append(f"{SERVICES_SUBJECT}.>")
+    else:
+        subscribe.append(f"{SERVICES_SUBJECT}.>")
     return {
         "publish": {"allow": publish},
         "subscribe": {"allow": subscribe},
