@@ -100,6 +100,7 @@ async def echo(text: str) -> str:
 
 
 @app.tool()
-async def repeat(text: str, times: int) -> str:
-    """Return much more than came."""
+async def repeat(text: str, times: int, ctx: Context) -> str:
+    """Return much more than came, and say so."""
+    await ctx.progress(1, message=text)
     return text * times

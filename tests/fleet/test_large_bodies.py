@@ -23,7 +23,7 @@ LINE_ENDS = "\u2028\u2029\u0085\r\n"
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     """An edge with room for two large results at a time."""
-    environment = {"MCPFLEET_BODY_ROOM": str(12 * MEGABYTE)}
+    environment = {"MCPFLEET_RESULT_ROOM": str(12 * MEGABYTE)}
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(Fleet(APP, edges=2, environment=environment)) as fleet,
@@ -90,6 +90,7 @@ async def test_unicode_line_ends_break_no_event(fleet: Fleet, size: int) -> None
             "repeat", {"text": LINE_ENDS, "times": max(1, size // 9)}, progress_callback=hear
         )
     assert text(result) == LINE_ENDS * max(1, size // 9)
+    assert seen == [LINE_ENDS]
 
 
 async def test_a_body_that_is_not_json_by_a_byte_is_refused_and_costs_nothing(fleet: Fleet) -> None:

@@ -10,6 +10,7 @@ import anyio
 from mcpfleet.authorization.actor import AuthorizationActor
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.bus.actor import Actor
+from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of, watch_link
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.process.run import Process, Service, run
@@ -17,8 +18,12 @@ from mcpfleet.process.run import Process, Service, run
 
 async def serve(process: Process[AuthorizationSettings]) -> None:
     """Answer until told to stop; what was asked by then is answered."""
+    await serve_over(process, bus_of(process, process.name))
+
+
+async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
+    """The same, over a bus of the caller's."""
     settings = process.settings
-    bus = bus_of(process, process.name)
     watch_link(process, bus)
     actor = Actor(
         bus,

@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 
 from mcpfleet.bus.actor import Actor
+from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of, watch_link
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.catalog.actor import CatalogActor
@@ -21,8 +22,12 @@ from mcpfleet.telemetry.instruments import CatalogInstruments
 
 async def serve(process: Process[CatalogSettings]) -> None:
     """Answer and sweep until told to stop; what was asked by then is answered."""
+    await serve_over(process, bus_of(process, process.name))
+
+
+async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
+    """The same, over a bus of the caller's."""
     settings = process.settings
-    bus = bus_of(process, process.name)
     watch_link(process, bus)
     instruments = CatalogInstruments(process.telemetry.metrics)
     actor = Actor(

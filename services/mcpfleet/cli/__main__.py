@@ -97,7 +97,9 @@ def call(
 def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> None:
     """Take a pool without workers off the lists at once, instead of after a while."""
     from mcpfleet.cli.operate import withdraw as withdraw_pool  # noqa: PLC0415
+    from mcpfleet.cli.show import check_pools  # noqa: PLC0415
 
+    check_pools([pool])
     raise typer.Exit(anyio.run(withdraw_pool, ProcessSettings.load(), pool))
 
 

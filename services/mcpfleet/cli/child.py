@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -18,6 +17,7 @@ import anyio
 
 _PR_SET_PDEATHSIG: Final = 1
 _KILLED_WITHIN: Final = 5.0
+_CHUNK: Final = 64 * 1024
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -42,7 +42,7 @@ class Child:
         Args:
             name: for people, for example `edge 2`.
             command: what is run.
-            environment: added to ours.
+            environment: all of its variables.
             log: a file that its standard error is added to; none shows it on ours.
         """
         self.name = name
@@ -82,7 +82,7 @@ class Child:
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=stderr,
-                env={**os.environ, **self._environment},
+                env=self._environment,
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
@@ -92,8 +92,15 @@ class Child:
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        while line := await process.stdout.readline():
-            self._hear(line.decode(errors="replace"))
+        beginning = b""
+        while part := await process.stdout.read(_CHUNK):
+            *lines, beginning = (beginning + part).split(b"\n")
+            for line in lines:
+                self._hear(line.decode(errors="replace"))
+            # A line without an end is passed on in pieces: what an application prints has no bound.
+            if len(beginning) > _CHUNK:
+                self._hear(beginning.decode(errors="replace"))
+                beginning = b""
         return await process.wait()
 
     def _hear(self, line: str) -> None:
@@ -101,6 +108,8 @@ class Child:
         if word == "ready":
             self.url = url or None
             self.ready.set()
+        elif line.strip():
+            print(line, flush=True)  # noqa: T201  # what an application prints is its author's to see
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process still runs."""

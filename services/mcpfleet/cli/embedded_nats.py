@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -55,7 +56,7 @@ class EmbeddedNats:
         listen += f"log_file: {json.dumps(str(self._directory / 'nats.log'))}\n"
         settings.touch(0o600)
         settings.write_text(listen + self._settings)
-        self.child = Child("nats", [find_server(), "--config", str(settings)])
+        self.child = Child("nats", [find_server(), "--config", str(settings)], os.environ)
         await self.child.start()
         with anyio.move_on_after(_STARTS_WITHIN):
             while not self._learn_port():

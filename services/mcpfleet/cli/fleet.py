@@ -27,6 +27,8 @@ from mcpfleet.process.settings import ProcessSettings
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
 _SERVICES: Final = ("authorization", "catalog")
+_NOT_INHERITED: Final = ("MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL")
+_READY_WITHIN: Final = 60.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 Keep: TypeAlias = Callable[[Child], Coroutine[Any, Any, None]]
@@ -91,7 +93,8 @@ class Fleet:
         """Start the embedded NATS, if there is to be one, and name the processes that use it."""
         if self.nats is not None:
             await self.nats.start()
-        self.services = self._child("services", ["mcpfleet.cli.services"], _SERVICES[0])
+        store = {"MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
+        self.services = self._child("services", ["mcpfleet.cli.services"], _SERVICES[0], store)
         self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
         self.edges = [self._edge(number) for number in range(self.plan.edges)]
 
@@ -106,8 +109,13 @@ class Fleet:
             self._keep = keep
             for child in (self.services, *self.workers, *self.edges):
                 self._tasks.start_soon(keep, child)
-            for edge in self.edges:
-                await edge.ready.wait()
+            with anyio.move_on_after(_READY_WITHIN) as patience:
+                for edge in self.edges:
+                    await edge.ready.wait()
+            if patience.cancelled_caught:
+                raise StartFailed(
+                    f"the fleet was not ready within {_READY_WITHIN:g} s: its lines above say what it waits for"
+                )
             self._is_up = True
             task_status.started()
 
@@ -116,7 +124,8 @@ class Fleet:
         worker = self._worker(len(self.workers), target)
         self.workers.append(worker)
         self._tasks.start_soon(self._keep, worker)
-        await worker.ready.wait()
+        with anyio.fail_after(_READY_WITHIN):
+            await worker.ready.wait()
         return worker
 
     async def keep(self, child: Child) -> None:
@@ -160,15 +169,17 @@ class Fleet:
         return self._child(f"edge {number + 1}", ["mcpfleet.cli", "edge"], _EDGE, environment)
 
     def _child(self, name: str, module: list[str], user: str, environment: Mapping[str, str] = _NOTHING) -> Child:
-        common = {
+        own = {
             "MCPFLEET_EMBEDDED": "true",
-            "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}",
             "MCPFLEET_ADMIN_BIND": "127.0.0.1:0",
+            **self._nats_environment(user),
+            **environment,
+            **self.plan.environment,
         }
         return Child(
             name,
             [sys.executable, "-m", *module],
-            {**common, **self._nats_environment(user), **environment, **self.plan.environment},
+            {**_inherited(), **own},
             log=self.plan.logs / f"{name}.log" if self.plan.logs else None,
         )
 
@@ -178,6 +189,11 @@ class Fleet:
         password = os.environ.get(password_variable(user))
         environment = {"MCPFLEET_NATS_URL": self.plan.nats_url or ""}
         return environment | ({"MCPFLEET_NATS_PASSWORD": password} if password else {})
+
+
+def _inherited() -> dict[str, str]:
+    """Our own environment, without what is one process's alone: a worker must not find the others' secrets in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
 
 
 @asynccontextmanager

@@ -36,15 +36,20 @@ def show_settings(services: Mapping[str, type[Settings]]) -> None:
     (console if console.is_terminal else Console(width=_PIPE_WIDTH)).print(table)
 
 
+def check_pools(pools: Sequence[str]) -> None:
+    """Refuse names that NATS could not permit; raises ConfigurationError."""
+    for pool in pools:
+        if not re.fullmatch(POOL_PATTERN, pool):
+            raise ConfigurationError(f"{pool!r} is no pool's name: it must be of the form {POOL_PATTERN}")
+
+
 def show_nats(pools: Sequence[str], settings: ProcessSettings) -> None:
     """Print a part of nats.conf; the passwords stay in the environment of the NATS server.
 
     Raises:
         ConfigurationError: a pool has no name that NATS can permit.
     """
-    for pool in pools:
-        if not re.fullmatch(POOL_PATTERN, pool):
-            raise ConfigurationError(f"--pools: {pool!r} must be of the form {POOL_PATTERN}")
+    check_pools(pools)
     typer.echo("# Made by `mcpfleet nats`: include it in nats.conf. NATS reads each password from its environment:")
     for user in users(pools):
         typer.echo(f"#   {password_variable(user)}")

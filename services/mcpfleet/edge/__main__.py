@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -30,6 +31,9 @@ from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import EdgeInstruments
 
+Server: TypeAlias = Callable[[Application, anyio.Event], Awaitable[None]]
+"""Serves an application to clients until the event is set."""
+
 
 async def serve(process: Process[EdgeSettings]) -> None:
     """Run an edge until it is told to stop, and drain it."""
@@ -38,11 +42,21 @@ async def serve(process: Process[EdgeSettings]) -> None:
     if exposed:
         raise ConfigurationError(exposed)
     config = EdgeConfig(settings)
-    bus = bus_of(process, "edge")
+
+    async def server(application: Application, stop: anyio.Event) -> None:
+        await run_server(application, config, stop)
+
+    urls = [config.url(each.path) for each in settings.endpoints.values()]
+    await serve_over(process, bus_of(process, "edge"), server, urls)
+
+
+async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, urls: Sequence[str] = ()) -> None:
+    """The same, over a bus and by a server of the caller's; says `ready` for each of the URLs."""
+    settings = process.settings
     snapshots = Snapshots(bus, CatalogClient(bus), settings.endpoints, settings=settings, log=process.log)
     calls = Calls(bus, settings, process.log)
     application = _application(process, bus, snapshots, calls)
-    readiness = Readiness(process, bus, snapshots, [config.url(each.path) for each in settings.endpoints.values()])
+    readiness = Readiness(process, bus, snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
@@ -52,9 +66,9 @@ async def serve(process: Process[EdgeSettings]) -> None:
         await tasks.start(snapshots.run)
         tasks.start_soon(readiness.run)
         async with anyio.create_task_group() as serving:
-            serving.start_soon(run_server, application, config, stopped)
+            serving.start_soon(server, application, stopped)
             await process.stopping.wait()
-            await drain(application, settings)
+            await drain(application, calls, settings)
             stopped.set()
         tasks.cancel_scope.cancel()
 
@@ -63,14 +77,13 @@ def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots,
     settings = process.settings
     instruments = EdgeInstruments(process.telemetry.metrics)
     instruments.calls_running.observe(lambda: len(calls))
-    room = Room(settings.body_room)
     admission = Admission(AuthorizationClient(bus), entries=settings.admission_entries)
     methods = Methods(
         admission=admission,
         snapshots=snapshots,
         calls=calls,
         dispatch=Dispatch(calls, settings, instruments),
-        bodies=Bodies(bus, room),
+        bodies=Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings.result_limit),
         settings=settings,
         log=process.log,
     )
@@ -79,7 +92,7 @@ def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots,
         doors=Doors(settings.bind, settings.public_hosts),
         admission=admission,
         methods=methods,
-        room=room,
+        room=Room(settings.request_room, "MCPFLEET_REQUEST_ROOM"),
         snapshots=snapshots,
         settings=settings,
         tracer=process.telemetry.tracer,

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NoReturn
 
 import anyio
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.wire.errors import not_answered, unauthorized
+from mcpfleet.wire.errors import Rejection, not_answered, unauthorized
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     admitted: Admitted
     expires: float
+
+
+@dataclass(slots=True, eq=False)
+class _Asking:
+    """A question that is on its way, and what it ended with; nothing where its asker left."""
+
+    done: anyio.Event = field(default_factory=anyio.Event)
+    outcome: Callable[[], _Verdict] | None = None
+
+
+def _raise(rejection: Rejection) -> NoReturn:
+    raise rejection
 
 
 class Admission:
@@ -27,7 +42,7 @@ class Admission:
         self._client = client
         self._entries = entries
         self._verdicts: OrderedDict[str, _Verdict] = OrderedDict()
-        self._asking: dict[str, anyio.Event] = {}
+        self._asking: dict[str, _Asking] = {}
 
     async def admit(self, endpoint: str) -> Principal:
         """Admit a caller without a credential, the only kind while authorization has no mode but none.
@@ -45,17 +60,23 @@ class Admission:
         return verdict.admitted.principal
 
     async def _ask_once(self, key: str) -> _Verdict:
-        """Let one of those who wait ask; the others take its verdict, or ask in turn where it got none."""
-        while (asked := self._asking.get(key)) is not None:
-            await asked.wait()
-            verdict = self._verdicts.get(key)
-            if verdict is not None and verdict.expires > time.monotonic():
-                return verdict
-        self._asking[key] = anyio.Event()
+        """Let one of those who wait ask, and the others have its outcome; where it left, the next one asks."""
+        while (asking := self._asking.get(key)) is not None:
+            await asking.done.wait()
+            if asking.outcome is not None:
+                return asking.outcome()
+        asking = self._asking[key] = _Asking()
         try:
-            return await self._ask(key)
+            verdict = await self._ask(key)
+        except Rejection as rejection:
+            asking.outcome = partial(_raise, rejection)
+            raise
+        else:
+            asking.outcome = lambda: verdict
+            return verdict
         finally:
-            self._asking.pop(key).set()
+            del self._asking[key]
+            asking.done.set()
 
     async def _ask(self, endpoint: str) -> _Verdict:
         asked = time.monotonic()

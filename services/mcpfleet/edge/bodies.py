@@ -27,9 +27,17 @@ class ResultLost(Exception):
 class Bodies:
     """Fetches results."""
 
-    def __init__(self, bus: Bus, room: Room) -> None:
+    def __init__(self, bus: Bus, room: Room, limit: int) -> None:
+        """Prepare to fetch results.
+
+        Args:
+            bus: the edge's.
+            room: what they share.
+            limit: bytes of the largest, whatever a worker says.
+        """
         self._bus = bus
         self._room = room
+        self._limit = limit
 
     @asynccontextmanager
     async def fetched(self, remote: Remote) -> AsyncIterator[bytes]:
@@ -38,6 +46,8 @@ class Bodies:
         Raises:
             ResultLost: there was no room in time, or its worker does not have it any more.
         """
+        if remote.size > self._limit:
+            raise ResultLost(f"a result of {remote.size} bytes is over the limit (MCPFLEET_RESULT_LIMIT)")
         try:
             async with self._room.hold(remote.size, within=_ROOM_WITHIN):
                 yield await self._fetch(remote)

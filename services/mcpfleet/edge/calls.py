@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,10 +15,12 @@ from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header
-from mcpfleet.bus.bus import Bus, ending
-from mcpfleet.bus.errors import BusError, NotRun
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError, Expired, NotRun
+from mcpfleet.bus.outcome import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
+    ALIVE,
     AUTHORED_ERROR,
     NO_FLAGS,
     Alive,
@@ -49,6 +51,8 @@ class End(StrEnum):
     """The worker that had the call is not heard any more. Uncertain."""
     RESULT_LOST = "result_lost"
     """The call ended, and its result could not be fetched. Uncertain, as far as the caller can tell."""
+    GIVEN_UP = "given_up"
+    """This edge had to leave before the call ended. Uncertain."""
     OVERDUE = "overdue"
     """The worker that has the call did not end it in time. Uncertain."""
 
@@ -144,7 +148,6 @@ class Calls:
         self._log = log
         self._edge = bus.process
         self._open: dict[str, Call] = {}
-        self._ids = itertools.count(1)
         self._on_end: Callable[[str], None] = lambda _pool: None
 
     def on_end(self, hear: Callable[[str], None]) -> None:
@@ -156,7 +159,7 @@ class Calls:
 
     async def listen(self) -> None:
         """Hear all that is addressed to this edge, by one subscription, so that frames and `alive` keep their order."""
-        await self._bus.subscribe(edge_subjects(self._edge), self._on_message)
+        await self._bus.subscribe(edge_subjects(self._edge), self._on_message, asked_by=_alive_sender)
 
     def place(self, order: Order, flags: str = "") -> Call:
         """Send an order to its pool; what becomes of it shows in the call that is returned.
@@ -165,7 +168,7 @@ class Calls:
             NotRun: nothing was sent.
         """
         now = time.monotonic()
-        call = Call(format(next(self._ids), "x"), order, now, deque(maxlen=self._settings.progress_kept))
+        call = Call(secrets.token_hex(8), order, now, deque(maxlen=self._settings.progress_kept))
         line = header.write(order.deadline - now, order.trace, call.id, self._edge, order.flags + flags or NO_FLAGS)
         self._open[call.id] = call
         try:
@@ -183,6 +186,13 @@ class Calls:
             call.is_abandoned = True  # kept until its end, so that `alive` does not count it as unwanted
         elif self._open.pop(call.id, None) is not None and not call.is_settled:
             self._cancel(call)
+
+    def end_all(self) -> None:
+        """End every call as uncertain: this edge leaves."""
+        for call in list(self._open.values()):
+            if not call.is_settled:
+                self._cancel(call)
+                self._finish(call, End.GIVEN_UP, b"")
 
     async def sweep(self) -> None:
         """End what will not end by itself, until cancelled."""
@@ -225,6 +235,9 @@ class Calls:
         if call is None or call.order.pool != pool or call.is_settled:
             return  # late, doubled, or from a pool that was not asked
         call.heard = time.monotonic()
+        if kind != FrameKind.RESULT and len(message.body) > self._settings.frame_limit:
+            self._log.error("a frame is too large", pool=pool, kind=kind, bytes=len(message.body))
+            message.body = b""
         if kind == FrameKind.RESULT:
             call.remote = _remote(call, message.header)
             self._finish(call, End.RESULT, message.body)
@@ -241,8 +254,10 @@ class Calls:
     def _on_reply(self, identifier: str, message: Incoming) -> None:
         call = self._open.get(identifier)
         refusal = ending(call_subject(call.order.pool, call.order.definition), message) if call else None
-        if call is None or call.is_settled or not isinstance(refusal, NotRun):
-            return
+        if call is None or call.is_settled or call.heard is not None or not isinstance(refusal, NotRun):
+            return  # whoever has accepted it runs it
+        if isinstance(refusal, Expired):
+            self._log.warning("a clock differs", skew=round(refusal.skew, 1), pool=call.order.pool)
         call.refusal = refusal
         self._settle(call)
 
@@ -290,6 +305,11 @@ class Calls:
             else:
                 missing.append(call.id)
         return missing
+
+
+def _alive_sender(subject: str) -> str:
+    """Of what is addressed to an edge only `alive` is answered, in its pool's own inbox."""
+    return ALIVE.replies(subject) if subject.split(".")[2:3] == ["alive"] else "inbox.nobody."
 
 
 def _remote(call: Call, line: str | None) -> Remote | None:

@@ -42,27 +42,32 @@ class Client:
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.http_version: str = scope["http_version"]
         self.is_streaming = False
+        self.is_answered = False
+        """The answer has begun, so no other can be given."""
         self._receive = receive
         self._send = send
         self._closing = closing and not self.http_version.startswith("2")
 
-    def body_size(self, limit: int) -> int:
-        """How large the body will be: what the head says, or the limit where it does not.
+    def check_size(self, limit: int) -> None:
+        """Compare what the head says of the body's size with the limit.
 
         Raises:
-            Rejection: 413 where it says more than the limit.
+            Rejection: 413.
         """
         stated = self.headers.all(b"content-length")
-        size = int(stated[0]) if stated and stated[0].isdigit() else limit
-        if size > limit:
+        if stated and stated[0].isdigit() and int(stated[0]) > limit:
             raise Rejection(413, headers={"Connection": "close"})
-        return size
 
-    async def read_body(self, limit: int, timeout: float) -> bytes:
+    async def read_body(self, limit: int, timeout: float, charge: Callable[[int], Awaitable[None]]) -> bytes:
         """Read the whole body.
 
+        Args:
+            limit: in bytes.
+            timeout: seconds that it may take.
+            charge: takes room in memory for so many bytes that have arrived.
+
         Raises:
-            Rejection: 413 over `limit` bytes, 408 when it takes longer than `timeout` seconds.
+            Rejection: 413 over the limit, 408 when it takes too long.
             ClientGone: the client left before it was whole.
         """
         parts: list[bytes] = []
@@ -78,6 +83,7 @@ class Client:
                     size += len(part)
                     if size > limit:
                         raise Rejection(413, headers={"Connection": "close"})
+                    await charge(len(part))
                     parts.append(part)
                     if not message.get("more_body", False):
                         return b"".join(parts)
@@ -111,7 +117,8 @@ class Client:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        if self._closing:
+        self.is_answered = True
+        if self._closing and all(name != b"connection" for name, _ in headers):
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
-from mcpfleet.contracts.exposure import is_loopback
+from mcpfleet.process.address import is_loopback
+from mcpfleet.process.settings import host_and_port
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 
 _NAMES_REMEMBERED: Final = 256
+_AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
+"""A host and perhaps a port, and nothing that another reader could take for a user or a path."""
 
 
 class Doors:
@@ -25,7 +27,7 @@ class Doors:
             bind: where the edge listens.
             public_hosts: `host` or `host:port` in clients' URLs; without a port, any.
         """
-        self._loopback = is_loopback(bind)
+        self._loopback = is_loopback(host_and_port(bind)[0])
         self._public = frozenset(host.lower() for host in public_hosts)
         self._is_ours = lru_cache(maxsize=_NAMES_REMEMBERED)(self._judge)
 
@@ -48,26 +50,13 @@ class Doors:
         origins = headers.all(b"origin")
         if not origins:
             return
-        parts = urlsplit(origins[0].decode("latin-1"))
-        if len(origins) > 1 or parts.scheme not in ("http", "https") or not self._is_ours(parts.netloc):
+        scheme, separator, authority = origins[0].decode("latin-1").partition("://")
+        if len(origins) > 1 or not separator or scheme not in ("http", "https") or not self._is_ours(authority):
             raise Rejection(403)
 
     def _judge(self, authority: str) -> bool:
-        authority = authority.lower()
-        host = _host(authority)
-        return authority in self._public or host in self._public or (self._loopback and _is_local(host))
-
-
-def _host(authority: str) -> str:
-    if authority.startswith("["):
-        return authority[1:].partition("]")[0]
-    return authority.partition(":")[0]
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+        parts = _AUTHORITY.fullmatch(authority.lower())
+        if parts is None:
+            return False
+        host = parts["v6"] or parts["name"]
+        return authority.lower() in self._public or host in self._public or (self._loopback and is_loopback(host))

@@ -16,7 +16,7 @@ from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.ladder import check_head, check_message
 from mcpfleet.edge.methods import Methods
 from mcpfleet.edge.request import Request
-from mcpfleet.edge.room import NoRoom, Room
+from mcpfleet.edge.room import Account, NoRoom, Room
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry import names
@@ -85,23 +85,33 @@ class Application:
     async def _serve(self, client: Client) -> None:
         try:
             endpoint = check_head(client, self._names, self._doors)
-            size = client.body_size(self._settings.max_request)
-            if size <= self._settings.body_large:
-                await self._serve_body(client, endpoint)
-                return
-            async with self._room.hold(size, within=self._settings.queue_wait):
-                await self._serve_body(client, endpoint)
+            client.check_size(self._settings.max_request)
+            async with self._room.account(within=self._settings.queue_wait) as account:
+                body = await self._read(client, account)
+                await self._serve_message(client, endpoint, body)
         except Rejection as rejection:
             await self._reject(client, None, rejection)
         except NoRoom:
             await self._reject(client, None, no_capacity(1), silent=True)
         except ClientGone:
             pass  # nobody is left to answer
+        except Exception:
+            self._log.exception("request failed")
+            if not client.is_answered:
+                await client.answer(500)
 
-    async def _serve_body(self, client: Client, endpoint: str) -> None:
-        """Read the body and serve it; raises as `Client.read_body`."""
-        body = await client.read_body(self._settings.max_request, self._settings.read_timeout)
-        await self._serve_message(client, endpoint, body)
+    async def _read(self, client: Client, account: Account) -> bytes:
+        """Read the body; what it is beyond `large_body` takes room as it arrives."""
+        arrived = 0
+
+        async def charge(size: int) -> None:
+            nonlocal arrived
+            free = max(0, self._settings.large_body - arrived)
+            arrived += size
+            if size > free:
+                await account.charge(size - free)
+
+        return await client.read_body(self._settings.max_request, self._settings.read_timeout, charge)
 
     async def _serve_message(self, client: Client, endpoint: str, body: bytes) -> None:
         identifier: RequestId | None = None
@@ -136,7 +146,7 @@ class Application:
             except Exception:
                 error_type = "internal"
                 self._log.exception("request failed", method=envelope.method)
-                await self._apologise(client, envelope, span.context.trace_id)
+                await self._reject(client, identifier, internal(span.context.trace_id))
             if error_type is not None:
                 span.fail(error_type)
         version = envelope.meta[PROTOCOL_VERSION_META_KEY]
@@ -144,21 +154,20 @@ class Application:
             time.monotonic() - started, envelope.method, tool or "", version, error_type or ""
         )
 
-    async def _apologise(self, client: Client, envelope: Envelope, reference: str) -> None:
-        """Answer our own mistake; a committed stream ends with an error too (D17)."""
-        if not client.is_streaming:
-            await self._reject(client, envelope.id, internal(reference))
-            return
-        await client.send_part(reply.event(reply.error(envelope.id, internal(reference))))
-        await client.close_stream()
-
     async def _reject(
         self, client: Client, identifier: RequestId | None, rejection: Rejection, *, silent: bool = False
     ) -> None:
-        """Send a protocol error; a notification never gets a JSON-RPC body (T4)."""
+        """Send a protocol error: as an event where the answer is a stream already (D17).
+
+        A notification never gets a JSON-RPC body (T4).
+        """
         self._instruments.rejections.add(1, str(rejection.status), str(rejection.code or ""))
         body = b"" if silent or rejection.code is None else reply.error(identifier, rejection)
-        await client.answer(rejection.status, body, rejection.headers)
+        if client.is_streaming:
+            await client.send_part(reply.event(body))
+            await client.close_stream()
+        elif not client.is_answered:
+            await client.answer(rejection.status, body, rejection.headers)
 
     def _tool(self, endpoint: str, envelope: Envelope) -> str | None:
         """The tool that is called, where it exists: names of a caller's own making would be labels without end."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -14,7 +15,7 @@ from mcpfleet.edge.client import Client
 from mcpfleet.edge.doors import Doors
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
-from mcpfleet.wire.errors import Rejection, bad_params, unknown_method, unsupported_version
+from mcpfleet.wire.errors import Rejection, bad_params, handshake_is_gone, unknown_method, unsupported_version
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -25,6 +26,8 @@ from mcpfleet.wire.versions import (
 )
 
 _VALUES_REMEMBERED: Final = 256
+_REFUSED: Final = re.compile(r"q\s*=\s*0(\.0{0,3})?")
+"""The weight 0 of a range in `Accept`."""
 
 METHODS: Final = frozenset({"server/discover", "tools/list", "tools/call"})
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})
@@ -54,6 +57,7 @@ def check_head(client: Client, endpoints: Mapping[str, str], doors: Doors) -> st
         raise Rejection(405, headers={"Allow": "POST"})
     _check_media(client.headers)
     _check_accept(client.headers)
+    _check_coding(client.headers)
     return endpoint
 
 
@@ -65,15 +69,16 @@ def check_message(headers: Headers, body: bytes, message: Any) -> Envelope:
     """
     envelope = read_envelope(body, message)
     if envelope.id is None:
-        if envelope.method not in NOTIFICATIONS:
-            raise Rejection(400)
-        return envelope  # T15: a cancellation over HTTP is accepted, and says nothing
+        _check_notification(headers, envelope)
+        return envelope
     _check_era(headers, envelope)
     _check_meta(envelope.meta)
     mirror.check_version(headers, envelope.meta[PROTOCOL_VERSION_META_KEY])
+    mirror.check_method_and_name(headers, envelope)
     if envelope.meta[PROTOCOL_VERSION_META_KEY] not in SERVED:
         raise unsupported_version(envelope.meta[PROTOCOL_VERSION_META_KEY])
-    mirror.check_method_and_name(headers, envelope)
+    if envelope.method == "initialize":
+        raise handshake_is_gone()
     if envelope.method not in METHODS:
         raise unknown_method()
     _check_structure(envelope)
@@ -84,13 +89,25 @@ def _check_media(headers: Headers) -> None:
     media = headers.all(b"content-type")
     if len(media) != 1 or not _is_json(media[0]):
         raise Rejection(415)
-    if headers.all(b"content-encoding") not in ((), (b"identity",)):
-        raise Rejection(415)
 
 
 def _check_accept(headers: Headers) -> None:
     if not _welcomes_both(headers.all(b"accept")):
         raise Rejection(406)
+
+
+def _check_coding(headers: Headers) -> None:
+    if any(coding.strip().lower() != b"identity" for coding in headers.all(b"content-encoding")):
+        raise Rejection(415)
+
+
+def _check_notification(headers: Headers, envelope: Envelope) -> None:
+    """T13, T14, T15: a cancellation over HTTP is accepted whatever it says; its version, if stated, is one of ours."""
+    versions = headers.all(b"mcp-protocol-version")
+    if versions not in ((), *((version.encode(),) for version in SERVED)):
+        raise Rejection(400)
+    if envelope.method not in NOTIFICATIONS:
+        raise Rejection(400)
 
 
 # Clients send the same few values for ever, so each is read once.
@@ -106,14 +123,18 @@ def _is_json(value: bytes) -> bool:
 @lru_cache(maxsize=_VALUES_REMEMBERED)
 def _welcomes_both(values: tuple[bytes, ...]) -> bool:
     """Both JSON and events must be welcome (T2), since the server chooses; `*/*` counts (M13)."""
-    ranges = {
-        part.partition(";")[0].strip().lower()
-        for value in values
-        for part in value.decode("latin-1").split(",")
-        if not part.replace(" ", "").lower().endswith(";q=0")
-    }
-    kinds = ("application/json", "text/event-stream")
-    return all(ranges & {kind, kind.partition("/")[0] + "/*", "*/*"} for kind in kinds)
+    weights: dict[str, bool] = {}
+    for value in values:
+        for part in value.decode("latin-1").split(","):
+            kind, *parameters = (word.strip().lower() for word in part.split(";"))
+            weights[kind] = not any(_REFUSED.fullmatch(parameter) for parameter in parameters)
+    return all(_weighs(weights, kind) for kind in ("application/json", "text/event-stream"))
+
+
+def _weighs(weights: dict[str, bool], kind: str) -> bool:
+    """Whether the most specific range that covers a kind has a weight above 0 (RFC 9110, 12.5.1)."""
+    ranges = (kind, kind.partition("/")[0] + "/*", "*/*")
+    return next((weights[each] for each in ranges if each in weights), False)
 
 
 def _check_era(headers: Headers, envelope: Envelope) -> None:
@@ -137,7 +158,8 @@ def _check_meta(meta: dict[str, Any]) -> None:
     extensions = capabilities.get("extensions", {})
     if not isinstance(extensions, dict) or not all(isinstance(value, dict) for value in extensions.values()):
         raise bad_params("extensions are no objects")
-    if meta.get(LOG_LEVEL_META_KEY, "info") not in LOG_LEVELS:
+    level = meta.get(LOG_LEVEL_META_KEY, "info")
+    if not isinstance(level, str) or level not in LOG_LEVELS:
         raise bad_params("unknown log level")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.bodies import Bodies
 from mcpfleet.edge.calls import Calls, Order
@@ -72,7 +72,7 @@ class Methods:
 
     async def _discover(self, request: Request) -> None:
         """Answer from memory: neither admission nor limits nor a bus are needed (D15, M32)."""
-        view = self._snapshots.view(request.endpoint, Principal())
+        view = self._snapshots.view(request.endpoint, ANONYMOUS)
         if view is None:
             raise ClientGone
         result = view.discover(SERVED, _milliseconds(self._settings.discover_ttl))

@@ -13,10 +13,36 @@ class NoRoom(Exception):
     """Raised when room for a body did not come free in time."""
 
 
-class Room:
-    """A number of bytes that all large bodies of an edge share, so that no number of clients fills its memory."""
+class Account:
+    """What one body has taken so far."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, room: Room, within: float) -> None:
+        self._room = room
+        self._within = within
+        self._taken = 0
+
+    async def charge(self, size: int) -> None:
+        """Take more; raises `NoRoom` where it does not come free in time."""
+        await self._room.take(size, self._within)
+        self._taken += size
+
+    def close(self) -> None:
+        """Give all of it back."""
+        self._room.give(self._taken)
+        self._taken = 0
+
+
+class Room:
+    """A number of bytes that all large bodies of a kind share, so that no number of clients fills an edge's memory."""
+
+    def __init__(self, size: int, setting: str) -> None:
+        """Set the room up.
+
+        Args:
+            size: in bytes.
+            setting: the variable that says so, for the operator.
+        """
+        self._setting = setting
         self._free = size
         self._size = size
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
@@ -34,15 +60,32 @@ class Room:
             NoRoom: it did not come free within so many seconds.
         """
         size = min(size, self._size)
+        await self.take(size, within)
+        try:
+            yield
+        finally:
+            self.give(size)
+
+    @asynccontextmanager
+    async def account(self, *, within: float) -> AsyncIterator[Account]:
+        """Take room bit by bit during a block, and give all of it back at its end."""
+        account = Account(self, within)
+        try:
+            yield account
+        finally:
+            account.close()
+
+    async def take(self, size: int, within: float) -> None:
+        """Take room that is given back by `give`; raises `NoRoom`."""
         if self._waiting or size > self._free:
             await self._wait(size, within)
         else:
             self._free -= size
-        try:
-            yield
-        finally:
-            self._free += size
-            self._serve()
+
+    def give(self, size: int) -> None:
+        """Give room back, to those who wait for it."""
+        self._free += size
+        self._serve()
 
     async def _wait(self, size: int, within: float) -> None:
         place = (size, anyio.Event())
@@ -57,7 +100,7 @@ class Room:
                 self._waiting.remove(place)
             self._serve()
             if isinstance(error, TimeoutError):
-                raise NoRoom(f"no room for {size} bytes within {within:g} s (MCPFLEET_BODY_ROOM)") from None
+                raise NoRoom(f"no room for {size} bytes within {within:g} s ({self._setting})") from None
             raise
 
     def _serve(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from typing import Any, Final
@@ -33,7 +34,7 @@ class EdgeConfig(Config):
         self.h2_max_concurrent_streams = 10_000
         self.graceful_timeout = 1.0
         self.accesslog = None
-        self.errorlog = None
+        self.errorlog = logging.getLogger("hypercorn.error")
         self.listening = _listen(settings)
         self._date = (0, b"")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+from mcpfleet.contracts.call import MESSAGE_ROOM
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
+from mcpfleet.telemetry.sampling import Sampling
 
 
 class EdgeSettings(EndpointSettings, ProcessSettings):
@@ -19,31 +21,47 @@ class EdgeSettings(EndpointSettings, ProcessSettings):
     allow_anonymous: bool = Field(False, description="serve everybody on an address that others can reach")
 
     max_request: Bytes = Field(7 * 1024 * 1024, description="largest body of a request")
-    read_timeout: Seconds = Field(30.0, description="longest time that a request's body may take to arrive")
+    read_timeout: Seconds = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
     admission_entries: int = Field(10_000, description="verdicts kept in memory", gt=0)
     snapshot_lasts: Seconds = Field(10.0, description="age from which a snapshot in use is confirmed with the catalog")
-    heal_interval: Seconds = Field(15.0, description="between two comparisons with the catalog's number")
+    heal_interval: Seconds = Field(15.0, gt=0, description="between two comparisons with the catalog's number")
     list_ttl: Seconds = Field(5.0, description="how long a client may keep a list (ttlMs)")
     discover_ttl: Seconds = Field(60.0, description="how long a client may keep what server/discover told (ttlMs)")
 
     queue_size: int = Field(256, description="calls that may wait for room in one pool", gt=0)
-    queue_wait: Seconds = Field(5.0, description="longest wait for room in a pool")
-    probe_min: Seconds = Field(0.05, description="shortest pause between two attempts of the first in line")
-    probe_max: Seconds = Field(0.25, description="longest pause between two attempts of the first in line")
-    unaccepted_after: Seconds = Field(4.0, description="after which a call that no worker accepted is uncertain")
-    lost_after: Seconds = Field(6.0, description="silence on a proven link after which a worker's calls are uncertain")
+    queue_wait: Seconds = Field(5.0, gt=0, description="longest wait for room in a pool")
+    probe_min: Seconds = Field(0.05, gt=0, description="shortest pause between two attempts of the first in line")
+    probe_max: Seconds = Field(0.25, gt=0, description="longest pause between two attempts of the first in line")
+    unaccepted_after: Seconds = Field(4.0, gt=0, description="after which a call that no worker accepted is uncertain")
+    lost_after: Seconds = Field(
+        6.0, gt=0, description="silence on a proven link after which a worker's calls are uncertain"
+    )
     deadline_grace: Seconds = Field(1.0, description="beyond a tool's timeout, for the worker to say that it is over")
     progress_kept: int = Field(16, description="progress reports kept for a client that reads slowly", gt=0)
 
-    silent_after: Seconds = Field(15.0, description="silence after which a call's answer becomes a stream")
-    keepalive: Seconds = Field(15.0, description="between two comments on a silent stream")
-    write_timeout: Seconds = Field(30.0, description="after which a client that does not read is cut off")
-    stream_limit: Bytes = Field(1024 * 1024, description="largest result that commits no stream by itself")
+    silent_after: Seconds = Field(15.0, gt=0, description="silence after which a call's answer becomes a stream")
+    keepalive: Seconds = Field(15.0, gt=0, description="between two comments on a silent stream")
+    write_timeout: Seconds = Field(30.0, gt=0, description="after which a client that does not read is cut off")
 
-    body_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies, of requests and results together")
-    body_large: Bytes = Field(256 * 1024, description="size from which a request's body counts as large")
+    request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
+    result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
+    large_body: Bytes = Field(256 * 1024, description="size up to which a request's body needs no room of its own")
+    result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result that is fetched from a worker")
+    frame_limit: Bytes = Field(64 * 1024, description="largest progress report or error that is taken from a worker")
 
     lame: Seconds = Field(10.0, description="how long a draining edge still serves what arrives")
-    unready_after: Seconds = Field(30.0, description="time without a bus after which an edge is not ready")
+    unready_after: Seconds = Field(30.0, gt=0, description="time without a bus after which an edge is not ready")
     trusted_networks: Names = Field((), description="networks whose clients' sampling flag counts")
     sample_ratio: float = Field(1.0, ge=0, le=1, description="share of requests that are traced")
+
+    @field_validator("trusted_networks")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        Sampling.of(1.0, networks)
+        return networks
+
+    @model_validator(mode="after")
+    def _bodies_fit_messages(self) -> Self:
+        if self.max_request + MESSAGE_ROOM > self.bus_max_payload:
+            raise ValueError("MCPFLEET_MAX_REQUEST: must be 64 KiB less than MCPFLEET_BUS_MAX_PAYLOAD, at least")
+        return self

@@ -18,7 +18,7 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.views.view import View, view_of
+from mcpfleet.views.view import Rights, View, rights_of, view_of
 
 
 @dataclass(slots=True, eq=False)
@@ -30,8 +30,7 @@ class _Endpoint:
     wanted: int = 0
     """The highest number that a hint named."""
     is_asking: bool = False
-    known: anyio.Event = field(default_factory=anyio.Event)
-    views: dict[tuple[str | None, tuple[str, ...]], View] = field(default_factory=dict)
+    views: dict[Rights, View] = field(default_factory=dict)
 
 
 class Snapshots:
@@ -51,6 +50,7 @@ class Snapshots:
         self._settings = settings
         self._log = log
         self._endpoints = {name: _Endpoint() for name in endpoints}
+        self._known = anyio.Event()
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -66,15 +66,9 @@ class Snapshots:
                 for name in self._endpoints:
                     self._refresh(name)
 
-    @property
-    def are_known(self) -> bool:
-        """Whether every endpoint has a catalog: some application has announced itself, now or before."""
-        return all(endpoint.snapshot is not None for endpoint in self._endpoints.values())
-
     async def wait_known(self) -> None:
-        """Wait until every endpoint has a catalog; without bound, so that the caller says for how long."""
-        for endpoint in self._endpoints.values():
-            await endpoint.known.wait()
+        """Wait until an endpoint has a catalog: some application has announced itself, now or before."""
+        await self._known.wait()
 
     def has_tool(self, endpoint: str, name: str) -> bool:
         """Whether the endpoint offers a tool of this name to anybody."""
@@ -91,12 +85,10 @@ class Snapshots:
             return None
         if time.monotonic() - endpoint.confirmed > self._settings.snapshot_lasts:
             self._refresh(name)
-        rights = (principal.subject, principal.scopes)
+        rights = rights_of(principal)
         view = endpoint.views.get(rights)
         if view is None:
-            view = view_of(endpoint.snapshot, principal)
-            if len(endpoint.views) < self._settings.admission_entries:
-                endpoint.views[rights] = view
+            view = endpoint.views[rights] = view_of(endpoint.snapshot, rights)
         return view
 
     def _on_hint(self, message: Incoming) -> None:
@@ -144,5 +136,5 @@ class Snapshots:
         endpoint.snapshot = snapshot
         endpoint.tools = frozenset(listed.definition.name for listed in snapshot.listed)
         endpoint.views = {}
-        endpoint.known.set()
+        self._known.set()
         self._log.info("catalog", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed))

@@ -25,6 +25,7 @@ _UNCERTAIN: Final = {
     End.UNACCEPTED: "No worker confirmed that it received this call, and one may still have run it.",
     End.LOST: "The worker that ran this call is no longer heard from.",
     End.RESULT_LOST: "This call has ended, and its result was lost on the way.",
+    End.GIVEN_UP: "The server that waited for this call had to stop.",
     End.OVERDUE: "This call was not finished in time. It was told to stop.",
 }
 

@@ -72,7 +72,8 @@ class _Line:
                 with anyio.move_on_after(min(pause, left) if is_first else left):
                     await ticket.news.wait()
                     continue
-                ticket.may_try = is_first and time.monotonic() < until
+                if is_first and time.monotonic() < until:
+                    ticket.may_try = True
         finally:
             if ticket in self._tickets:
                 self._tickets.remove(ticket)
@@ -105,11 +106,16 @@ class Dispatch:
         if order.pool in self._lines:
             return None
         try:
-            return self._calls.place(order)
-        except TooLarge as error:
-            raise bad_params(str(error)) from error
+            return self._place(order)
         except NotRun:
             return None
+
+    def _place(self, order: Order, flags: str = "") -> Call:
+        """Place an order; what is too large for any worker is told so at once, and never tried again."""
+        try:
+            return self._calls.place(order, flags)
+        except TooLarge as error:
+            raise bad_params("the arguments are too large") from error
 
     async def wait_for_room(self, make_order: MakeOrder) -> Call:
         """Wait until a worker of the pool accepts the order, which is made anew for each try.
@@ -148,7 +154,7 @@ class Dispatch:
         did not run. A worker says `accepted` at once, and the table ends what nobody accepts.
         """
         try:
-            call = self._calls.place(order, WANTS_ACCEPTED)
+            call = self._place(order, WANTS_ACCEPTED)
         except NotRun:
             return None
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -32,7 +33,14 @@ async def serve(process: Process[WorkerSettings]) -> None:
     settings = process.settings
     app = _load(settings.target)
     pool = settings.pool or default_pool(settings.target)
-    bus = bus_of(process, pool_user(pool))
+    await serve_over(process, bus_of(process, pool_user(pool)), app, pool, _say_ready)
+
+
+async def serve_over(
+    process: Process[WorkerSettings], bus: Bus, app: App, pool: str, on_ready: Callable[[], None] = lambda: None
+) -> None:
+    """The same, over a bus and for an application of the caller's, who may be told once it is ready."""
+    settings = process.settings
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
     thread, actor = _sides(process, app, pool, bus)
@@ -48,22 +56,27 @@ async def serve(process: Process[WorkerSettings]) -> None:
         tasks.start_soon(actor.keep_alive)
         tasks.start_soon(thread.watch, settings.blocked_after, process.log)
         async with anyio.create_task_group() as announcing:
-            announcing.start_soon(_announce, process, announcer)
+            announcing.start_soon(_announce, process, announcer, on_ready)
             await process.stopping.wait()
             announcing.cancel_scope.cancel()
         with anyio.move_on_after(settings.drain):
             async with anyio.create_task_group() as leaving:
                 leaving.start_soon(announcer.leave)
                 leaving.start_soon(actor.drain)
+        actor.give_up()
         tasks.cancel_scope.cancel()
 
 
-async def _announce(process: Process[WorkerSettings], announcer: Announcer) -> None:
+async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_ready: Callable[[], None]) -> None:
     """Announce until cancelled; ready once the catalog knows us."""
     async with anyio.create_task_group() as tasks:
         await tasks.start(announcer.run)
         process.health.set("catalog", ok=True)
-        print("ready", flush=True)  # noqa: T201  # for whoever started this process
+        on_ready()
+
+
+def _say_ready() -> None:
+    print("ready", flush=True)  # noqa: T201  # for whoever started this process
 
 
 def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[HandlerThread, CallActor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
@@ -14,15 +13,12 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus import header
 from mcpfleet.bus.actor import is_fresh
 from mcpfleet.bus.bus import Bus, Subscription
-from mcpfleet.bus.errors import BusError
-from mcpfleet.bus.exchange import ask
+from mcpfleet.bus.errors import BusError, TooLarge
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
-    ALIVE,
     WANTS_ACCEPTED,
     WANTS_PROGRESS,
-    Alive,
     Cancel,
     FrameKind,
     Pull,
@@ -31,9 +27,12 @@ from mcpfleet.contracts.call import (
     pool_cancel_subject,
     process_cancel_subject,
     pull_subject,
+    replies_to_edge,
 )
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.worker.alive import Liveness
+from mcpfleet.worker.endings import given_up
 from mcpfleet.worker.ends import Ends
 from mcpfleet.worker.frames import Ended, Report
 from mcpfleet.worker.progress_rate import ProgressRate
@@ -75,7 +74,8 @@ class CallActor:
         self._log = log
         self._table = Table(slots=settings.slots, queue=settings.queue)
         self._ends = Ends(settings.ends_limit)
-        self._edges_heard: dict[str, float] = {}
+        self._unfetched: set[Key] = set()
+        self._alive = Liveness(bus, pool, settings, table=self._table, ends=self._ends, holder=self, log=log)
         self._groups: list[Subscription] = []
         self._idle = anyio.Event()
         instruments.slots.set(settings.slots)
@@ -84,10 +84,11 @@ class CallActor:
         """Hear cancels, then take calls of these definitions."""
         await self._bus.subscribe(pool_cancel_subject(self._pool), self._on_cancel)
         await self._bus.subscribe(process_cancel_subject(self._pool, self._bus.process), self._on_cancel)
-        await self._bus.subscribe(pull_subject(self._pool, self._bus.process), self._on_pull)
+        pulls = pull_subject(self._pool, self._bus.process)
+        await self._bus.subscribe(pulls, self._on_pull, asked_by=lambda _subject: "inbox.edge.")
         for definition in definitions:
             subject = call_subject(self._pool, definition)
-            self._groups.append(await self._bus.subscribe(subject, self._on_call, _GROUP))
+            self._groups.append(await self._bus.subscribe(subject, self._on_call, _GROUP, asked_by=replies_to_edge))
 
     async def drain(self) -> None:
         """Take no new call, and wait until those that are held have ended."""
@@ -98,6 +99,33 @@ class CallActor:
         while len(self._table):
             self._idle = anyio.Event()
             await self._idle.wait()
+        # A large result is still here when its call has ended: its edge fetches it when it has room.
+        with anyio.move_on_after(self._settings.end_kept):
+            while self._unfetched:
+                self._idle = anyio.Event()
+                await self._idle.wait()
+
+    def give_up(self) -> None:
+        """Tell the edges that what is still held will not end: this worker has no more time to drain."""
+        held = self._table.all()
+        if held:
+            self._log.error("calls are given up", held=len(held), setting="MCPFLEET_DRAIN")
+        for call in held:
+            self._send_end(given_up(call))
+
+    def send_again(self, key: Key) -> None:
+        """Send the end of a call again, if it is still kept."""
+        ended = self._ends.get(key)
+        if ended is not None:
+            self._send_end(ended)
+
+    async def keep_alive(self) -> None:
+        """Tell each edge at every interval which of its calls are here, until cancelled."""
+        await self._alive.run()
+
+    def _look_idle(self) -> None:
+        if not len(self._table) or not self._unfetched:
+            self._idle.set()
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 
@@ -138,7 +166,7 @@ class CallActor:
         except ValidationError:
             self._log.warning("malformed cancel")
             return
-        self._cancel(Key(cancel.edge, cancel.call))
+        self.cancel(Key(cancel.edge, cancel.call))
 
     def _on_pull(self, message: Incoming) -> None:
         """Answer with a result that an edge has room for now."""
@@ -152,8 +180,11 @@ class CallActor:
             self._bus.respond(message, b"the result is not kept any more", header.fault(Fault.UNKNOWN))
         else:
             self._bus.respond(message, ended.body)
+            self._unfetched.discard(ended.key)
+            self._look_idle()
 
-    def _cancel(self, key: Key) -> None:
+    def cancel(self, key: Key) -> None:
+        """Cancel a call, or remember the cancel of one that has not come."""
         if self._ends.get(key) is None and self._table.cancel(key) is not None:
             self._order(key)
 
@@ -188,8 +219,7 @@ class CallActor:
         following = self._table.end(held)
         if following is not None:
             self._start(following)
-        elif not len(self._table):
-            self._idle.set()
+        self._look_idle()
         self._instruments.slots_used.set(self._table.running)
 
     def _start(self, held: Held) -> None:
@@ -209,6 +239,7 @@ class CallActor:
         """Send an end; a large result stays here, and its frame says where it is and how large."""
         body, line = ended.body, ended.header
         if ended.kind is FrameKind.RESULT and len(body) > self._settings.inline_result:
+            self._unfetched.add(ended.key)
             body, line = b"", f"1 {self._bus.process} {len(body)}"
         self._publish(ended.key, ended.kind, body, line)
 
@@ -216,6 +247,8 @@ class CallActor:
         """Send a frame; one that is lost is made good by `alive`, which finds the difference."""
         try:
             self._bus.publish(frame_subject(key.edge, self._pool, key.call, kind), body, header=line)
+        except TooLarge as error:
+            self._log.error("frame not sent", kind=kind, error=str(error))
         except BusError as error:
             self._log.debug("frame not sent", kind=kind, error=str(error))
 
@@ -232,41 +265,3 @@ class CallActor:
                 due = held.progress.due(now)
                 if due is not None and not held.is_cancelled:
                     self._send(held, FrameKind.PROGRESS, due)
-
-    async def keep_alive(self) -> None:
-        """Tell each edge at every interval which of its calls are here, until cancelled."""
-        while True:
-            await anyio.sleep(self._settings.alive_interval)
-            since = self._bus.proven_since
-            if since is None:
-                continue  # silence counts only while our own link is proven, and so does the time that an end is kept
-            self._ends.forget_before(time.monotonic() - self._settings.end_kept)
-            calls: defaultdict[str, list[str]] = defaultdict(list)
-            for held in self._table.all():
-                if not held.is_cancelled:
-                    calls[held.key.edge].append(held.key.call)
-            async with anyio.create_task_group() as tasks:
-                for edge in calls.keys() | self._ends.edges():
-                    tasks.start_soon(self._tell_alive, edge, tuple(calls[edge]))
-            self._edges_heard = {edge: heard for edge, heard in self._edges_heard.items() if edge in calls}
-
-    async def _tell_alive(self, edge: str, calls: tuple[str, ...]) -> None:
-        heard = self._edges_heard.setdefault(edge, time.monotonic())
-        question = Alive(worker=self._bus.process, calls=calls)
-        try:
-            answer = await ask(
-                self._bus, ALIVE, question, timeout=self._settings.alive_interval, edge=edge, pool=self._pool
-            )
-        except BusError as error:
-            if self._bus.silence(heard) > self._settings.lost_after:
-                self._log.warning("edge lost", edge=edge, calls=len(calls), error=str(error))
-                for call in calls:
-                    self._cancel(Key(edge, call))
-            return
-        self._edges_heard[edge] = time.monotonic()
-        for call in answer.unwanted:
-            self._cancel(Key(edge, call))
-        for call in answer.missing:
-            ended = self._ends.get(Key(edge, call))
-            if ended is not None:
-                self._send_end(ended)

@@ -18,9 +18,12 @@ class Crossing(Generic[Value]):
         self._act = act
         self._values: deque[Value] = deque()
         self._armed = False
+        self._is_closed = False
 
     def put(self, value: Value) -> None:
         """Hand a value over; one that comes after the loop was closed is dropped, since nobody is there any more."""
+        if self._is_closed:
+            return
         self._values.append(value)
         if self._armed:
             return
@@ -28,10 +31,15 @@ class Crossing(Generic[Value]):
         try:
             self._loop.call_soon_threadsafe(self._drain)
         except RuntimeError:  # the loop is closed
+            self._is_closed = True
             self._values.clear()
 
     def _drain(self) -> None:
         # Disarmed first: a value put while this runs is either taken below, or arms the next wake-up.
         self._armed = False
         while self._values:
-            self._act(self._values.popleft())
+            value = self._values.popleft()
+            try:
+                self._act(value)
+            except Exception as error:  # one value that cannot be taken must not hold up the others
+                self._loop.call_exception_handler({"message": "a value was not taken", "exception": error})

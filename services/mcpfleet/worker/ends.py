@@ -20,8 +20,8 @@ class Ends:
         return len(self._ends)
 
     def keep(self, end: Ended, now: float) -> None:
-        """Keep an end from now on; one that is larger than all the room is not kept."""
-        if len(end.body) > self._limit:
+        """Keep an end from now on; a second one of a call is dropped, and one larger than all the room."""
+        if len(end.body) > self._limit or end.key in self._ends:
             return
         self._ends[end.key] = (now, end)
         self._size += len(end.body)
@@ -33,9 +33,12 @@ class Ends:
         kept = self._ends.get(key)
         return kept[1] if kept else None
 
-    def forget_before(self, moment: float) -> None:
-        """Forget the ends that were kept before a moment (monotonic seconds)."""
-        while self._ends and next(iter(self._ends.values()))[0] < moment:
+    def forget_before(self, moment: float, proven_since: float) -> None:
+        """Forget the ends that were kept before a moment (monotonic seconds).
+
+        Those of before the link was proven count from then on, since nobody could ask for them.
+        """
+        while self._ends and max(next(iter(self._ends.values()))[0], proven_since) < moment:
             self._forget_oldest()
 
     def edges(self) -> set[str]:

@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.process.loop import loop_factory
 from mcpfleet.worker.crossing import Crossing
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.table import Held, Key
@@ -49,6 +50,7 @@ class HandlerThread:
         task_status.started()
         try:
             await asyncio.shield(asyncio.wrap_future(self._done))
+            raise RuntimeError("the handlers' thread has ended by itself")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_WITHIN):
                 self._stop()
@@ -71,7 +73,7 @@ class HandlerThread:
 
     def _main(self) -> None:
         try:
-            anyio.run(self._serve, backend_options={"use_uvloop": _has_uvloop()})
+            anyio.run(self._serve, backend_options={"loop_factory": loop_factory()})
         except BaseException as error:
             if not self._orders.done():
                 self._orders.set_exception(error)
@@ -91,7 +93,12 @@ class HandlerThread:
         if self._done.done() or self._scope is None:
             return
         with suppress(RuntimeError):  # the loop may end between the look and the call
-            self._loop.call_soon_threadsafe(self._scope.cancel)
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        assert self._scope is not None
+        self._runner.cancel_all()
+        self._scope.cancel()
 
 
 def _where(frame: FrameType | None) -> dict[str, str]:
@@ -104,11 +111,3 @@ def _where(frame: FrameType | None) -> dict[str, str]:
     innermost = (own or list(stack))[-1]
     way = " > ".join(f"{entry.name}:{entry.lineno}" for entry in list(stack)[-_STACK:])
     return {"function": innermost.name, "file": f"{innermost.filename}:{innermost.lineno}", "stack": way}
-
-
-def _has_uvloop() -> bool:
-    try:
-        import uvloop  # noqa: F401, PLC0415  # optional: it does not exist everywhere
-    except ImportError:
-        return False
-    return True

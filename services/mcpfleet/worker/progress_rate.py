@@ -6,17 +6,18 @@ from __future__ import annotations
 class ProgressRate:
     """The bound of one call's reports."""
 
-    __slots__ = ("_filled", "_rate", "_tokens", "waiting")
+    __slots__ = ("_filled", "_rate", "_size", "_tokens", "waiting")
 
     def __init__(self, rate: float, now: float) -> None:
         """Start with a full bucket.
 
         Args:
-            rate: reports a second, and the bucket's size.
+            rate: reports a second, and the bucket's size, which is one at least.
             now: monotonic seconds.
         """
         self._rate = rate
-        self._tokens = rate
+        self._size = max(1.0, rate)
+        self._tokens = self._size
         self._filled = now
         self.waiting: bytes | None = None
         """The newest report that was not sent."""
@@ -30,7 +31,7 @@ class ProgressRate:
         """Take out the report that waits, where it may be sent now."""
         if self.waiting is None:
             return None
-        self._tokens = min(self._rate, self._tokens + (now - self._filled) * self._rate)
+        self._tokens = min(self._size, self._tokens + (now - self._filled) * self._rate)
         self._filled = now
         if self._tokens < 1:
             return None

@@ -1,34 +1,54 @@
-"""Runs handlers, on a loop of their own: one task a call, its deadline, its cancel, and the frame that ends it."""
+"""Runs handlers, on a loop of their own: one task a call, its deadline, its cancel, and its end."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from mcp_types import INTERNAL_ERROR
-from pydantic_core import to_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import App, Context, InvalidArguments, Outcome, OutputError, ProtocolError, Tool
+from mcpfleet.app import App, Context, Outcome, ProgressError, Tool
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.app.progress import Progress
 from mcpfleet.bus.actor import consumer_span
-from mcpfleet.contracts.call import AUTHORED_ERROR, CallBody, FrameKind
+from mcpfleet.contracts.call import CallBody
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
-from mcpfleet.telemetry.spans import Span, Tracer
-from mcpfleet.wire.reply import result_body
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.wire.reply import written
+from mcpfleet.worker.endings import Ending, Endings
 from mcpfleet.worker.frames import Ended, Report
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key
 
 _TEMPLATE: Final = "pool.{pool}.{definition}.call"
 _CALLBACK_THREADS: Final = 4
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A call whose handler runs."""
+
+    signal: CancelSignal
+    scope: anyio.CancelScope
+    is_overdue: bool = False
+
+    def cancel(self) -> None:
+        """Let the handler hear that nobody wants its result: plain ones by their context, others by being cancelled."""
+        self.signal.cancel()
+        self.scope.cancel()
+
+    def expire(self) -> None:
+        """End the handler's time."""
+        self.is_overdue = True
+        self.cancel()
 
 
 class Runner:
@@ -59,9 +79,9 @@ class Runner:
         self._tell = tell
         self._tracer = tracer
         self._instruments = instruments
-        self._log = log
+        self._endings = Endings(settings, log)
         self._tasks: TaskGroup | None = None
-        self._cancels: dict[Key, tuple[CancelSignal, anyio.CancelScope]] = {}
+        self._running: dict[Key, _Running] = {}
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own the handlers' tasks until cancelled."""
@@ -76,109 +96,84 @@ class Runner:
         if isinstance(order, Held):
             assert self._tasks is not None
             self._tasks.start_soon(self._run, order)
-        elif (cancel := self._cancels.get(order)) is not None:
-            signal, scope = cancel
-            signal.cancel()
-            scope.cancel()
+        elif (running := self._running.get(order)) is not None:
+            running.cancel()
+
+    def cancel_all(self) -> None:
+        """Let every handler hear that the worker ends; a plain function would never hear it otherwise (P7)."""
+        for running in list(self._running.values()):
+            running.cancel()
 
     async def _run(self, held: Held) -> None:
         started = time.monotonic()
-        ended = Ended(held.key, FrameKind.RESULT, b"")
         tool = self._tools[held.definition]
         name = tool.definition.name
-        signal = CancelSignal(self._callbacks)
-        error_type = names.CANCELLED
+        running = _Running(CancelSignal(self._callbacks), anyio.CancelScope())
+        ending = self._endings.cancelled(held)
+        self._running[held.key] = running
         try:
             with consumer_span(self._tracer, _TEMPLATE, held.subject, held.trace) as span, span.activate():
                 span.set(names.GEN_AI_TOOL_NAME, name)
                 span.set(names.MESSAGING_CONVERSATION_ID, held.key.call)
-                with anyio.CancelScope() as scope:
-                    self._cancels[held.key] = (signal, scope)
-                    ended, error_type = await self._answer(tool, held, signal, span)
-                if scope.cancelled_caught:
-                    span.fail(error_type)
+                ending = await self._execute(tool, held, running)
+                if ending.error_type:
+                    span.fail(ending.error_type)
         finally:
-            del self._cancels[held.key]
+            del self._running[held.key]
             with anyio.CancelScope(shield=True):
-                await signal.finished()
-            self._tell(ended)
-            self._instruments.handler_duration.record(time.monotonic() - started, name, error_type)
+                await running.signal.finished()
+            self._tell(ending.frame)
+            self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
 
-    async def _answer(self, tool: Tool, held: Held, signal: CancelSignal, span: Span) -> tuple[Ended, str]:
-        """Call the handler within its time; whatever it does becomes a frame."""
-        limit = min(held.deadline, time.monotonic() + tool.definition.timeout)
-        error_type = ""
+    async def _execute(self, tool: Tool, held: Held, running: _Running) -> Ending:
+        """Run the handler within its time; whatever it does, there is an end."""
+        now = time.monotonic()
+        seconds = min(held.deadline - now, tool.definition.timeout)
+        if seconds <= 0:
+            return self._endings.not_run(held)
+        name = tool.definition.name
+        timer = asyncio.get_running_loop().call_later(seconds, running.expire)
+        ending: Ending | None = None
         try:
-            with anyio.fail_after(max(0.0, limit - time.monotonic())):
-                body, is_error = await self._call(tool, held, signal, limit)
-        except ProtocolError as error:
-            span.fail(str(error.code))
-            return self._error(held, error.code, error.message, error.data, AUTHORED_ERROR), str(error.code)
-        except OutputError as error:
-            self._log.error("broken output contract", tool=tool.definition.name, error=str(error))
-            span.fail("output_contract")
-            message = f"The tool broke its own output schema (reference {held.trace.trace_id})"
-            return self._error(held, INTERNAL_ERROR, message, None, None), "output_contract"
-        except TimeoutError:
-            signal.cancel()
-            error_type = "timeout"
-            body, is_error = _failure(f"The tool did not finish within {tool.definition.timeout:g} s.")
-        except InvalidArguments as error:
-            body, is_error = _failure(str(error))
-        except Exception as error:
-            self._log.exception("handler failed", tool=tool.definition.name)
-            error_type = type(error).__qualname__
-            body, is_error = _failure(f"The tool failed (reference {held.trace.trace_id}).")
-        if is_error:
-            error_type = error_type or names.TOOL_ERROR
-            span.fail(error_type)
-        return self._result(held, tool, body), error_type
+            with running.scope:
+                try:
+                    ending = self._endings.returned(held, name, await self._call(tool, held, running, now + seconds))
+                except BaseException as error:
+                    # A cancellation of ours goes through. One that the handler let escape is a mistake of its own,
+                    # as `sys.exit` is: neither may end the other calls.
+                    if running.scope.cancel_called:
+                        raise
+                    ending = self._endings.raised(held, name, error)
+        finally:
+            timer.cancel()
+        if running.is_overdue:
+            return self._endings.overdue(held, seconds)
+        return ending or self._endings.cancelled(held)
 
-    async def _call(self, tool: Tool, held: Held, signal: CancelSignal, limit: float) -> tuple[bytes, bool]:
+    async def _call(self, tool: Tool, held: Held, running: _Running, limit: float) -> Outcome:
         call = CallBody.read(held.body)
         context = Context(
             principal=call.principal,
             client=Client(call.client, call.capabilities),
             deadline=limit,
-            cancelled=signal,
+            cancelled=running.signal,
             report=self._reporter(held.key) if held.wants_progress else None,
         )
-        outcome = await tool.call(call.arguments, context, threads=self._threads)
-        try:
-            return _result_body(outcome), outcome.is_error
-        except ValueError as error:  # a part that the author built does not serialise
-            raise OutputError(f"the result is not JSON: {type(error).__name__}") from error
+        return await tool.call(call.arguments, context, threads=self._threads)
 
     def _reporter(self, key: Key) -> Callable[[Progress], None]:
         def report(progress: Progress) -> None:
-            body: dict[str, Any] = {"progress": progress.value}
+            fields: dict[str, Any] = {"progress": progress.value}
             if progress.total is not None:
-                body["total"] = progress.total
+                fields["total"] = progress.total
             if progress.message is not None:
-                body["message"] = progress.message
-            self._tell(Report(key, to_json(body)))
+                fields["message"] = progress.message
+            try:
+                body = written(fields)
+            except ValueError as error:
+                raise ProgressError("the message cannot be written as JSON") from error
+            if len(body) > self._settings.report_limit:
+                raise ProgressError(f"a report has {len(body)} bytes (MCPFLEET_REPORT_LIMIT)")
+            self._tell(Report(key, body))
 
         return report
-
-    def _result(self, held: Held, tool: Tool, body: bytes) -> Ended:
-        limit = self._settings.result_limit
-        if len(body) > limit:
-            self._log.error("result too large", tool=tool.definition.name, bytes=len(body), limit=limit)
-            text = f"The result has {len(body)} bytes, and the limit is {limit} (MCPFLEET_RESULT_LIMIT)."
-            body, _ = _failure(text)
-        return Ended(held.key, FrameKind.RESULT, body)
-
-    def _error(self, held: Held, code: int, message: str, data: Any, line: str | None) -> Ended:
-        error: dict[str, Any] = {"code": code, "message": message}
-        if data is not None:
-            error["data"] = data
-        return Ended(held.key, FrameKind.ERROR, to_json(error), line)
-
-
-def _failure(text: str) -> tuple[bytes, bool]:
-    """A tool result that says to the model what went wrong (D3)."""
-    return _result_body(Outcome.failed(text)), True
-
-
-def _result_body(outcome: Outcome) -> bytes:
-    return result_body({"resultType": "complete", **outcome.fields()}, outcome.meta)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
 
+from pydantic import Field, model_validator
+
+from mcpfleet.contracts.call import MESSAGE_ROOM
 from mcpfleet.contracts.manifest import POOL_PATTERN
 from mcpfleet.process.settings import Bytes, ProcessSettings, Seconds
 
@@ -20,13 +23,27 @@ class WorkerSettings(ProcessSettings):
     slots: int = Field(32, description="calls that run at once", gt=0)
     threads: int = Field(8, description="sync handlers that run at once", gt=0)
     queue: int = Field(8, description="calls that wait for a slot, beyond which the worker is busy", ge=0)
-    accepted_after: Seconds = Field(0.5, description="after which a taken call that said nothing says that it is here")
-    announce_interval: Seconds = Field(3.0, description="between two announcements to the catalog")
-    alive_interval: Seconds = Field(2.0, description="between two lists of held calls to each edge")
-    lost_after: Seconds = Field(6.0, description="silence on a proven link after which an edge's calls are cancelled")
-    end_kept: Seconds = Field(15.0, description="how long a call's end is kept, to be sent again")
+    accepted_after: Seconds = Field(
+        0.5, gt=0, description="after which a taken call that said nothing says that it is here"
+    )
+    announce_interval: Seconds = Field(3.0, gt=0, description="between two announcements to the catalog")
+    alive_interval: Seconds = Field(2.0, gt=0, description="between two lists of held calls to each edge")
+    lost_after: Seconds = Field(
+        6.0, gt=0, description="silence on a proven link after which an edge's calls are cancelled"
+    )
+    end_kept: Seconds = Field(15.0, gt=0, description="how long a call's end is kept, to be sent again")
     ends_limit: Bytes = Field(64 * 1024 * 1024, description="memory for ends that are kept")
     progress_rate: float = Field(20.0, description="progress reports a second that a call may send", gt=0)
     inline_result: Bytes = Field(256 * 1024, description="largest result in its frame; larger ones are fetched")
+    report_limit: Bytes = Field(8 * 1024, description="largest progress report")
+    error_limit: Bytes = Field(64 * 1024, description="largest error that an application answers with")
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result")
-    blocked_after: Seconds = Field(1.0, description="after which a handler that holds the loop is named in the log")
+    blocked_after: Seconds = Field(
+        1.0, gt=0, description="after which a handler that holds the loop is named in the log"
+    )
+
+    @model_validator(mode="after")
+    def _results_fit_messages(self) -> Self:
+        if self.result_limit + MESSAGE_ROOM > self.bus_max_payload:
+            raise ValueError("MCPFLEET_RESULT_LIMIT: must be 64 KiB less than MCPFLEET_BUS_MAX_PAYLOAD, at least")
+        return self

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
@@ -84,7 +83,7 @@ class Table:
         """The held call of this name."""
         return self._held.get(key)
 
-    def all(self) -> Iterable[Held]:
+    def all(self) -> list[Held]:
         """Every held call."""
         return list(self._held.values())
 
@@ -92,7 +91,7 @@ class Table:
         """Decide about a call that arrives, and note it where it stays."""
         if held.key in self._held:
             return Verdict.DROP
-        if self._cancelled.pop(held.key, None) is not None:
+        if held.key in self._cancelled:
             return Verdict.DROP
         if self._running < self._slots:
             self._held[held.key] = held

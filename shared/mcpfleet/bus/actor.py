@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -22,6 +22,9 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.spans import Kind, Span, Tracer
 from mcpfleet.telemetry.trace import TraceContext
+
+_LONGEST: Final = 30.0
+"""Seconds that a handler may take at most, however much time its asker claims to have."""
 
 Question = TypeVar("Question", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -41,13 +44,19 @@ class Asked:
 Handler = Callable[[Question, Asked], Awaitable[Answer]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Answering(Generic[Question, Answer]):
     """One exchange that an actor answers."""
 
     exchange: Exchange[Question, Answer]
     handler: Handler[Question, Answer]
-    subscription: Subscription
+    subscription: Subscription | None = None
+
+    def count(self, seconds: float, *, failed: bool) -> None:
+        """Add to the figures of the subject."""
+        if self.subscription is not None:
+            self.subscription.seconds += seconds
+            self.subscription.failed += failed
 
 
 def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
@@ -55,7 +64,7 @@ def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
 
     A message may wait in a paused process or a full socket long after its sender told somebody that it did not run.
     """
-    age = time.time() - sent.at
+    age = header.now() - sent.at
     return -settings.bus_clock_tolerance <= age <= settings.bus_start_within + settings.bus_clock_tolerance
 
 
@@ -109,11 +118,13 @@ class Actor:
     ) -> None:
         """Answer an exchange from now on, as one of the group's processes."""
 
+        answering = _Answering(exchange, handler)
+
         def on_message(message: Incoming) -> None:
             self._take(answering, message)
 
-        subscription = await self._bus.subscribe(exchange.pattern(), on_message, group)
-        answering = _Answering(exchange, handler, subscription)
+        subscription = await self._bus.subscribe(exchange.pattern(), on_message, group, asked_by=exchange.replies)
+        answering.subscription = subscription
         self._subscriptions.append(subscription)
 
     async def drain(self) -> None:
@@ -139,24 +150,24 @@ class Actor:
         self._running += 1
         asked = Asked(
             tokens=answering.exchange.tokens(message.subject),
-            deadline=time.monotonic() + sent.left - self._settings.bus_hop_margin,
+            deadline=time.monotonic() + min(sent.left, _LONGEST) - self._settings.bus_hop_margin,
             trace=sent.trace or TraceContext.fresh(sampled=False),
         )
         self._tasks.start_soon(self._handle, answering, message, asked)
 
     async def _handle(self, answering: _Answering[Any, Any], message: Incoming, asked: Asked) -> None:
-        started = time.monotonic()
+        started, has_failed = time.monotonic(), False
         try:
             with consumer_span(self._tracer, answering.exchange.subject, message.subject, asked.trace) as span:
                 try:
                     self._bus.respond(message, await self._ask(answering, message, asked))
                 except Failed as failed:
-                    answering.subscription.failed += 1
+                    has_failed = True
                     span.fail(failed.kind)
                     self._log.warning("question failed", subject=message.subject, kind=failed.kind, error=str(failed))
                     self._bus.respond(message, str(failed).encode(), header.fault(failed.kind))
         finally:
-            answering.subscription.seconds += time.monotonic() - started
+            answering.count(time.monotonic() - started, failed=has_failed)
             self._running -= 1
             if not self._running:
                 self._idle.set()

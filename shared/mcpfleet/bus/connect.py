@@ -6,21 +6,25 @@ from typing import Any
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.nats import NatsConnector
+from mcpfleet.bus.port import Connector
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 
 
-def bus_of(process: Process[Any], user: str) -> Bus:
+def bus_of(process: Process[Any], user: str, connector: Connector | None = None) -> Bus:
     """Make the bus of a process, which is ready only while it has a link.
 
     Args:
         process: whose bus it is.
-        user: the NATS user that its role has, unless MCPFLEET_NATS_USER names another.
+        user: the user that its role has in the table of permissions; MCPFLEET_NATS_USER may name another that NATS
+            knows it by, with the same permissions.
+        connector: makes links; by default, to NATS as the settings say.
     """
     settings: ProcessSettings = process.settings
-    user = settings.nats_user or user
-    connector = NatsConnector(settings, user=user, name=f"{process.name} {process.id}")
+    connector = connector or NatsConnector(
+        settings, user=settings.nats_user or user, name=f"{process.name} {process.id}", log=process.log
+    )
     return Bus(
         connector,
         settings,

@@ -44,7 +44,9 @@ class Discovery:
         name = self._identity["name"]
         for verb, answer in answers.items():
             for suffix in ("", f".{name}", f".{name}.{self._bus.process}"):
-                await self._bus.subscribe(f"{SUBJECT}.{verb}{suffix}", self._answering(answer), absolute=True)
+                await self._bus.subscribe(
+                    f"{SUBJECT}.{verb}{suffix}", self._answering(answer), asked_by=_operator, absolute=True
+                )
 
     def _answering(self, answer: Callable[[], dict[str, Any]]) -> Callable[[Incoming], None]:
         def on_message(message: Incoming) -> None:
@@ -75,6 +77,12 @@ class Discovery:
 
     def _own(self) -> list[Subscription]:
         return [each for each in self._bus.subscriptions if each.group]
+
+
+def _operator(subject: str) -> str:
+    """Only the operator asks; its inbox is `inbox.operator` under the fleet's prefix."""
+    del subject
+    return "inbox.operator."
 
 
 def _name(subscription: Subscription) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
+
+_PROBLEMS: Final = 8
+_TEXT: Final = 1000
+"""Characters of what is told of a broken message, whoever broke it."""
 
 Question = TypeVar("Question", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -23,12 +27,18 @@ class Exchange(Generic[Question, Answer]):
     """With `{token}` where the sender's name or a key stands, for example `catalog.announce.{pool}`."""
     question: type[Question]
     answer: type[Answer]
+    asked_by: str
+    """The user that NATS permits to send it, with the subject's tokens: answers go to that user's inboxes alone."""
     repeat: bool
     """Asking twice does no more than asking once, so silence is met by asking again."""
 
     def subject_for(self, **tokens: str) -> str:
         """Fill in the tokens."""
         return self.subject.format(**tokens)
+
+    def replies(self, subject: str) -> str:
+        """What a reply to a message on this subject begins with; see `mcpfleet.bus.bus.AskedBy`."""
+        return f"inbox.{self.asked_by.format(**self.tokens(subject))}."
 
     def pattern(self) -> str:
         """The subject that hears every value of each token."""
@@ -64,7 +74,6 @@ async def ask(
 
 def broken_rules(error: ValidationError) -> str:
     """Name each field and rule that a message broke, never the value, which may be secret."""
-    return "; ".join(
-        f"{'.'.join(map(str, detail['loc'])) or 'message'}: {detail['type']}"
-        for detail in error.errors(include_input=False, include_url=False, include_context=False)
-    )
+    details = error.errors(include_input=False, include_url=False, include_context=False)[:_PROBLEMS]
+    text = "; ".join(f"{'.'.join(map(str, detail['loc'])) or 'message'}: {detail['type']}" for detail in details)
+    return text[:_TEXT]

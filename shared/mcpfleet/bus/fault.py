@@ -16,5 +16,7 @@ class Fault(StrEnum):
     """A rule of the receiver forbids it."""
     UNAVAILABLE = "unavailable"
     """The receiver's own store or upstream does not answer."""
+    TOO_LARGE = "too_large"
+    """The answer is larger than a message may be."""
     INTERNAL = "internal"
     """A mistake of ours; the receiver's log has it."""

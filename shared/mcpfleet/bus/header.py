@@ -8,12 +8,17 @@ plain success, and otherwise `1 busy`, `1 expired <the answerer's ms>` or `1 fau
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from mcpfleet.telemetry.trace import TraceContext
 
 NAME: Final = "Fleet"
 """The header's name on the wire."""
+
+clock: Final[ContextVar[Callable[[], float]]] = ContextVar("clock", default=time.time)
+"""The wall clock by which messages are dated and judged; a test gives one of its parts a wrong one."""
 
 BUSY: Final = "1 busy"
 _VERSION: Final = "1"
@@ -31,10 +36,15 @@ class Sent(NamedTuple):
     """What the kind of request adds, in order; a newer sender may add more at the end."""
 
 
+def now() -> float:
+    """The wall clock's time, in seconds since 1970."""
+    return clock.get()()
+
+
 def write(left: float, trace: TraceContext | None, *extra: str) -> str:
     """Compose a request's line; `left` is in seconds, the time of sending is now."""
     parent = trace.header() if trace is not None else "-"
-    line = f"{_VERSION} {left * 1000:.0f} {time.time() * 1000:.0f} {parent}"
+    line = f"{_VERSION} {left * 1000:.0f} {now() * 1000:.0f} {parent}"
     return f"{line} {' '.join(extra)}" if extra else line
 
 
@@ -53,7 +63,7 @@ def read(line: str | None) -> Sent | None:
 
 def expired() -> str:
     """Compose the answer that a request was too old, with our own clock so that a wrong one is found."""
-    return f"{_VERSION} expired {time.time() * 1000:.0f}"
+    return f"{_VERSION} expired {now() * 1000:.0f}"
 
 
 def fault(kind: str) -> str:

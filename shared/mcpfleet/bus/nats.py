@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,10 +19,12 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import TooLarge, Unavailable
 from mcpfleet.bus.header import NAME
 from mcpfleet.bus.port import ConnectFailed, Deliver, Incoming, Interest, Link, OnRefused
+from mcpfleet.process.address import is_loopback
 from mcpfleet.process.settings import ProcessSettings
 
 _REFUSAL: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
@@ -37,17 +38,19 @@ _LEAVE_TIMEOUT: Final = 5.0
 class NatsConnector:
     """Connects to NATS as one user."""
 
-    def __init__(self, settings: ProcessSettings, *, user: str, name: str) -> None:
+    def __init__(self, settings: ProcessSettings, *, user: str, name: str, log: FilteringBoundLogger) -> None:
         """Prepare to connect.
 
         Args:
             settings: the address, the password and the bounds.
             user: the NATS user, whose permissions say what this process may do.
             name: how `nats server report connections` shows us.
+            log: hears the client's own troubles.
         """
         self._settings = settings
         self._user = user
         self._name = name
+        self._log = log
 
     def where(self) -> str:
         """Name the address for an operator, without credentials."""
@@ -57,7 +60,7 @@ class NatsConnector:
     async def connect(self, on_refused: OnRefused) -> Link:
         """Make one connection; see `mcpfleet.bus.port.Connector`."""
         settings = self._settings
-        link = NatsLink(settings, on_refused)
+        link = NatsLink(settings, on_refused, self._log)
         password = settings.nats_password.get_secret_value()
         try:
             with anyio.fail_after(settings.bus_connect_timeout):
@@ -84,7 +87,11 @@ class NatsConnector:
         except BaseException:
             await link.close()
             raise
-        if not settings.allow_open_nats and not _is_loopback(settings.nats_url) and not link.authenticated:
+        if (
+            not settings.allow_open_nats
+            and not is_loopback(urlsplit(settings.nats_url).hostname or "")
+            and not link.authenticated
+        ):
             await link.close()
             raise ConnectFailed(
                 f"{self.where()} is neither on loopback nor authenticated: anyone may call tools through it; "
@@ -96,11 +103,12 @@ class NatsConnector:
 class NatsLink:
     """One nats-py client, from its connection to its loss."""
 
-    def __init__(self, settings: ProcessSettings, on_refused: OnRefused) -> None:
+    def __init__(self, settings: ProcessSettings, on_refused: OnRefused, log: FilteringBoundLogger) -> None:
         self.client = Client()
         self.lost = anyio.Event()
         self._settings = settings
         self._on_refused = on_refused
+        self._log = log
 
     @property
     def authenticated(self) -> bool:
@@ -161,11 +169,16 @@ class NatsLink:
             writer.transport.abort()
 
     async def on_error(self, error: Exception) -> None:
-        """Hear the client's asynchronous errors: refusals are passed on, all else shows as the loss of the link."""
+        """Hear the client's own errors: refusals are passed on, and where messages were lost, so is the link."""
         refusal = _REFUSAL.search(str(error))
         if refusal:
             verb = "publish to" if refusal[1].lower() == "publish" else "subscribe to"
             self._on_refused(verb, refusal[2])
+            return
+        if isinstance(error, nats.errors.SlowConsumerError):
+            self.lost.set()
+        if not self.lost.is_set() or isinstance(error, nats.errors.SlowConsumerError):
+            self._log.warning("the NATS client reports", error=f"{type(error).__name__}: {error}")
 
     async def on_closed(self) -> None:
         """Hear that the client gave up its connection."""
@@ -196,13 +209,3 @@ def _run_without_waiting(coroutine: Coroutine[Any, Any, None]) -> None:
         return
     coroutine.close()
     raise Unavailable("nats-py's publish waited, which it must not: its version does not fit")
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -27,7 +27,7 @@ class Admit(Message):
 class Admitted(Message):
     """The verdict, and how long an edge may go by it."""
 
-    principal: Principal | None
+    principal: Principal | None = None
     """None where the credential was refused."""
     lasts: float = Field(ge=0)
     """Seconds from the asking that the verdict may be cached: time left, so that no two clocks are compared."""
@@ -35,7 +35,7 @@ class Admitted(Message):
     """Why the credential was refused, for the operator's log; never for the client."""
 
 
-ADMIT = Exchange("authorization.admit", Admit, Admitted, repeat=True)
+ADMIT = Exchange("authorization.admit", Admit, Admitted, asked_by="edge", repeat=True)
 
 
 class AuthorizationClient:

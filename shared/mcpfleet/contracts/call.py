@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from pydantic import Field
 from pydantic_core import from_json, to_json
 
 from mcpfleet.bus.exchange import Exchange
 from mcpfleet.contracts.base import Message
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
 
+MESSAGE_ROOM: Final = 64 * 1024
+"""Bytes that a message may have beside the arguments or the result in it."""
 WANTS_PROGRESS: Final = "p"
 """A call's flag: somebody listens to its progress."""
 WANTS_ACCEPTED: Final = "a"
@@ -51,12 +54,12 @@ class CallBody:
     """The client's, of this request (M25)."""
     client: dict[str, Any] = field(default_factory=dict)
     """`clientInfo` as the client gave it; it grants nothing."""
-    principal: Principal = field(default_factory=Principal)
+    principal: Principal = ANONYMOUS
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
         body: dict[str, Any] = {"arguments": self.arguments, "capabilities": self.capabilities, "client": self.client}
-        if self.principal.subject is not None:
+        if self.principal != ANONYMOUS:
             body["principal"] = self.principal.model_dump()
         return to_json(body)
 
@@ -75,7 +78,7 @@ class CallBody:
             value["arguments"],
             value.get("capabilities") or {},
             value.get("client") or {},
-            Principal.model_validate(principal) if principal else Principal(),
+            Principal.model_validate(principal) if principal else ANONYMOUS,
         )
 
 
@@ -87,6 +90,12 @@ def call_subject(pool: str, definition: str) -> str:
 def reply_subject(edge: str, call: str) -> str:
     """Where a call is told that it did not run."""
     return f"edge.{edge}.reply.{call}"
+
+
+def replies_to_edge(subject: str) -> str:
+    """What a reply begins with that an edge alone can hear; for what only edges send."""
+    del subject
+    return "edge."
 
 
 def frame_subject(edge: str, pool: str, call: str, kind: FrameKind) -> str:
@@ -132,7 +141,7 @@ class Alive(Message):
     """A worker says which of an edge's calls it holds, queued or running."""
 
     worker: str
-    calls: tuple[str, ...]
+    calls: tuple[str, ...] = Field(max_length=10_000)
 
 
 class AliveAnswer(Message):
@@ -144,4 +153,4 @@ class AliveAnswer(Message):
     """Calls that the edge believes there and were not listed: their ends are sent again, or are gone."""
 
 
-ALIVE = Exchange("edge.{edge}.alive.{pool}", Alive, AliveAnswer, repeat=False)
+ALIVE = Exchange("edge.{edge}.alive.{pool}", Alive, AliveAnswer, asked_by="pool-{pool}", repeat=False)

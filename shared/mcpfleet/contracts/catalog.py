@@ -81,9 +81,9 @@ class Withdrawn(Message):
     """Live workers that keep the pool listed: it is not withdrawn while there are any."""
 
 
-ANNOUNCE = Exchange("catalog.announce.{pool}", Announce, Announced, repeat=True)
-SNAPSHOT = Exchange("catalog.snapshot", SnapshotWanted, SnapshotAnswer, repeat=True)
-WITHDRAW = Exchange("catalog.withdraw", Withdraw, Withdrawn, repeat=True)
+ANNOUNCE = Exchange("catalog.announce.{pool}", Announce, Announced, asked_by="pool-{pool}", repeat=True)
+SNAPSHOT = Exchange("catalog.snapshot", SnapshotWanted, SnapshotAnswer, asked_by="edge", repeat=True)
+WITHDRAW = Exchange("catalog.withdraw", Withdraw, Withdrawn, asked_by="operator", repeat=True)
 
 
 def hint_subject(endpoint: str) -> str:

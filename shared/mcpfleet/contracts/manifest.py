@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
 from mcpfleet.contracts.base import Message
@@ -26,12 +27,16 @@ def digest_of(body: bytes) -> str:
 
 def default_pool(target: str) -> str:
     """Name the pool after its application: the file's or the module's last name, as a pool's name may be written."""
-    last = target.partition(":")[0].rstrip("/").removesuffix(".py").replace(".", "/").rpartition("/")[2]
+    path = target.partition(":")[0]
+    last = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
     return re.sub(r"[^a-z0-9-]+", "-", last.lower()).strip("-")[:63] or "application"
 
 
 class Definition(Message):
     """One tool as a worker declares it; calls go by its digest, so equal definitions share their calls."""
+
+    # What a newer worker declares stays, though nobody here knows it: the digest names all of it.
+    model_config = ConfigDict(extra="allow")
 
     kind: Literal["tool"]
     name: str = Field(min_length=1, max_length=128)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mcpfleet.contracts.base import Message
 
 
@@ -18,3 +20,7 @@ class Principal(Message):
     def partition(self) -> str | None:
         """The unit of quota and isolation: tenant, else client, else subject; none for an anonymous caller."""
         return self.tenant or self.client or self.subject
+
+
+ANONYMOUS: Final = Principal()
+"""Nobody in particular."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import anyio
@@ -18,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process import admin, logs
 from mcpfleet.process.errors import ConfigurationError, causes, leaves
+from mcpfleet.process.loop import loop_factory
 from mcpfleet.process.service import Process, Service
 from mcpfleet.process.settings import ProcessSettings, Settings, loaded
 from mcpfleet.process.settings_table import unknown_names
@@ -59,7 +59,7 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
         return _misconfigured(error.problems)
     with listening:
         try:
-            return anyio.run(_main, services, settings, listening, backend_options={"loop_factory": _loop_factory()})
+            return anyio.run(_main, services, settings, listening, backend_options={"loop_factory": loop_factory()})
         except Exception as error:  # of the process's own parts: a service's are told by `_outcome`
             _tell(structlog.get_logger(), error)
             return FAILED
@@ -204,11 +204,3 @@ def _misconfigured(problems: Iterable[str]) -> int:
     for problem in dict.fromkeys(problems):
         sys.stderr.write(problem + "\n")
     return MISCONFIGURED
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop  # noqa: PLC0415 - it exists on some platforms only
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop

@@ -98,7 +98,9 @@ class ProcessSettings(Settings):
     """What every process has."""
 
     nats_url: NatsUrl = Field(default="nats://127.0.0.1:4222", description="The NATS server, without a password in it.")
-    nats_user: str = Field(default="", description="The NATS user of this process; empty where NATS asks for none.")
+    nats_user: str = Field(
+        default="", description="The name by which NATS knows this process; empty for that of its role."
+    )
     nats_password: SecretStr = Field(default=SecretStr(""), description="That user's password.")
     allow_open_nats: bool = Field(
         default=False, description="Go on with a NATS that is neither on this machine nor asks who we are."
@@ -121,10 +123,10 @@ class ProcessSettings(Settings):
     last_deadline: Seconds = Field(
         default=60.0, description="How long after the first signal whatever still runs is cancelled."
     )
-    bus_question_every: Seconds = Field(default=2.0, description="How often a process asks itself through NATS.")
-    bus_dead_after: Seconds = Field(default=2.0, description="How long without that answer the link is dead.")
-    bus_reconnect_jitter: Seconds = Field(default=1.0, description="The longest random wait before a new link.")
-    bus_connect_timeout: Seconds = Field(default=2.0, description="How long making a link to NATS may take.")
+    bus_question_every: Seconds = Field(default=2.0, gt=0, description="How often a process asks itself through NATS.")
+    bus_dead_after: Seconds = Field(default=2.0, gt=0, description="How long without that answer the link is dead.")
+    bus_reconnect_jitter: Seconds = Field(default=1.0, gt=0, description="The longest random wait before a new link.")
+    bus_connect_timeout: Seconds = Field(default=2.0, gt=0, description="How long making a link to NATS may take.")
     bus_start_within: Seconds = Field(default=2.0, description="The oldest request that a receiver still takes.")
     bus_clock_tolerance: Seconds = Field(default=1.0, description="By how much two machines' clocks may differ.")
     bus_hop_margin: Seconds = Field(default=0.05, description="What each hop takes off a request's deadline.")

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
+
+from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.principal import Principal
@@ -47,7 +49,13 @@ class View:
 
     def tools_list(self, ttl_ms: int) -> bytes:
         """The result of `tools/list`, by name, in one page (M34, M45)."""
-        return self._page("tools", [tool.listed.definition.wire for tool in self.tools.values()], ttl_ms)
+        scope = "private" if self.private else "public"
+        head = to_json({"_meta": {}, "resultType": "complete", "ttlMs": ttl_ms, "cacheScope": scope})
+        return head[:-1] + b',"tools":' + self._tools + b"}"
+
+    @cached_property
+    def _tools(self) -> bytes:
+        return to_json([tool.listed.definition.wire for tool in self.tools.values()])
 
     def discover(self, versions: tuple[str, ...], ttl_ms: int) -> bytes:
         """The result of `server/discover`: it tells nothing that depends on the caller (D15, M29)."""
@@ -62,15 +70,20 @@ class View:
             fields["instructions"] = self.snapshot.instructions
         return result_body(fields)
 
-    def _page(self, kind: str, items: list[dict[str, Any]], ttl_ms: int) -> bytes:
-        scope = "private" if self.private else "public"
-        return result_body({"resultType": "complete", kind: items, "ttlMs": ttl_ms, "cacheScope": scope})
+
+Rights: TypeAlias = bool
+"""What of a principal decides what it sees: whether it is somebody."""
 
 
-def view_of(snapshot: Snapshot, principal: Principal) -> View:
-    """Work out what a principal sees of a snapshot."""
+def rights_of(principal: Principal) -> Rights:
+    """Tell what a principal's view depends on; equal rights share a view."""
+    return principal.subject is not None
+
+
+def view_of(snapshot: Snapshot, rights: Rights) -> View:
+    """Work out what callers of these rights see of a snapshot."""
     tools = {
         listed.definition.name: Tool(listed, tuple(mirrored(listed.definition.wire["inputSchema"])))
         for listed in snapshot.listed
     }
-    return View(snapshot, MappingProxyType(tools), private=principal.subject is not None)
+    return View(snapshot, MappingProxyType(tools), private=rights)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from mcpfleet.wire.errors import bad_envelope, bad_params
-from mcpfleet.wire.strict import parse, refuse_surrogates
+from mcpfleet.wire.strict import is_utf8, parse, refuse_surrogates
 
 RequestId: TypeAlias = str | int | float
 
@@ -25,7 +25,9 @@ class Envelope:
 def read_id(message: Any) -> RequestId | None:
     """Read the id, in the type in which it came, of a message that may be malformed otherwise (M2)."""
     value = message.get("id") if isinstance(message, dict) else None
-    return value if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, str):
+        return value if is_utf8(value) else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def read_message(body: bytes) -> Any:
@@ -50,8 +52,10 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
     method = message.get("method")
     if not isinstance(method, str):
         raise bad_envelope("a response is not accepted" if "method" not in message else "the method is no string")
+    if "id" not in message:
+        return _read_notification(method, message)
     identifier = read_id(message)
-    if "id" in message and identifier is None:
+    if identifier is None:
         raise bad_envelope("the id is neither a string nor a number")
     params = message.get("params", {})
     if not isinstance(params, dict):
@@ -61,6 +65,14 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
         raise bad_params("_meta is no object")
     refuse_surrogates(body, message)
     return Envelope(identifier, method, params, meta)
+
+
+def _read_notification(method: str, message: dict[str, Any]) -> Envelope:
+    """Read a notification, whose parameters nobody looks at: of what form they are does not matter (T15)."""
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    meta = params.get("_meta")
+    return Envelope(None, method, params, meta if isinstance(meta, dict) else {})
 
 
 def is_notification(message: Any) -> bool:

@@ -69,6 +69,11 @@ def unknown_method() -> Rejection:
     return Rejection(404, METHOD_NOT_FOUND, "Method not found")
 
 
+def handshake_is_gone() -> Rejection:
+    """`initialize` with a modern claim: the method is none of this revision, and the versions are named (T17)."""
+    return Rejection(404, METHOD_NOT_FOUND, "Method not found", {"supported": list(SERVED)})
+
+
 def header_mismatch(why: str) -> Rejection:
     """A mirrored header is missing, repeated, badly encoded or different from the body (400, -32020)."""
     return Rejection(400, HEADER_MISMATCH, f"Header mismatch: {why}")

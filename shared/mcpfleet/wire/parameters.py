@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from mcpfleet.wire.errors import header_mismatch
@@ -12,6 +14,8 @@ from mcpfleet.wire.mirror import decode
 
 ANNOTATION: Final = "x-mcp-header"
 _ABSENT: Final = object()
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
+"""A number as JSON spells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,6 @@ def _agree(text: str, value: Any) -> bool:
     if isinstance(value, bool):
         return text == ("true" if value else "false")
     if isinstance(value, (int, float)):
-        try:
-            return float(text) == value and text.strip() == text
-        except ValueError:
-            return False
+        # Decimal, since a double cannot tell great integers apart.
+        return _NUMBER.fullmatch(text) is not None and Decimal(text) == Decimal(value)
     return isinstance(value, str) and text == value

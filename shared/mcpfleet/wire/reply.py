@@ -5,8 +5,9 @@ A worker's result is JSON already. It is checked, and put between bytes of ours,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pydantic_core import to_json
 
@@ -31,9 +32,25 @@ def server_info(name: str, version: str, title: str | None) -> bytes:
     return to_json({SERVER_INFO_META_KEY: info})[1:-1]
 
 
+def written(value: Any) -> bytes:
+    """Serialise what an application made.
+
+    Raises:
+        ValueError: it has a part that is no JSON: an unknown type, a lone surrogate, NaN or Infinity.
+    """
+    body = to_json(value)
+    if b"NaN" in body or b"Infinity" in body:  # as text they are harmless, so it is read again to tell
+        json.loads(body, parse_constant=_refuse_constant)
+    return body
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
 def result_body(fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> bytes:
-    """Serialise a result so that it begins with `RESULT_HEAD`."""
-    return to_json({"_meta": dict(meta or {}), **fields})
+    """Serialise a result so that it begins with `RESULT_HEAD`; raises as `written`."""
+    return written({"_meta": dict(meta or {}), **fields})
 
 
 def response(identifier: RequestId, result: bytes, server: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isinf
 from typing import Any, Final, NoReturn
 
 from mcpfleet.wire.errors import bad_envelope, bad_params, not_json
@@ -26,7 +27,16 @@ def _refuse_constant(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
 
 
-_decoder: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    value = float(text)
+    if isinf(value):
+        raise ValueError("the number is beyond every double")
+    return value
+
+
+_decoder: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+)
 
 
 def parse(body: bytes) -> Any:
@@ -71,7 +81,14 @@ def refuse_surrogates(body: bytes, value: Any) -> None:
     # Only an escape can make one, so a body without any is not walked.
     if b"\\ud" not in body and b"\\uD" not in body:
         return
+    if not is_utf8(json.dumps(value, ensure_ascii=False)):
+        raise bad_params("a string has a lone surrogate")
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written at all: one with a lone surrogate cannot."""
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        text.encode()
     except UnicodeEncodeError:
-        raise bad_params("a string has a lone surrogate") from None
+        return False
+    return True

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcpfleet.process.settings import ProcessSettings
-from tests.contract.bus.fabric import Fabric, NatsFabric
+from tests.contract.bus.fabric import Fabric, MemoryFabric, NatsFabric
 
 QUICK = ProcessSettings(
     bus_question_every=0.5, bus_dead_after=0.5, bus_reconnect_jitter=0.1, bus_connect_timeout=1.0, log_level="debug"
@@ -23,10 +23,11 @@ def settings() -> ProcessSettings:
     return QUICK
 
 
-@pytest.fixture(params=["nats"])
+@pytest.fixture(params=["memory", "nats"])
 async def fabric(request: pytest.FixtureRequest, settings: ProcessSettings, tmp_path: Path) -> AsyncIterator[Fabric]:
     """A fabric whose buses the test makes. Afterwards nothing of them is left."""
-    made = {"nats": NatsFabric}[request.param](tmp_path, settings)
+    kinds: dict[str, type[MemoryFabric | NatsFabric]] = {"memory": MemoryFabric, "nats": NatsFabric}
+    made = kinds[request.param](tmp_path, settings)
     await made.start()
     before = asyncio.all_tasks()
     try:

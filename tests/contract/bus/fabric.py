@@ -6,12 +6,14 @@ Every test of the bus is written against `Fabric`, so that each implementation o
 from __future__ import annotations
 
 import itertools
+import json
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import anyio
 import structlog
@@ -20,12 +22,16 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.memory import Switch
 from mcpfleet.bus.nats import NatsConnector
 from mcpfleet.bus.port import Connector
-from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.cli.child import Child
+from mcpfleet.cli.embedded_nats import EmbeddedNats, find_server
+from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
+from tests.kit.waiting import until
 
 POOLS: Final = ("library", "other")
 UP_WITHIN: Final = 5.0
@@ -43,8 +49,13 @@ class Fabric(ABC):
         self._ids = itertools.count(1)
 
     @abstractmethod
-    def connector(self, user: str, settings: ProcessSettings) -> Connector:
-        """Make links as one user."""
+    def connector(self, user: str, settings: ProcessSettings, process: str) -> Connector:
+        """Make the links of a process, as one user."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """What an operator reads of where links are made to."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -77,14 +88,16 @@ class Fabric(ABC):
     def bus(self, user: str, **settings: Any) -> Bus:
         """A bus that has yet to run."""
         chosen = self.settings.model_copy(update=settings)
-        return Bus(
-            self.connector(user, chosen),
-            chosen,
-            user=user,
-            process=f"{next(self._ids):016x}",
-            instruments=self.instruments,
-            log=self.logger,
-        )
+        process = self.new_process()
+        return self.bus_over(self.connector(user, chosen, process), chosen, user, process)
+
+    def new_process(self) -> str:
+        """The id of a process that is new here."""
+        return f"{next(self._ids):016x}"
+
+    def bus_over(self, connector: Connector, settings: ProcessSettings, user: str, process: str) -> Bus:
+        """A bus over links of the test's own."""
+        return Bus(connector, settings, user=user, process=process, instruments=self.instruments, log=self.logger)
 
     @asynccontextmanager
     async def buses(self, *users: str, **settings: Any) -> AsyncIterator[tuple[Bus, ...]]:
@@ -113,12 +126,50 @@ async def heard(*buses: Bus) -> None:
     A bus's own question follows its subscriptions on the same link, and comes back after them.
     """
     for bus in buses:
-        token = anyio.Event()
-        subscription = await bus.subscribe(f"inbox.{bus.user}.{bus.process}.self", lambda _, token=token: token.set())
-        bus.publish(f"inbox.{bus.user}.{bus.process}.self", b"")
-        with anyio.fail_after(UP_WITHIN):
-            await token.wait()
-        await bus.leave(subscription)
+        await _hear_self(bus)
+
+
+def by_edges(_subject: str) -> str:
+    """Whose questions are answered: an edge's, which hears the answer in its inbox."""
+    return "inbox.edge."
+
+
+async def _hear_self(bus: Bus) -> None:
+    came = anyio.Event()
+    myself = f"inbox.{bus.user}.{bus.process}.self"
+    subscription = await bus.subscribe(myself, lambda _: came.set())
+    bus.publish(myself, b"")
+    with anyio.fail_after(UP_WITHIN):
+        await came.wait()
+    await bus.leave(subscription)
+
+
+class MemoryFabric(Fabric):
+    """The in-memory switch, with our users and permissions."""
+
+    def __init__(self, _directory: Path, settings: ProcessSettings) -> None:
+        super().__init__(settings)
+        prefix = settings.subject_prefix
+        self.switch = Switch({user: permissions(user, pool, prefix) for user, pool in users(POOLS).items()}, seed=1)
+
+    def connector(self, user: str, settings: ProcessSettings, process: str) -> Connector:
+        return self.switch.connector(user, settings, process=process)
+
+    @property
+    def where(self) -> str:
+        return "memory"
+
+    async def start(self) -> None:
+        self.switch.start()
+
+    async def lose(self) -> None:
+        self.switch.stop()
+
+    def freeze(self) -> None:
+        self.switch.freeze()
+
+    def thaw(self) -> None:
+        self.switch.thaw()
 
 
 class NatsFabric(Fabric):
@@ -126,12 +177,38 @@ class NatsFabric(Fabric):
 
     def __init__(self, directory: Path, settings: ProcessSettings) -> None:
         super().__init__(settings)
+        self._directory = directory
         self._server = EmbeddedNats(directory, POOLS, settings, lambda user: f"password of {user}")
 
-    def connector(self, user: str, settings: ProcessSettings) -> Connector:
+    def connector(self, user: str, settings: ProcessSettings, process: str) -> Connector:
         password = SecretStr(f"password of {user}")
         chosen = settings.model_copy(update={"nats_url": self._server.url, "nats_password": password})
-        return NatsConnector(chosen, user=user, name=f"test {user}")
+        return NatsConnector(chosen, user=user, name=f"test {user} {process}", log=self.logger)
+
+    def stranger(self, user: str, **settings: Any) -> Bus:
+        """A bus that goes by settings of its own: another address or password."""
+        chosen = self.settings.model_copy(update={"nats_url": self._server.url, **settings})
+        connector = NatsConnector(chosen, user=user, name=f"test {user}", log=self.logger)
+        return self.bus_over(connector, chosen, user, self.new_process())
+
+    @asynccontextmanager
+    async def open_server(self) -> AsyncIterator[str]:
+        """A second server, which asks nobody who they are; its address is not one of loopback's."""
+        directory = self._directory / "open"
+        directory.mkdir()
+        server = Child("nats", [find_server(), "--port", "-1", "--ports_file_dir", str(directory)])
+        await server.start()
+        note = directory / f"nats-server_{server.pid}.ports"
+        try:
+            await until(lambda: note.exists() and note.read_text().endswith("}"))
+            port = urlsplit(json.loads(note.read_text())["nats"][0]).port
+            yield f"nats://0.0.0.0:{port}"
+        finally:
+            await server.kill()
+
+    @property
+    def where(self) -> str:
+        return self._server.url
 
     async def start(self) -> None:
         await self._server.start()

@@ -15,7 +15,7 @@ from mcpfleet.bus.errors import Busy, Failed, NoResponders, Unanswered, Unavaila
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.telemetry.trace import TraceContext, current
-from tests.contract.bus.fabric import Fabric, heard
+from tests.contract.bus.fabric import Fabric, by_edges, heard
 from tests.kit.waiting import until
 
 ASK = "catalog.snapshot"
@@ -24,7 +24,7 @@ ASK = "catalog.snapshot"
 
 async def answering(bus: Bus, answer: Callable[[Incoming], None]) -> None:
     """Have a bus answer from now on."""
-    await bus.subscribe(ASK, answer, "catalog")
+    await bus.subscribe(ASK, answer, "catalog", asked_by=by_edges)
     await heard(bus)
 
 
@@ -67,13 +67,13 @@ async def test_a_question_says_when_it_was_sent_how_long_it_has_and_of_which_tra
     async with fabric.buses("edge", "catalog") as (edge, catalog):
         await answering(catalog, answer)
         token = current.set(trace)
-        await edge.request(ASK, b"", timeout=5, extra=("word",))
+        await edge.request(ASK, b"", timeout=5)
         current.reset(token)
     sent = header.read(lines[0])
     assert sent is not None
     assert 4 < sent.left <= 5
     assert sent.at == pytest.approx(time.time(), abs=2)
-    assert (sent.trace, sent.extra) == (trace, ("word",))
+    assert sent.trace == trace
 
 
 async def test_a_receiver_without_room_is_busy(fabric: Fabric) -> None:
@@ -141,6 +141,38 @@ async def test_only_the_first_answer_counts(fabric: Fabric) -> None:
         await answering(catalog, answer)
         assert (await edge.request(ASK, b"", timeout=5)).body == b"first"
         assert (await edge.request(ASK, b"", timeout=5)).body == b"first"
+
+
+async def test_an_answer_goes_only_where_its_asker_alone_hears_it(fabric: Fabric) -> None:
+    """NATS lets a question name any reply: unchecked, our answers would be written into anybody's inbox."""
+    asked: list[str] = []
+    overheard: list[bytes] = []
+
+    def answer(question: Incoming) -> None:
+        asked.append(question.reply)
+        catalog.respond(question, b"forged")
+
+    async with fabric.buses("edge", "catalog", "pool-library") as (edge, catalog, pool):
+        await answering(catalog, answer)
+        victim = f"inbox.pool-library.{pool.process}.x"
+        await pool.subscribe(victim, lambda message: overheard.append(message.body))
+        await heard(pool)
+        edge.publish(ASK, b"", victim)
+        await until(lambda: asked)
+        await heard(catalog, pool)
+    assert asked == [""]
+    assert overheard == []
+    assert fabric.lines("a reply leads elsewhere")
+
+
+async def test_who_subscribes_without_saying_for_whom_answers_nobody(fabric: Fabric) -> None:
+    asked: list[str] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await catalog.subscribe(ASK, lambda question: asked.append(question.reply), "catalog")
+        await heard(catalog)
+        with pytest.raises(Unanswered):
+            await edge.request(ASK, b"", timeout=0.2)
+    assert asked == [""]
 
 
 async def test_a_request_that_is_cancelled_leaves_nothing_behind(fabric: Fabric) -> None:

@@ -7,11 +7,11 @@ import time
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from mcpfleet.bus.bus import ending
 from mcpfleet.bus.errors import BusError, Busy, Expired, Failed, NoResponders, NotRun, Refused, TooLarge, Unanswered
 from mcpfleet.bus.exchange import Exchange, broken_rules
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.header import BUSY, fault
+from mcpfleet.bus.outcome import ending
 from mcpfleet.bus.port import Incoming
 
 
@@ -21,7 +21,7 @@ class Question(BaseModel):
     token: int
 
 
-EXCHANGE = Exchange("edge.{edge}.alive.{pool}", Question, Question, repeat=False)
+EXCHANGE = Exchange("edge.{edge}.alive.{pool}", Question, Question, asked_by="pool-{pool}", repeat=False)
 
 
 def test_a_subject_is_made_of_its_tokens_and_gives_them_back() -> None:
@@ -32,7 +32,13 @@ def test_a_subject_is_made_of_its_tokens_and_gives_them_back() -> None:
 
 def test_a_pattern_hears_every_value_of_each_token() -> None:
     assert EXCHANGE.pattern() == "edge.*.alive.*"
-    assert Exchange("catalog.snapshot", Question, Question, repeat=True).pattern() == "catalog.snapshot"
+    assert (
+        Exchange("catalog.snapshot", Question, Question, asked_by="edge", repeat=True).pattern() == "catalog.snapshot"
+    )
+
+
+def test_answers_go_to_the_inboxes_of_the_user_that_may_ask() -> None:
+    assert EXCHANGE.replies("edge.e1.alive.library") == "inbox.pool-library."
 
 
 def test_a_broken_contract_names_the_field_and_the_rule_and_never_the_value() -> None:

@@ -91,8 +91,8 @@ class Exchange:
             "http_version": post.http_version,
         }
         self.sent: list[MutableMapping[str, Any]] = []
-        self.reads = True
-        """A client that does not read lets the server's `send` wait."""
+        self._reads = anyio.Event()
+        self._reads.set()
         self._parts = deque(parts if parts is not None else [post.body])
         self._gone = anyio.Event()
         self._news = anyio.Event()
@@ -107,14 +107,21 @@ class Exchange:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """ASGI's way out."""
-        if not self.reads:
-            await anyio.sleep_forever()
+        await self._reads.wait()
         self.sent.append(message)
         self._news.set()
 
     def client(self, *, closing: bool = False) -> Client:
         """The same as the edge sees it."""
         return Client(self.scope, self.receive, self.send, closing=closing)
+
+    def pause(self) -> None:
+        """Read nothing, so that the server's `send` waits."""
+        self._reads = anyio.Event()
+
+    def go_on(self) -> None:
+        """Read again."""
+        self._reads.set()
 
     def leave(self) -> None:
         """Close the client's side."""
@@ -130,10 +137,11 @@ class Exchange:
 
     async def events(self, count: int) -> list[Any]:
         """Wait for so many events of a stream, and read them."""
-        await self.until(lambda: len(self._events()) >= count)
-        return self._events()
+        await self.until(lambda: len(self.read_events()) >= count)
+        return self.read_events()
 
-    def _events(self) -> list[Any]:
+    def read_events(self) -> list[Any]:
+        """The events that have come."""
         data = [line for line in self.body.split(b"\n") if line.startswith(b"data: ")]
         return [json.loads(line.removeprefix(b"data: ")) for line in data]
 

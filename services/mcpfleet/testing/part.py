@@ -1,0 +1,147 @@
+"""One service of a local fleet: it runs as tasks of the test's event loop, and can be killed, cut off and misled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, TypeVar
+
+import anyio
+import anyio.to_thread
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus import header
+from mcpfleet.bus.memory import Switch
+from mcpfleet.process.health import Health
+from mcpfleet.process.service import Process
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.stopping import Stopping
+
+S = TypeVar("S", bound=ProcessSettings)
+
+_TELEMETRY_CLOSES_WITHIN: Final = 1.0
+
+
+class Part(Generic[S]):
+    """A service that runs until it is stopped or killed."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: S,
+        serve: Callable[[Process[S]], Awaitable[None]],
+        *,
+        log: FilteringBoundLogger,
+        switch: Switch | None,
+    ) -> None:
+        """Describe a service.
+
+        Args:
+            name: the service's.
+            settings: its settings.
+            serve: runs it until its process is told to stop.
+            log: where its lines go.
+            switch: what it is connected to; None for a real NATS.
+        """
+        self.process = Process(name, settings)
+        self.process.log = log.bind(service=name, process=self.process.id)
+        self.process.health = self._health = _Watched(self.process.stopping, self.process.log)
+        self.ended = anyio.Event()
+        """Set when it runs no more."""
+        self.error: Exception | None = None
+        """Why it ended, if it failed."""
+        self.clock_ahead = 0.0
+        """Seconds by which its wall clock is wrong; less than 0 is behind."""
+        self._serve = serve
+        self._switch = switch
+        self._scope = anyio.CancelScope()
+
+    @property
+    def name(self) -> str:
+        """The service's name."""
+        return self.process.name
+
+    @property
+    def id(self) -> str:
+        """The process's id, as log lines name it."""
+        return self.process.id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return not self.ended.is_set()
+
+    async def run(self) -> None:
+        """Run to the end; what fails is kept in `error`."""
+        header.clock.set(lambda: time.time() + self.clock_ahead)  # for all tasks that begin here
+        try:
+            with self._scope:
+                await self._serve(self.process)
+        except Exception as error:  # the fleet tells it to the test
+            self.process.log.exception("failed")
+            self.error = error
+        finally:
+            with anyio.CancelScope(shield=True):  # `close` keeps its time by itself
+                await anyio.to_thread.run_sync(self.process.telemetry.close, _TELEMETRY_CLOSES_WITHIN)
+            self.ended.set()
+
+    async def wait_ready(self) -> None:
+        """Wait until it has been ready once, or has ended."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_then_cancel, self.ended, tasks.cancel_scope)
+            tasks.start_soon(_then_cancel, self._health.was_ready, tasks.cancel_scope)
+
+    def why_not_ready(self) -> str:
+        """What it is not ready for, for who waited in vain."""
+        conditions = self.process.health.conditions.items()
+        return f"{self.name}: " + "; ".join(f"{name}: {each.why}" for name, each in conditions if not each.ok)
+
+    async def stop(self) -> None:
+        """Have it drain, and wait until it has; what takes longer than its last deadline is killed."""
+        self.process.stopping.set()
+        with anyio.move_on_after(self.process.settings.last_deadline):
+            await self.ended.wait()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End it where it is: it says nothing more, to nobody. A handler's thread ends with its next `await`."""
+        if self._switch is not None:
+            self._switch.end(self.id)
+        self._scope.cancel()
+        await self.ended.wait()
+
+    def cut(self) -> None:
+        """Cut it off from the others without a word; its own clients still reach it."""
+        self._on_switch.cut(self.id)
+
+    def heal(self) -> None:
+        """Undo `cut`."""
+        self._on_switch.heal(self.id)
+
+    @property
+    def _on_switch(self) -> Switch:
+        if self._switch is None:
+            raise RuntimeError("on a real NATS nobody can be cut off: leave `nats` out")
+        return self._switch
+
+
+class _Watched(Health):
+    """Health that says when it is good for the first time."""
+
+    def __init__(self, stopping: Stopping, log: FilteringBoundLogger) -> None:
+        super().__init__(stopping, log)
+        self.was_ready = anyio.Event()
+
+    def set(self, name: str, ok: bool, why: str = "") -> None:
+        """Say whether a condition holds."""
+        super().set(name, ok, why)
+        if self.ready:
+            self.was_ready.set()
+
+
+async def _then_cancel(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+AnyPart = Part[Any]

@@ -1,0 +1,315 @@
+"""The link to the others is lost and made again: what is heard, what is told, and when."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
+from mcpfleet.bus.port import Incoming
+from tests.contract.bus.fabric import Fabric, NatsFabric, by_edges, heard, running
+from tests.kit.waiting import until
+
+ASK = "catalog.snapshot"
+HINT = "hint.catalog.mcp"
+
+
+async def is_down(*buses: Bus) -> None:
+    await until(lambda: not any(bus.is_up for bus in buses), within=5)
+
+
+async def is_up(*buses: Bus) -> None:
+    with anyio.fail_after(5):
+        for bus in buses:
+            await bus.wait_up()
+
+
+class Asking:
+    """A request in a task of its own, and how it ended."""
+
+    def __init__(self, bus: Bus, timeout: float) -> None:
+        self._bus = bus
+        self._timeout = timeout
+        self.error: BusError | None = None
+        self.took = 0.0
+
+    async def run(self) -> None:
+        began = time.monotonic()
+        try:
+            await self._bus.request(ASK, b"", timeout=self._timeout)
+        except BusError as error:
+            self.error = error
+        self.took = time.monotonic() - began
+
+
+async def test_what_was_subscribed_is_heard_again_over_the_next_link(fabric: Fabric) -> None:
+    hints: list[bytes] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await edge.subscribe(HINT, lambda hint: hints.append(hint.body))
+        await catalog.subscribe(ASK, lambda question: catalog.respond(question, b"yes"), "catalog", asked_by=by_edges)
+        for number in (1, 2):
+            await fabric.lose()
+            await is_down(edge, catalog)
+            await fabric.start()
+            await is_up(edge, catalog)
+            catalog.publish(HINT, b"%d" % number)
+            await until(lambda number=number: len(hints) == number)  # type: ignore[misc]  # mypy infers no default
+            assert (await edge.request(ASK, b"", timeout=5)).body == b"yes"
+    assert hints == [b"1", b"2"]
+
+
+async def test_what_is_subscribed_while_down_is_heard_once_up(fabric: Fabric) -> None:
+    hints: list[bytes] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await fabric.lose()
+        await is_down(edge, catalog)
+        await edge.subscribe(HINT, lambda hint: hints.append(hint.body))
+        await fabric.start()
+        await is_up(edge, catalog)
+        catalog.publish(HINT, b"1")
+        await until(lambda: hints)
+
+
+async def test_what_was_left_while_down_is_not_heard_again(fabric: Fabric) -> None:
+    left: list[bytes] = []
+    kept: list[bytes] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        subscription = await edge.subscribe(HINT, lambda hint: left.append(hint.body))
+        await edge.subscribe(HINT, lambda hint: kept.append(hint.body))
+        await fabric.lose()
+        await is_down(edge, catalog)
+        await edge.leave(subscription)
+        await fabric.start()
+        await is_up(edge, catalog)
+        catalog.publish(HINT, b"1")
+        await until(lambda: kept)
+        await heard(edge)
+    assert left == []
+
+
+async def test_a_request_that_waits_when_the_link_is_lost_is_unanswered_at_once(fabric: Fabric) -> None:
+    """It was sent, so it may have run; and its time need not be waited for."""
+    asked = anyio.Event()
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await catalog.subscribe(ASK, lambda _: asked.set(), "catalog", asked_by=by_edges)
+        await heard(catalog)
+        asking = Asking(edge, timeout=60)
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(asking.run)
+                await asked.wait()
+                await fabric.lose()
+    assert isinstance(asking.error, Unanswered)
+    assert asking.took < 3
+
+
+async def test_a_message_published_while_down_is_an_error_and_is_never_delivered_late(fabric: Fabric) -> None:
+    hints: list[bytes] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await edge.subscribe(HINT, lambda hint: hints.append(hint.body))
+        await fabric.lose()
+        await is_down(edge, catalog)
+        with pytest.raises(Unavailable, match="MCPFLEET_NATS_URL"):
+            catalog.publish(HINT, b"while down")
+        await fabric.start()
+        await is_up(edge, catalog)
+        catalog.publish(HINT, b"once up")
+        await until(lambda: hints)
+        await heard(edge)
+    assert hints == [b"once up"]
+
+
+async def test_a_request_while_down_has_not_run(fabric: Fabric) -> None:
+    async with fabric.buses("edge") as (edge,):
+        await fabric.lose()
+        await is_down(edge)
+        with pytest.raises(Unavailable):
+            await edge.request(ASK, b"", timeout=5)
+
+
+async def test_an_answer_while_down_is_dropped_without_an_error(fabric: Fabric) -> None:
+    """Whoever asked is told that it is unanswered, and asks again where that is safe."""
+    questions: list[Incoming] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await catalog.subscribe(ASK, questions.append, "catalog", asked_by=by_edges)
+        await heard(catalog)
+        asking = Asking(edge, timeout=60)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asking.run)
+            await until(lambda: questions)
+            await fabric.lose()
+            await is_down(catalog)
+            catalog.respond(questions[0], b"too late")
+
+
+async def test_whoever_wants_to_know_is_told_of_each_loss_and_each_link(fabric: Fabric) -> None:
+    news: list[bool] = []
+    edge = fabric.bus("edge")
+    edge.on_link(news.append)
+    async with running(edge):
+        await is_up(edge)
+        await fabric.lose()
+        await is_down(edge)
+        await fabric.start()
+        await is_up(edge)
+    assert news[:3] == [True, False, True]
+    assert fabric.instruments.links.read().points[0].value == 2
+
+
+async def test_silence_counts_only_while_the_link_is_proven(fabric: Fabric) -> None:
+    """Who was not heard in a gap may have spoken in vain."""
+    async with fabric.buses("edge") as (edge,):
+        long_ago = time.monotonic() - 100
+        first = edge.proven_since
+        assert first is not None
+        assert edge.silence(long_ago) < 50, "it counts from the link's proof, not from before"
+        await fabric.lose()
+        await is_down(edge)
+        meanwhile = edge.proven_since, edge.silence(long_ago)
+        await fabric.start()
+        await is_up(edge)
+        afterwards = edge.proven_since
+        assert edge.silence(long_ago) < 50, "and afresh after a gap"
+    assert meanwhile == (None, 0.0)
+    assert afterwards is not None
+    assert afterwards > first
+
+
+async def test_a_proof_that_is_repeated_keeps_its_beginning(fabric: Fabric) -> None:
+    async with fabric.buses("edge") as (edge,):
+        first = edge.proven_since
+        settings = fabric.settings
+        await anyio.sleep(settings.bus_question_every + settings.bus_dead_after + 0.2)  # one proof would be stale
+        assert first is not None
+        assert edge.proven_since == first
+
+
+async def test_a_server_that_is_silent_is_dead_after_a_question_and_its_time(fabric: Fabric) -> None:
+    """D13: whatever the client library says, which still believes that it is connected."""
+    asked = anyio.Event()
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await catalog.subscribe(ASK, lambda _: asked.set(), "catalog", asked_by=by_edges)
+        await heard(catalog)
+        asking = Asking(edge, timeout=60)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asking.run)
+            await asked.wait()
+            fabric.freeze()
+            frozen = time.monotonic()
+            await is_down(edge)
+            took = time.monotonic() - frozen
+        settings = fabric.settings
+        assert took < settings.bus_question_every + settings.bus_dead_after + 0.5
+        assert isinstance(asking.error, Unanswered)
+        with pytest.raises(Unavailable):
+            edge.publish(ASK, b"")
+        fabric.thaw()
+        await is_up(edge, catalog)
+        await heard(edge, catalog)
+
+
+async def test_a_short_silence_loses_nothing(fabric: Fabric) -> None:
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await catalog.subscribe(ASK, lambda question: catalog.respond(question, b"yes"), "catalog", asked_by=by_edges)
+        await heard(catalog)
+        fabric.freeze()
+        await anyio.sleep(0.1)
+        fabric.thaw()
+        assert (await edge.request(ASK, b"", timeout=5)).body == b"yes"
+    assert fabric.instruments.links.read().points[0].value == 2, "one for each bus"
+
+
+async def test_a_bus_that_runs_before_there_is_a_server_finds_it(fabric: Fabric) -> None:
+    """The order in which processes start does not matter."""
+    await fabric.lose()
+    edge = fabric.bus("edge")
+    async with running(edge):
+        await until(lambda: fabric.lines("waiting for NATS"))
+        assert not edge.is_up
+        await fabric.start()
+        await is_up(edge)
+
+
+async def test_an_operator_is_told_which_setting_to_look_at_and_not_all_the_time(fabric: Fabric) -> None:
+    await fabric.lose()
+    edge = fabric.bus("edge")
+    async with running(edge):
+        await until(lambda: fabric.lines("waiting for NATS"))
+        await anyio.sleep(0.5)  # several attempts, which have nothing new to tell
+    [line] = fabric.lines("waiting for NATS")
+    assert line["setting"] == "MCPFLEET_NATS_URL"
+    assert line["nats"] == fabric.where
+
+
+async def test_what_waits_on_a_bus_that_ends_is_unanswered(fabric: Fabric) -> None:
+    edge = fabric.bus("edge")
+    catalog = fabric.bus("catalog")
+    asked = anyio.Event()
+    asking = Asking(edge, timeout=60)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks, running(catalog):
+            await is_up(catalog)
+            await catalog.subscribe(ASK, lambda _: asked.set(), "catalog", asked_by=by_edges)
+            await heard(catalog)
+            async with running(edge):
+                await is_up(edge)
+                tasks.start_soon(asking.run)
+                await asked.wait()
+    assert isinstance(asking.error, Unanswered)
+
+
+# -- who is let in ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nats(fabric: Fabric) -> NatsFabric:
+    """What only a server can refuse."""
+    if not isinstance(fabric, NatsFabric):
+        pytest.skip("there is no server to refuse anybody")
+    return fabric
+
+
+async def complaint(fabric: Fabric, edge: Bus) -> Any:
+    async with running(edge):
+        await until(lambda: fabric.lines("waiting for NATS"))
+        assert not edge.is_up
+    return fabric.lines("waiting for NATS")[0]
+
+
+async def test_a_wrong_password_is_told_with_its_setting(nats: NatsFabric) -> None:
+    edge = nats.stranger("edge", nats_password=SecretStr("wrong"))
+    line = await complaint(nats, edge)
+    assert line["setting"] == "MCPFLEET_NATS_USER"
+    assert "wrong" not in str(line)
+
+
+async def test_an_unknown_user_is_told_with_its_setting(nats: NatsFabric) -> None:
+    line = await complaint(nats, nats.stranger("nobody", nats_password=SecretStr("x")))
+    assert line["setting"] == "MCPFLEET_NATS_USER"
+
+
+async def test_a_server_that_others_reach_and_that_asks_for_no_credentials_is_refused(nats: NatsFabric) -> None:
+    """Anyone could call tools through it."""
+    async with nats.open_server() as url:
+        line = await complaint(nats, nats.stranger("edge", nats_url=url))
+    assert "MCPFLEET_ALLOW_OPEN_NATS" in line["error"]
+
+
+async def test_such_a_server_is_used_where_the_operator_says_so(nats: NatsFabric) -> None:
+    async with nats.open_server() as url:
+        edge = nats.stranger("edge", nats_url=url, allow_open_nats=True)
+        async with running(edge):
+            await is_up(edge)
+            await heard(edge)
+
+
+async def test_an_open_server_on_loopback_is_used(nats: NatsFabric) -> None:
+    async with nats.open_server() as url:
+        edge = nats.stranger("edge", nats_url=url.replace("0.0.0.0", "127.0.0.1"))
+        async with running(edge):
+            await is_up(edge)

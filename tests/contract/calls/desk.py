@@ -1,0 +1,240 @@
+"""An edge's side of calls, and a worker that says just what a test has it say."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from mcpfleet.bus import header
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.exchange import ask
+from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.header import Sent
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import (
+    ALIVE,
+    Alive,
+    AliveAnswer,
+    Cancel,
+    FrameKind,
+    Pull,
+    call_subject,
+    frame_subject,
+    pool_cancel_subject,
+    process_cancel_subject,
+    pull_subject,
+    replies_to_edge,
+)
+from mcpfleet.edge.bodies import Bodies
+from mcpfleet.edge.calls import Call, Calls, Order
+from mcpfleet.edge.room import Room
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.tool_call import Target, ToolCall
+from mcpfleet.edge.waiting import Dispatch
+from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.wire.reply import result_body, server_info
+from tests.contract.bus.fabric import Fabric, by_edges, heard
+from tests.kit.waiting import until
+from tests.unit.edge.asgi import Exchange, Post
+
+POOL: Final = "library"
+DEFINITION: Final = "d1"
+REFERENCE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+PATIENT: Final = {"unaccepted_after": 5.0, "lost_after": 5.0, "silent_after": 5.0, "keepalive": 5.0, "queue_wait": 5.0}
+"""Nothing runs out by itself, unless a test has it so."""
+
+
+@dataclass
+class Taken:
+    """A call that reached the worker."""
+
+    message: Incoming
+    sent: Sent
+
+    @property
+    def id(self) -> str:
+        """The name that the edge gave it."""
+        return self.sent.extra[0]
+
+    @property
+    def edge(self) -> str:
+        """The edge's process."""
+        return self.sent.extra[1]
+
+    @property
+    def flags(self) -> str:
+        """What the edge wants of it."""
+        return self.sent.extra[2]
+
+
+class Worker:
+    """Speaks frames as a worker does, when the test says so."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.name = bus.process
+        self.taken: list[Taken] = []
+        self.cancels: list[tuple[str, Cancel]] = []
+        """With the subject by which each came."""
+        self.results: dict[str, bytes] = {}
+        """Large ones, by their calls, for who pulls them."""
+        self.is_deaf = False
+        """It does not answer who pulls."""
+        self.on_call: Callable[[Taken], None] = lambda _: None
+
+    async def listen(self) -> None:
+        """Hear what a worker hears."""
+        await self.bus.subscribe(pool_cancel_subject(POOL), self._on_cancel)
+        await self.bus.subscribe(process_cancel_subject(POOL, self.name), self._on_cancel)
+        await self.bus.subscribe(pull_subject(POOL, self.name), self._on_pull, asked_by=by_edges)
+        await self.bus.subscribe(call_subject(POOL, DEFINITION), self._on_call, "workers", asked_by=replies_to_edge)
+
+    def _on_call(self, message: Incoming) -> None:
+        sent = header.read(message.header)
+        assert sent is not None
+        self.taken.append(Taken(message, sent))
+        self.on_call(self.taken[-1])
+
+    def _on_cancel(self, message: Incoming) -> None:
+        self.cancels.append((message.subject, Cancel.model_validate_json(message.body)))
+
+    def _on_pull(self, message: Incoming) -> None:
+        if self.is_deaf:
+            return
+        body = self.results.get(Pull.model_validate_json(message.body).call)
+        if body is None:
+            self.bus.respond(message, b"", header.fault(Fault.UNKNOWN))
+        else:
+            self.bus.respond(message, body)
+
+    async def call(self, number: int = 0) -> Taken:
+        """Wait for a call, counted from the first."""
+        await until(lambda: len(self.taken) > number, within=5)
+        return self.taken[number]
+
+    async def cancelled(self, number: int = 0) -> tuple[str, Cancel]:
+        """Wait for a cancel, counted from the first."""
+        await until(lambda: len(self.cancels) > number, within=5)
+        return self.cancels[number]
+
+    def frame(self, taken: Taken, kind: FrameKind, body: bytes = b"", line: str | None = None) -> None:
+        """Send a frame."""
+        self.bus.publish(frame_subject(taken.edge, POOL, taken.id, kind), body, header=line)
+
+    def accept(self, taken: Taken) -> None:
+        """Say that the call is here."""
+        self.frame(taken, FrameKind.ACCEPTED, b"", f"1 {self.name}")
+
+    def report(self, taken: Taken, value: int) -> None:
+        """Say how far the call is."""
+        self.frame(taken, FrameKind.PROGRESS, b'{"progress":%d}' % value)
+
+    def finish(self, taken: Taken, text: str = "done") -> None:
+        """End the call with a result."""
+        self.frame(taken, FrameKind.RESULT, result(text))
+
+    def busy(self, taken: Taken) -> None:
+        """Refuse the call."""
+        self.bus.respond(taken.message, b"", header.BUSY)
+
+    async def alive(self, edge: Bus, *calls: str, worker: str | None = None) -> AliveAnswer:
+        """Tell an edge which of its calls are here."""
+        question = Alive(worker=self.name if worker is None else worker, calls=calls)
+        return await ask(self.bus, ALIVE, question, timeout=5, edge=edge.process, pool=POOL)
+
+
+def result(text: str) -> bytes:
+    """A result as a worker writes it."""
+    return result_body({"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": False})
+
+
+@dataclass
+class Answering:
+    """A `tools/call` that is being answered."""
+
+    exchange: Exchange
+    call: ToolCall
+    outcome: str | None = "not yet"
+    error: Exception | None = None
+
+    async def run(self, make_order: Callable[[], Order]) -> None:
+        """Answer it in a task of its own."""
+        try:
+            self.outcome = await self.call.run(make_order)
+        except Exception as error:
+            self.error = error
+
+    async def over(self) -> None:
+        """Wait until nothing more is done for it."""
+        await until(lambda: self.outcome != "not yet" or self.error is not None, within=8)
+
+
+class Desk:
+    """An edge that has calls to place, and a worker that hears them."""
+
+    def __init__(self, fabric: Fabric, edge: Bus, pool: Bus, settings: EdgeSettings, tasks: TaskGroup) -> None:
+        self.fabric = fabric
+        self.edge = edge
+        self.settings = settings
+        self.worker = Worker(pool)
+        self.instruments = EdgeInstruments(Metrics())
+        self.calls = Calls(edge, settings, fabric.logger)
+        self.dispatch = Dispatch(self.calls, settings, self.instruments)
+        self.room = Room(settings.result_room, "MCPFLEET_RESULT_ROOM")
+        self.tasks = tasks
+        self._ids = itertools.count(1)
+
+    def order(self, *, lasts: float = 10.0, **fields: Any) -> Order:
+        """An order of the one definition."""
+        chosen: dict[str, Any] = {"pool": POOL, "definition": DEFINITION, "body": b"{}", "trace": None} | fields
+        return Order(deadline=time.monotonic() + lasts, **chosen)
+
+    async def accepted(self, **fields: Any) -> tuple[Call, Taken]:
+        """A call that the worker has accepted."""
+        call = self.calls.place(self.order(**fields))
+        taken = await self.worker.call(len(self.worker.taken))
+        self.worker.accept(taken)
+        await until(lambda: call.worker, within=5)
+        return call, taken
+
+    def answer(self, *, token: Any = None, post: Post | None = None, **fields: Any) -> Answering:
+        """Begin to answer a client's `tools/call`."""
+        exchange = Exchange(post or Post(), parts=[])
+        identifier = next(self._ids)
+        target = Target(identifier, server_info("library", "1", None), token, REFERENCE)
+        call = ToolCall(
+            exchange.client(),
+            target,
+            calls=self.calls,
+            dispatch=self.dispatch,
+            bodies=Bodies(self.edge, self.room, self.settings.result_limit),
+            settings=self.settings,
+            log=self.fabric.logger,
+        )
+        answering = Answering(exchange, call)
+        self.tasks.start_soon(answering.run, functools.partial(self.order, **fields))
+        return answering
+
+
+@asynccontextmanager
+async def desk(fabric: Fabric, **settings: Any) -> AsyncIterator[Desk]:
+    """An edge and a worker for the length of a block; what an edge decides by time is set by the test."""
+    chosen = EdgeSettings(**(PATIENT | settings))
+    async with fabric.buses("edge", "pool-library") as (edge, pool), anyio.create_task_group() as tasks:
+        made = Desk(fabric, edge, pool, chosen, tasks)
+        await made.calls.listen()
+        await made.worker.listen()
+        await heard(edge, pool)
+        tasks.start_soon(made.calls.sweep)
+        yield made
+        tasks.cancel_scope.cancel()

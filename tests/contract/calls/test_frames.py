@@ -1,0 +1,403 @@
+"""What an edge makes of the frames of its calls, and of their absence."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+
+from mcpfleet.bus import header
+from mcpfleet.bus.errors import Busy, Expired, NoResponders, Unavailable
+from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind, frame_subject
+from mcpfleet.edge.calls import End
+from mcpfleet.telemetry.trace import TraceContext
+from tests.contract.bus.fabric import Fabric, heard
+from tests.contract.calls.desk import POOL, desk, result
+from tests.kit.waiting import until
+
+# -- placing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_order_reaches_a_worker_with_its_body_its_time_and_its_trace(fabric: Fabric) -> None:
+    trace = TraceContext.fresh(sampled=True)
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order(body=b'{"arguments":{}}', trace=trace, flags="p", lasts=3.0))
+        taken = await at.worker.call()
+        assert taken.message.body == b'{"arguments":{}}'
+        assert (taken.id, taken.edge, taken.flags) == (call.id, at.edge.process, "p")
+        assert 2 < taken.sent.left <= 3
+        assert taken.sent.trace == trace
+
+
+async def test_every_placing_has_a_name_of_its_own(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        order = at.order()
+        assert at.calls.place(order).id != at.calls.place(order).id
+
+
+async def test_without_a_link_an_order_is_not_placed_and_leaves_nothing(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        await fabric.lose()
+        await until(lambda: not at.edge.is_up)
+        with pytest.raises(Unavailable):
+            at.calls.place(at.order())
+        assert len(at.calls) == 0
+
+
+# -- ends ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_result_ends_a_call(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        assert (call.worker, call.end, call.is_settled) == (at.worker.name, None, False)
+        at.worker.finish(taken)
+        await until(lambda: call.is_settled)
+        assert (call.end, call.body) == (End.RESULT, result("done"))
+
+
+async def test_a_result_may_be_the_first_that_is_heard(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        at.worker.finish(await at.worker.call())
+        await until(lambda: call.is_settled)
+        assert call.end is End.RESULT
+
+
+@pytest.mark.parametrize(("line", "status"), [(AUTHORED_ERROR, 400), (None, 200), ("1 later", 200)])
+async def test_m24_an_error_that_the_application_chose_is_400(fabric: Fabric, line: str | None, status: int) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        at.worker.frame(taken, FrameKind.ERROR, b'{"code":-1,"message":"x"}', line)
+        await until(lambda: call.is_settled)
+        assert (call.end, call.status, call.body) == (End.ERROR, status, b'{"code":-1,"message":"x"}')
+
+
+async def test_a_worker_that_is_busy_has_not_run_the_call(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        at.worker.busy(await at.worker.call())
+        await until(lambda: call.is_settled)
+        assert isinstance(call.refusal, Busy)
+        assert call.end is None
+
+
+async def test_a_worker_for_which_the_call_is_too_old_has_not_run_it(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        taken = await at.worker.call()
+        at.worker.bus.respond(taken.message, b"", header.expired())
+        await until(lambda: call.is_settled)
+        assert isinstance(call.refusal, Expired)
+
+
+async def test_where_nobody_hears_the_definition_the_call_has_not_run(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order(definition="unknown"))
+        await until(lambda: call.is_settled)
+        assert isinstance(call.refusal, NoResponders)
+
+
+async def test_a_second_end_of_a_call_is_dropped(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        at.worker.finish(taken, "first")
+        at.worker.finish(taken, "second")
+        at.worker.frame(taken, FrameKind.ERROR, b'{"code":1,"message":"third"}')
+        await heard(at.worker.bus, at.edge)
+        assert (call.end, call.body) == (End.RESULT, result("first"))
+
+
+async def test_frames_after_a_refusal_are_dropped(fabric: Fabric) -> None:
+    """What was told as not run stays so."""
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        taken = await at.worker.call()
+        at.worker.busy(taken)
+        at.worker.finish(taken)
+        await heard(at.worker.bus, at.edge)
+        assert call.refusal is not None
+        assert call.end is None
+
+
+async def test_p3_progress_after_the_end_is_dropped(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        at.worker.finish(taken)
+        at.worker.report(taken, 1)
+        await heard(at.worker.bus, at.edge)
+        assert list(call.progress) == []
+
+
+async def test_frames_of_a_call_that_nobody_waits_for_are_dropped(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        at.calls.release(call)
+        at.worker.finish(taken)
+        await heard(at.worker.bus, at.edge)
+        assert call.end is None
+        assert len(at.calls) == 0
+
+
+async def test_frames_of_a_pool_that_was_not_asked_are_dropped(fabric: Fabric) -> None:
+    """Invariant 13: NATS lets a pool send its own frames alone, and a call's name is easily guessed."""
+    async with desk(fabric) as at, fabric.buses("pool-other") as (other,):
+        call, taken = await at.accepted()
+        other.publish(frame_subject(at.edge.process, "other", call.id, FrameKind.RESULT), result("forged"))
+        await heard(other, at.edge)
+        assert call.end is None
+        at.worker.finish(taken)
+        await until(lambda: call.is_settled)
+        assert call.body == result("done")
+
+
+@pytest.mark.parametrize("kind", ["nonsense", "result.x", "alive"])
+async def test_frames_of_an_unknown_kind_are_ignored(fabric: Fabric, kind: str) -> None:
+    """A newer worker may send more kinds."""
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        at.worker.bus.publish(f"edge.{taken.edge}.frames.{POOL}.{taken.id}.{kind}", b"")
+        await heard(at.worker.bus, at.edge)
+        assert not call.is_settled
+
+
+async def test_progress_is_kept_up_to_a_bound_and_the_newest_wins(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        for number in range(40):
+            at.worker.report(taken, number)
+        await heard(at.worker.bus, at.edge)
+        assert list(call.progress) == [b'{"progress":%d}' % number for number in range(24, 40)]
+
+
+async def test_a_wait_ends_with_news_or_with_its_time(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        assert await call.wait(0.1), "it was accepted since the last wait"
+        began = time.monotonic()
+        assert not await call.wait(0.1)
+        assert time.monotonic() - began >= 0.1
+        at.worker.report(taken, 1)
+        assert await call.wait(5)
+
+
+# -- absence ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_nobody_accepts_ends_uncertain_and_is_cancelled_in_its_pool(fabric: Fabric) -> None:
+    async with desk(fabric, unaccepted_after=0.3) as at:
+        call = at.calls.place(at.order())
+        await until(lambda: call.is_settled)
+        assert call.end is End.UNACCEPTED
+        subject, cancel = await at.worker.cancelled()
+        assert (subject, cancel.edge, cancel.call) == (f"pool.{POOL}.cancel", at.edge.process, call.id)
+
+
+async def test_progress_accepts_a_call_too(fabric: Fabric) -> None:
+    """The first frame of any kind is the acceptance."""
+    async with desk(fabric, unaccepted_after=0.3) as at:
+        call = at.calls.place(at.order())
+        at.worker.report(await at.worker.call(), 1)
+        await until(lambda: time.monotonic() - call.placed > 0.8)
+        assert call.end is None
+
+
+async def test_a_worker_that_falls_silent_is_lost_and_its_call_uncertain(fabric: Fabric) -> None:
+    async with desk(fabric, lost_after=0.5) as at:
+        call, _ = await at.accepted()
+        accepted = time.monotonic()
+        await until(lambda: call.is_settled)
+        assert call.end is End.LOST
+        assert 0.4 < time.monotonic() - accepted < 3
+        subject, cancel = await at.worker.cancelled()
+        assert (subject, cancel.call) == (f"process.pool.{POOL}.{at.worker.name}.cancel", call.id)
+
+
+async def test_a_worker_that_says_that_it_has_the_call_is_not_lost(fabric: Fabric) -> None:
+    async with desk(fabric, lost_after=0.6) as at:
+        call, _ = await at.accepted()
+        until_then = time.monotonic() + 1.5
+        while time.monotonic() < until_then:
+            await at.worker.alive(at.edge, call.id)
+            await anyio.sleep(0.1)
+        assert call.end is None
+
+
+async def test_silence_counts_only_while_the_edges_own_link_is_proven(fabric: Fabric) -> None:
+    async with desk(fabric, lost_after=1.0) as at:
+        call, taken = await at.accepted()
+        await fabric.lose()
+        await until(lambda: not at.edge.is_up)
+        await anyio.sleep(1.3)  # longer than a worker may be silent
+        assert call.end is None
+        await fabric.start()
+        with anyio.fail_after(5):
+            await at.edge.wait_up()
+            await at.worker.bus.wait_up()
+        at.worker.finish(taken)
+        await until(lambda: call.is_settled)
+        assert call.end is End.RESULT
+
+
+async def test_a_call_ends_by_its_deadline_whatever_it_reports(fabric: Fabric) -> None:
+    """M59: progress moves no deadline."""
+    async with desk(fabric) as at:
+        call, taken = await at.accepted(lasts=0.5)
+        while not call.is_settled:
+            at.worker.report(taken, 1)
+            await call.wait(0.1)
+        assert call.end is End.OVERDUE
+        assert (await at.worker.cancelled())[1].call == call.id
+        assert time.monotonic() - call.placed < 3
+
+
+# -- leaving ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_is_released_before_it_is_accepted_is_cancelled_in_its_pool(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        at.calls.release(call)
+        assert (await at.worker.cancelled())[0] == f"pool.{POOL}.cancel"
+        assert len(at.calls) == 0
+
+
+async def test_a_call_that_is_released_later_is_cancelled_at_its_worker(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, _ = await at.accepted()
+        at.calls.release(call)
+        assert (await at.worker.cancelled())[0] == f"process.pool.{POOL}.{at.worker.name}.cancel"
+
+
+async def test_a_call_that_has_ended_is_not_cancelled(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        at.worker.finish(taken)
+        await until(lambda: call.is_settled)
+        at.calls.release(call)
+        at.calls.release(call)
+        await heard(at.edge, at.worker.bus)
+        assert at.worker.cancels == []
+        assert len(at.calls) == 0
+
+
+async def test_d12_a_call_that_outlives_its_client_is_not_cancelled_and_is_still_wanted(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, taken = await at.accepted(outlives_client=True)
+        at.calls.release(call)
+        assert (await at.worker.alive(at.edge, call.id)).unwanted == ()
+        assert at.worker.cancels == []
+        at.worker.finish(taken)
+        await until(lambda: len(at.calls) == 0)
+
+
+# -- alive -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_is_told_which_calls_are_unwanted(fabric: Fabric) -> None:
+    """A cancel that was lost is made good."""
+    async with desk(fabric) as at:
+        wanted, _ = await at.accepted()
+        released, _ = await at.accepted()
+        at.calls.release(released)
+        answer = await at.worker.alive(at.edge, wanted.id, released.id, "never")
+        assert set(answer.unwanted) == {released.id, "never"}
+        assert answer.missing == ()
+
+
+async def test_a_worker_is_asked_for_the_end_of_a_call_that_it_does_not_list(fabric: Fabric) -> None:
+    """Its end may have been lost with the link."""
+    async with desk(fabric) as at:
+        call, taken = await at.accepted()
+        assert (await at.worker.alive(at.edge)).missing == (call.id,)
+        at.worker.finish(taken, "again")
+        await until(lambda: call.is_settled)
+        assert (call.end, call.body) == (End.RESULT, result("again"))
+
+
+async def test_a_call_that_a_worker_does_not_list_twice_is_gone(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, _ = await at.accepted()
+        await at.worker.alive(at.edge)
+        assert (await at.worker.alive(at.edge)).missing == ()
+        assert call.end is End.LOST
+
+
+async def test_a_call_that_is_listed_again_was_not_missed(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, _ = await at.accepted()
+        for _ in range(2):
+            assert (await at.worker.alive(at.edge)).missing == (call.id,)
+            assert (await at.worker.alive(at.edge, call.id)).missing == ()
+        assert call.end is None
+
+
+async def test_a_call_that_was_only_heard_of_by_its_progress_is_known_to_its_worker_by_alive(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        at.worker.report(await at.worker.call(), 1)
+        await at.worker.alive(at.edge, call.id)
+        assert call.worker == at.worker.name
+
+
+async def test_another_workers_list_says_nothing_of_this_workers_calls(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, _ = await at.accepted()
+        for _ in range(3):
+            assert (await at.worker.alive(at.edge, worker="another")).missing == ()
+        assert call.end is None
+
+
+async def test_another_pools_list_keeps_no_call_of_this_pool(fabric: Fabric) -> None:
+    """Invariant 13."""
+    async with desk(fabric) as at, fabric.buses("pool-other") as (other,):
+        call, _ = await at.accepted()
+        body = b'{"worker":"%s","calls":["%s"]}' % (other.process.encode(), call.id.encode())
+        reply = await other.request(f"edge.{at.edge.process}.alive.other", body, timeout=5)
+        assert call.id.encode() in reply.body
+        assert call.worker == at.worker.name
+
+
+async def test_a_malformed_list_is_logged_and_costs_nothing(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        call, _ = await at.accepted()
+        at.worker.bus.publish(f"edge.{at.edge.process}.alive.{POOL}", b'{"worker":5}')
+        await until(lambda: fabric.lines("malformed alive"))
+        assert call.end is None
+
+
+HOSTILE = [
+    pytest.param("a b", id="a space"),
+    pytest.param("a\r\nPUB mcpfleet.hint.catalog.mcp 0\r\n\r\n", id="a line of the protocol"),
+    pytest.param("a.b", id="two tokens"),
+    pytest.param(">", id="a wildcard"),
+    pytest.param("", id="nothing"),
+    pytest.param("x" * 100_000, id="very long"),
+]
+"""What a worker that was taken over may call itself."""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_worker_with_a_forged_name_costs_the_edge_no_link(fabric: Fabric, name: str) -> None:
+    """Invariant 13: its name becomes a part of the subject of a cancel, and the calls of all pools share the link."""
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        await at.worker.call()
+        await at.worker.alive(at.edge, call.id, worker=name)
+        at.calls.release(call)
+        await heard(at.edge)
+        assert at.edge.is_up
+        await heard(at.edge)
+    assert fabric.lines("link lost") == []
+
+
+@pytest.mark.parametrize("line", ["1 a b", "1 >", "1", "", "1 " + "x" * 10_000])
+async def test_a_forged_acceptance_costs_the_edge_no_link(fabric: Fabric, line: str) -> None:
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        at.worker.frame(await at.worker.call(), FrameKind.ACCEPTED, b"", line)
+        await until(lambda: call.heard)
+        at.calls.release(call)
+        await heard(at.edge)
+    assert fabric.lines("link lost") == []

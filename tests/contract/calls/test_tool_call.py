@@ -1,0 +1,472 @@
+"""How a `tools/call` is answered: JSON, or a stream from its first report on, and always once."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import anyio
+import pytest
+
+from mcpfleet.bus import header
+from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind
+from mcpfleet.wire.errors import Rejection
+from tests.contract.bus.fabric import Fabric, heard
+from tests.contract.calls.desk import REFERENCE, Answering, Taken, desk, result
+from tests.kit.waiting import until
+
+SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+
+
+def text_of(message: Any) -> str:
+    text: str = message["result"]["content"][0]["text"]
+    return text
+
+
+def assert_is_uncertain(answering: Answering) -> None:
+    message = answering.exchange.json
+    assert answering.exchange.status == 200
+    assert message["result"]["isError"] is True
+    assert message["result"]["resultType"] == "complete"
+    assert "uncertain" in text_of(message)
+    assert REFERENCE in text_of(message)
+
+
+# -- JSON or a stream ------------------------------------------------------------------------------------------------
+
+
+async def test_p5_without_progress_the_answer_is_json(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        at.worker.on_call = at.worker.finish
+        answering = at.answer(token="t")
+        await answering.over()
+        assert answering.exchange.status == 200
+        assert text_of(answering.exchange.json) == "done"
+        assert answering.outcome is None
+
+
+async def test_m19_a_result_is_given_the_id_and_the_servers_name(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        at.worker.on_call = at.worker.finish
+        answering = at.answer()
+        await answering.over()
+        message = answering.exchange.json
+        assert message["id"] == 1
+        assert message["result"]["_meta"][SERVER_KEY] == {"name": "library", "version": "1"}
+
+
+async def test_p5_the_first_report_makes_the_answer_a_stream_that_ends_with_the_result(fabric: Fabric) -> None:
+    """P6: a report has no id, the end has the request's."""
+    async with desk(fabric) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        at.worker.report(taken, 0)
+        [first] = await answering.exchange.events(1)
+        assert first == {
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": "t", "progress": 0},
+        }
+        ongoing = not answering.exchange.is_over
+        at.worker.report(taken, 1)
+        at.worker.finish(taken)
+        await answering.over()
+        _, second, end = await answering.exchange.events(3)
+        assert second["params"]["progress"] == 1
+        assert (end["id"], text_of(end)) == (1, "done")
+        assert (ongoing, answering.exchange.is_over) == (True, True)
+        assert answering.exchange.headers[b"content-type"] == b"text/event-stream"
+
+
+@pytest.mark.parametrize("token", ["t", "", 0, 7])
+async def test_p1_the_token_keeps_its_type(fabric: Fabric, token: Any) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(token=token)
+        at.worker.report(await at.worker.call(), 1)
+        [event] = await answering.exchange.events(1)
+        echo = event["params"]["progressToken"]
+        assert (type(echo), echo) == (type(token), token)
+
+
+async def test_reports_that_come_with_the_end_are_not_lost(fabric: Fabric) -> None:
+    def at_once(taken: Taken) -> None:
+        for number in range(3):
+            at.worker.report(taken, number)
+        at.worker.finish(taken)
+
+    async with desk(fabric) as at:
+        at.worker.on_call = at_once
+        answering = at.answer(token="t")
+        await answering.over()
+        events = await answering.exchange.events(4)
+        assert [event["params"]["progress"] for event in events[:3]] == [0, 1, 2]
+        assert text_of(events[3]) == "done"
+
+
+async def test_p1_without_a_token_a_report_commits_no_stream(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer()
+        taken = await at.worker.call()
+        at.worker.report(taken, 1)
+        at.worker.finish(taken)
+        await answering.over()
+        assert text_of(answering.exchange.json) == "done"
+
+
+async def test_m12_nothing_follows_the_end(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        at.worker.report(taken, 1)
+        await answering.exchange.events(1)
+        at.worker.finish(taken)
+        await answering.over()
+        at.worker.report(taken, 2)
+        at.worker.finish(taken, "again")
+        await heard(at.worker.bus, at.edge)
+        assert len(await answering.exchange.events(2)) == 2
+
+
+async def test_d17_a_silent_call_becomes_a_stream_of_comments_and_ends_with_its_result(fabric: Fabric) -> None:
+    """Proxies cut quiet connections, and that is a cancellation."""
+    async with desk(fabric, silent_after=0.3, keepalive=0.1) as at:
+        answering = at.answer()
+        taken = await at.worker.call()
+        began = time.monotonic()
+        await answering.exchange.until(lambda: answering.exchange.body.count(b": keepalive\n\n") >= 3)
+        assert time.monotonic() - began >= 0.3
+        at.worker.finish(taken)
+        await answering.over()
+        [end] = await answering.exchange.events(1)
+        assert text_of(end) == "done"
+
+
+async def test_a_report_puts_the_next_comment_off(fabric: Fabric) -> None:
+    async with desk(fabric, silent_after=60.0, keepalive=0.5) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        for number in range(10):
+            at.worker.report(taken, number)
+            await answering.exchange.events(number + 1)
+            await anyio.sleep(0.1)
+        assert b"keepalive" not in answering.exchange.body
+        at.worker.finish(taken)
+        await answering.over()
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("line", "status"), [(AUTHORED_ERROR, 400), (None, 200)])
+async def test_m24_an_applications_error_is_answered_with_its_status(
+    fabric: Fabric, line: str | None, status: int
+) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer()
+        taken = await at.worker.call()
+        at.worker.frame(taken, FrameKind.ERROR, b'{"code":-1,"message":"Not now."}', line)
+        await answering.over()
+        assert answering.exchange.status == status
+        assert answering.exchange.json == {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "Not now."}}
+        assert answering.outcome == "application_error"
+
+
+async def test_an_error_ends_a_stream_as_its_last_event(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        at.worker.report(taken, 1)
+        at.worker.frame(taken, FrameKind.ERROR, b'{"code":-1,"message":"Not now."}', AUTHORED_ERROR)
+        await answering.over()
+        assert (await answering.exchange.events(2))[1]["error"]["code"] == -1
+        assert answering.exchange.is_over
+
+
+MALFORMED = [
+    pytest.param(b"", id="nothing"),
+    pytest.param(b"{}", id="no _meta"),
+    pytest.param(b'{"_meta":{},"a":\n1}', id="two lines"),
+    pytest.param(b'{"_meta":{}}\r\n\r\ndata: {"forged":true}', id="a forged event"),
+]
+
+
+@pytest.mark.parametrize("body", MALFORMED)
+async def test_d18_a_result_that_cannot_be_spliced_is_an_internal_error_with_a_reference(
+    fabric: Fabric, body: bytes
+) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer()
+        at.worker.frame(await at.worker.call(), FrameKind.RESULT, body)
+        await answering.over()
+        assert answering.exchange.status == 200
+        error = answering.exchange.json["error"]
+        assert error["code"] == -32603
+        assert REFERENCE in error["message"]
+        assert b"forged" not in answering.exchange.body
+    assert fabric.lines("a worker sent a malformed end")
+
+
+async def test_d18_a_report_that_cannot_be_spliced_is_left_out(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        at.worker.frame(taken, FrameKind.PROGRESS, b'{"progress":1}\n\ndata: {"forged":true}')
+        at.worker.report(taken, 2)
+        at.worker.finish(taken)
+        await answering.over()
+        report, _ = await answering.exchange.events(2)
+        assert report["params"]["progress"] == 2
+        assert b"forged" not in answering.exchange.body
+
+
+# -- uncertain -------------------------------------------------------------------------------------------------------
+
+
+async def test_i3_a_call_that_nobody_confirmed_is_told_to_the_model_as_uncertain(fabric: Fabric) -> None:
+    """D3: it is a tool result, so that the model reads how to find out."""
+    async with desk(fabric, unaccepted_after=0.3) as at:
+        answering = at.answer()
+        await answering.over()
+        assert_is_uncertain(answering)
+        assert answering.outcome == "uncertain_unaccepted"
+
+
+async def test_i3_a_call_whose_worker_fell_silent_is_uncertain(fabric: Fabric) -> None:
+    async with desk(fabric, lost_after=0.4) as at:
+        answering = at.answer()
+        at.worker.accept(await at.worker.call())
+        await answering.over()
+        assert_is_uncertain(answering)
+
+
+async def test_i3_a_call_that_was_not_finished_in_time_is_uncertain(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(lasts=0.4)
+        at.worker.accept(await at.worker.call())
+        await answering.over()
+        assert_is_uncertain(answering)
+        await at.worker.cancelled()
+
+
+async def test_d17_an_uncertain_stream_ends_with_its_result_too(fabric: Fabric) -> None:
+    async with desk(fabric, lost_after=0.4) as at:
+        answering = at.answer(token="t")
+        at.worker.report(await at.worker.call(), 1)
+        await answering.over()
+        assert "uncertain" in text_of((await answering.exchange.events(2))[1])
+        assert answering.exchange.is_over
+
+
+# -- no room ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_was_refused_is_placed_again_when_there_is_room(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        at.worker.on_call = at.worker.busy
+        answering = at.answer()
+        await until(lambda: len(at.worker.taken) > 1)
+        at.worker.on_call = at.worker.finish
+        await answering.over()
+        assert text_of(answering.exchange.json) == "done"
+        assert len(at.calls) == 0
+
+
+async def test_a_worker_for_which_the_call_was_too_old_is_no_end(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+
+        def expire_once(taken: Taken) -> None:
+            if len(at.worker.taken) == 1:
+                at.worker.bus.respond(taken.message, b"", header.expired())
+            else:
+                at.worker.finish(taken)
+
+        at.worker.on_call = expire_once
+        answering = at.answer()
+        await answering.over()
+        assert text_of(answering.exchange.json) == "done"
+
+
+async def test_d4_a_pool_that_stays_full_is_503_and_nothing_was_sent(fabric: Fabric) -> None:
+    async with desk(fabric, queue_wait=0.3) as at:
+        at.worker.on_call = at.worker.busy
+        answering = at.answer()
+        await answering.over()
+        assert isinstance(answering.error, Rejection)
+        assert answering.error.status == 503
+        assert answering.exchange.sent == []
+
+
+# -- the client leaves -----------------------------------------------------------------------------------------------
+
+
+async def test_d12_a_client_that_leaves_cancels_its_call(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer()
+        taken = await at.worker.call()
+        at.worker.accept(taken)
+        answering.exchange.leave()
+        await answering.over()
+        assert answering.outcome == "client_gone"
+        assert (await at.worker.cancelled())[1].call == taken.id
+
+
+async def test_m15_after_a_client_left_nothing_is_written_for_it(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        at.worker.report(taken, 1)
+        await answering.exchange.events(1)
+        answering.exchange.leave()
+        await answering.over()
+        written = len(answering.exchange.sent)
+        at.worker.report(taken, 2)
+        at.worker.finish(taken)
+        await heard(at.worker.bus, at.edge)
+        assert len(answering.exchange.sent) == written
+
+
+async def test_d12_a_client_that_leaves_the_line_has_not_run_anything(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        at.worker.on_call = at.worker.busy
+        answering = at.answer()
+        await until(lambda: len(at.worker.taken) > 1)
+        answering.exchange.leave()
+        await answering.over()
+        assert len(at.calls) == 0
+
+
+async def test_d12_a_tool_that_outlives_its_client_goes_on(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(outlives_client=True)
+        taken = await at.worker.call()
+        at.worker.accept(taken)
+        answering.exchange.leave()
+        await answering.over()
+        assert (await at.worker.alive(at.edge, taken.id)).unwanted == ()
+        assert at.worker.cancels == []
+        at.worker.finish(taken)
+        await until(lambda: len(at.calls) == 0)
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_its_call_cancelled(fabric: Fabric) -> None:
+    async with desk(fabric, write_timeout=0.2) as at:
+        answering = at.answer(token="t")
+        answering.exchange.pause()
+        taken = await at.worker.call()
+        at.worker.report(taken, 1)
+        await answering.over()
+        assert answering.outcome == "client_stalled"
+        assert (await at.worker.cancelled())[1].call == taken.id
+
+
+async def test_a_client_that_reads_slowly_is_sent_the_newest_reports(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        answering.exchange.pause()
+        for number in range(100):
+            at.worker.report(taken, number)
+        at.worker.finish(taken)
+        await heard(at.worker.bus, at.edge)
+        answering.exchange.go_on()
+        await answering.over()
+        *reports, end = answering.exchange.read_events()
+        values = [report["params"]["progress"] for report in reports]
+        assert len(values) <= 17, "16 that were kept, and one that was on its way"
+        assert values == sorted(values)
+        assert values[-1] == 99
+        assert text_of(end) == "done"
+
+
+# -- large results ---------------------------------------------------------------------------------------------------
+
+
+def large(at: Any, taken: Taken, text: str, *, size: int | None = None) -> None:
+    """End a call with a result that stays with its worker until it is fetched."""
+    body = result(text)
+    at.worker.results[taken.id] = body
+    at.worker.frame(taken, FrameKind.RESULT, b"", f"1 {at.worker.name} {len(body) if size is None else size}")
+
+
+async def test_a_large_result_is_fetched_from_its_worker(fabric: Fabric) -> None:
+    text = "x" * 1_000_000
+    async with desk(fabric) as at:
+        answering = at.answer()
+        large(at, await at.worker.call(), text)
+        await answering.over()
+        assert text_of(answering.exchange.json) == text
+        assert at.room.used == 0
+
+
+async def test_a_large_result_ends_a_stream_too(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer(token="t")
+        taken = await at.worker.call()
+        at.worker.report(taken, 1)
+        large(at, taken, "large")
+        await answering.over()
+        assert text_of((await answering.exchange.events(2))[1]) == "large"
+
+
+async def test_a_result_that_its_worker_does_not_have_any_more_is_uncertain(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer()
+        at.worker.frame(await at.worker.call(), FrameKind.RESULT, b"", f"1 {at.worker.name} 100")
+        await answering.over()
+        assert_is_uncertain(answering)
+        assert answering.outcome == "uncertain_result_lost"
+
+
+async def test_a_result_of_another_size_than_was_told_is_not_passed_on(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer()
+        large(at, await at.worker.call(), "large", size=5)
+        await answering.over()
+        assert_is_uncertain(answering)
+        assert at.room.used == 0
+
+
+async def test_a_large_result_that_cannot_be_spliced_is_an_internal_error(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        answering = at.answer()
+        taken = await at.worker.call()
+        at.worker.results[taken.id] = b"[]"
+        at.worker.frame(taken, FrameKind.RESULT, b"", f"1 {at.worker.name} 2")
+        await answering.over()
+        assert answering.exchange.json["error"]["code"] == -32603
+
+
+async def test_large_results_wait_for_room_in_turn(fabric: Fabric) -> None:
+    """One that is larger than all the room takes all of it."""
+    async with desk(fabric, result_room=1000) as at:
+        answers = [at.answer() for _ in range(5)]
+        for number in range(5):
+            large(at, await at.worker.call(number), "x" * 2000)
+        for answering in answers:
+            await answering.over()
+            assert len(text_of(json.loads(answering.exchange.body))) == 2000
+        assert at.room.used == 0
+
+
+async def test_a_client_that_leaves_while_its_result_is_fetched_gives_the_room_back(fabric: Fabric) -> None:
+    async with desk(fabric) as at:
+        at.worker.is_deaf = True
+        answering = at.answer()
+        at.worker.frame(await at.worker.call(), FrameKind.RESULT, b"", f"1 {at.worker.name} 1000")
+        await until(lambda: at.room.used)
+        answering.exchange.leave()
+        await answering.over()
+        assert at.room.used == 0
+
+
+@pytest.mark.parametrize("line", ["1 a b c", "1 > 100", "1 a.b 100", "1 w 99999999999999999999", "1 w -5", "1 w ٣"])
+async def test_a_forged_place_of_a_result_costs_the_edge_no_link(fabric: Fabric, line: str) -> None:
+    """Invariant 13."""
+    async with desk(fabric) as at:
+        answering = at.answer()
+        at.worker.frame(await at.worker.call(), FrameKind.RESULT, b"", line)
+        await answering.over()
+        await heard(at.edge)
+        assert answering.error is None
+    assert fabric.lines("link lost") == []

@@ -1,0 +1,77 @@
+"""The command `mcpfleet`: what it says to whoever mistypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from typer.testing import CliRunner
+
+from mcpfleet.cli import __main__ as cli
+from mcpfleet.process.run import MISCONFIGURED
+
+NOTHING: Mapping[str, str] = {}
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *arguments: str,
+    environ: Mapping[str, str] = NOTHING,
+) -> tuple[int, str]:
+    """Run the command, and return its exit code and what it said on standard error."""
+    monkeypatch.setattr("sys.argv", ["mcpfleet", *arguments])
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0), capsys.readouterr().err
+
+
+def test_without_arguments_it_says_what_it_can_do() -> None:
+    shown = CliRunner().invoke(cli.app, []).output
+    for command in (
+        "dev",
+        "edge",
+        "authorization",
+        "catalog",
+        "worker",
+        "call",
+        "withdraw",
+        "settings",
+        "nats",
+        "migrate",
+    ):
+        assert command in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["nats", "--pools", "My App"], "--pools", id="a pool's name"),
+        pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
+        pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
+    ],
+)
+def test_a_mistake_is_a_line_on_standard_error_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    code, said = run(monkeypatch, capsys, *arguments)
+    assert code == MISCONFIGURED == 2
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_a_setting_that_nobody_knows_is_an_error_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = run(monkeypatch, capsys, "dev", __file__, environ={"MCPFLEET_QUEUE_WAITT": "1"})
+    assert code == MISCONFIGURED
+    assert "did you mean MCPFLEET_QUEUE_WAIT?" in said
+
+
+def test_a_call_without_a_server_says_which_address_does_not_answer() -> None:
+    done = CliRunner().invoke(cli.app, ["call", "http://127.0.0.1:9/mcp", "search"])
+    assert done.exit_code == 1
+    assert "http://127.0.0.1:9/mcp" in done.stderr
+    assert "Traceback" not in done.output

@@ -1,0 +1,95 @@
+"""The defaults of an edge and a worker, as the documentation states them: a change is a decision, not an accident."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.worker.settings import WorkerSettings
+
+MIB = 1024 * 1024
+
+PROCESS = {
+    "bus_question_every": 2,
+    "bus_dead_after": 2,
+    "bus_reconnect_jitter": 1,
+    "bus_start_within": 2,
+    "bus_clock_tolerance": 1,
+    "bus_hop_margin": 0.05,
+    "bus_max_payload": 8 * MIB,
+    "drain": 30,
+    "last_deadline": 60,
+}
+EDGE = {
+    "max_request": 7 * MIB,
+    "admission_entries": 10_000,
+    "snapshot_lasts": 10,
+    "heal_interval": 15,
+    "queue_size": 256,
+    "queue_wait": 5,
+    "probe_min": 0.05,
+    "probe_max": 0.25,
+    "unaccepted_after": 4,
+    "lost_after": 6,
+    "progress_kept": 16,
+    "silent_after": 15,
+    "keepalive": 15,
+    "write_timeout": 30,
+    "request_room": 64 * MIB,
+    "result_room": 64 * MIB,
+    "result_limit": 7 * MIB,
+    "lame": 10,
+    "unready_after": 30,
+}
+WORKER = {
+    "slots": 32,
+    "threads": 8,
+    "queue": 8,
+    "accepted_after": 0.5,
+    "alive_interval": 2,
+    "lost_after": 6,
+    "end_kept": 15,
+    "ends_limit": 64 * MIB,
+    "progress_rate": 20,
+    "result_limit": 7 * MIB,
+    "inline_result": 256 * 1024,
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [
+        pytest.param(settings, name, value, id=f"{type(settings).__name__}.{name}")
+        for settings, table in ((ProcessSettings(), PROCESS), (EdgeSettings(), EDGE), (WorkerSettings(), WORKER))
+        for name, value in table.items()
+    ],
+)
+def test_a_default(settings: ProcessSettings, name: str, value: Any) -> None:
+    assert getattr(settings, name) == value
+
+
+def test_n4_a_stream_shows_that_it_lives_before_a_stalled_write_would_end_it() -> None:
+    assert EdgeSettings().keepalive < EdgeSettings().write_timeout
+
+
+def test_a_worker_accepts_before_its_edge_gives_up() -> None:
+    assert WorkerSettings().accepted_after < EdgeSettings().unaccepted_after
+
+
+def test_whoever_is_missed_twice_is_not_lost_yet() -> None:
+    """One message may be lost without a call's end being told."""
+    assert 2 * WorkerSettings().alive_interval < min(EdgeSettings().lost_after, WorkerSettings().lost_after)
+
+
+def test_a_result_fits_into_a_message_and_so_do_arguments() -> None:
+    room = ProcessSettings().bus_max_payload
+    assert max(WorkerSettings().result_limit, EdgeSettings().max_request) < room
+
+
+def test_an_edge_is_gone_before_it_is_cut_off() -> None:
+    """The last deadline comes after leading clients away and finishing what runs; Kubernetes gives 75 s."""
+    settings = EdgeSettings()
+    assert settings.lame + settings.drain < settings.last_deadline < 75

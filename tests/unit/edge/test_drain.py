@@ -1,0 +1,67 @@
+"""How an edge leaves: clients are led away first, what runs is finished, and all of it is bounded (D14)."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+
+from mcpfleet.edge.drain import drain
+from mcpfleet.edge.settings import EdgeSettings
+from tests.unit.edge.asgi import Exchange, Post, request
+from tests.unit.edge.served import Edge, edge, tool
+
+
+def settings(**durations: float) -> EdgeSettings:
+    return EdgeSettings(lame=durations.get("lame", 0.2), drain=durations.get("drain", 5.0))
+
+
+async def ongoing(served: Edge, tasks: anyio.abc.TaskGroup) -> Exchange:
+    """A request whose body is still on its way."""
+    exchange = Exchange(Post(), parts=[])
+    tasks.start_soon(served.application, exchange.scope, exchange.receive, exchange.send)
+    await anyio.wait_all_tasks_blocked()
+    return exchange
+
+
+async def test_meanwhile_what_arrives_is_served_and_told_to_connect_anew() -> None:
+    async with edge(tool()) as served, anyio.create_task_group() as tasks:
+        tasks.start_soon(drain, served.application, settings())
+        await anyio.wait_all_tasks_blocked()
+        exchange = await served.answer(Post(request("tools/list")))
+        assert exchange.status == 200
+        assert exchange.headers[b"connection"] == b"close"
+
+
+async def test_an_edge_without_requests_leaves_when_its_clients_had_their_time() -> None:
+    async with edge(tool()) as served:
+        began = time.monotonic()
+        await drain(served.application, settings(lame=0.2))
+        assert 0.2 <= time.monotonic() - began < 3
+
+
+async def test_p7_a_request_that_runs_is_finished_first() -> None:
+    async with edge(tool()) as served, anyio.create_task_group() as tasks:
+        exchange = await ongoing(served, tasks)
+        drained = anyio.Event()
+
+        async def leave() -> None:
+            await drain(served.application, settings(lame=0.1))
+            drained.set()
+
+        tasks.start_soon(leave)
+        await anyio.sleep(0.3)
+        too_early = drained.is_set()
+        exchange.leave()
+        with anyio.fail_after(5):
+            await drained.wait()
+    assert not too_early
+
+
+async def test_a_request_that_does_not_end_holds_the_edge_up_for_a_bounded_time() -> None:
+    async with edge(tool()) as served, anyio.create_task_group() as tasks:
+        exchange = await ongoing(served, tasks)
+        began = time.monotonic()
+        await drain(served.application, settings(lame=0.1, drain=0.2))
+        assert 0.3 <= time.monotonic() - began < 3
+        exchange.leave()
