@@ -36,7 +36,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
     url = settings.store_url.get_secret_value()
     bounds = settings.store_bounds
     async with open_store(url, service=process.name, embedded=settings.embedded, bounds=bounds) as store:
-        ledger = Ledger(store, settings)
+        ledger = Ledger(store, settings, log=process.log)
         sweeper = Sweeper(ledger, bus, settings, health=process.health, instruments=instruments, log=process.log)
         catalog = CatalogActor(ledger, sweeper, log=process.log)
         async with anyio.create_task_group() as tasks:

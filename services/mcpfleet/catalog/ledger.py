@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+import anyio
+import anyio.to_thread
 from sqlalchemy import delete, distinct, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
 from mcpfleet.catalog import observation
 from mcpfleet.catalog.manifests import read_manifest
-from mcpfleet.catalog.rebuild import Rebuild, Rebuilt
-from mcpfleet.catalog.rules import UNNUMBERED, Key, holders
+from mcpfleet.catalog.rebuild import Rebuild, Rebuilt, read_snapshot
+from mcpfleet.catalog.rules import UNNUMBERED, Key, holdings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import SCHEMA, endpoints, manifests, pools, workers
 from mcpfleet.contracts.catalog import Announce, Snapshot, SnapshotAnswer, Withdrawn
@@ -22,6 +26,9 @@ from mcpfleet.store.engine import Store
 from mcpfleet.store.insert import insert_into
 from mcpfleet.store.migrate import check_migrated
 
+_READERS: Final = 2
+"""Announced manifests that are read at once, each in a thread."""
+
 
 @dataclass(frozen=True)
 class Swept:
@@ -29,15 +36,18 @@ class Swept:
 
     seen: observation.Observation
     rebuilt: tuple[Rebuilt, ...] = ()
+    was_due: bool = False
+    """There was something to do."""
 
 
 class Ledger:
     """The catalog's tables. Every method raises `StoreError` where the database does not do its work."""
 
-    def __init__(self, store: Store, settings: CatalogSettings) -> None:
+    def __init__(self, store: Store, settings: CatalogSettings, *, log: FilteringBoundLogger) -> None:
         self._store = store
         self._settings = settings
-        self._rebuild = Rebuild(settings)
+        self._rebuild = Rebuild(settings, log)
+        self._readers = anyio.CapacityLimiter(_READERS)
         self._snapshots: dict[str, tuple[str, Snapshot]] = {}
         """The newest of each endpoint that was asked for, parsed, by the digest of its content."""
 
@@ -57,7 +67,10 @@ class Ledger:
             Failed: `contract` where the announcement breaks a rule, `refused` where the pool has too many of a kind.
         """
         if announced.manifest is not None:
-            read_manifest(announced.manifest, announced.digest, self._settings.manifest_limit)
+            await anyio.to_thread.run_sync(
+                read_manifest, announced.manifest, announced.digest, self._settings.manifest_limit,
+                limiter=self._readers, abandon_on_cancel=True,
+            )  # fmt: skip
         async with self._store.write() as connection:
             if not await _know(connection, announced):
                 return False
@@ -100,7 +113,8 @@ class Ledger:
         The number is 0, without a snapshot, while no pool has served the endpoint yet.
 
         Raises:
-            Failed: `unknown` where there never was such an endpoint.
+            Failed: `unknown` where there never was such an endpoint, `unavailable` where a newer release wrote what
+                this one cannot read: a replica of that release can.
         """
         mine = endpoints.c.endpoint == endpoint
         async with self._store.read() as connection:
@@ -115,13 +129,16 @@ class Ledger:
                 digest, body = (
                     await connection.execute(select(endpoints.c.digest, endpoints.c.body).where(mine))
                 ).one()
-                cached = self._snapshots[endpoint] = digest, Snapshot.model_validate_json(body)
+                snapshot = read_snapshot(body)
+                if snapshot is None:
+                    raise Failed(Fault.UNAVAILABLE, f"this release cannot read the snapshot {number} of {endpoint}")
+                cached = self._snapshots[endpoint] = digest, snapshot
         return SnapshotAnswer(number=cached[1].number, snapshot=cached[1])
 
     async def withdraw(self, pool: str) -> tuple[Withdrawn, list[Rebuilt]]:
         """End a pool that lingers without workers; one that has workers stays."""
         async with self._store.write() as connection:
-            await observation.read_books(connection, self._settings, lock=True)
+            await observation.read_books(connection, lock=True)
             count = await connection.scalar(select(func.count()).where(workers.c.pool == pool))
             if count:
                 return Withdrawn(definitions=0, workers=count), []
@@ -139,21 +156,21 @@ class Ledger:
         """
         await check_migrated(self._store, SCHEMA)
 
-    async def sweep(self, *, lost: float | None, starting: bool = False) -> Swept:
+    async def sweep(self, *, lost: float | None) -> Swept:
         """Bring pools and snapshots up to what workers announce; without a lock where there is nothing to do.
 
         Args:
             lost: seconds after which a silent worker counts no longer, none where silence does not count now.
-            starting: this replica starts, and its settings are in charge from now on.
         """
         async with self._store.read() as connection:
             seen = await observation.observe(connection, self._settings, lost=lost)
-        if not self._rebuild.is_due(seen, starting=starting):
+        self._rebuild.watch_settings(seen)
+        if not self._rebuild.is_due(seen):
             return Swept(seen)
         async with self._store.write() as connection:
-            rebuilt = await self._rebuild.perform(connection, lost=lost, starting=starting)
+            rebuilt = await self._rebuild.perform(connection, lost=lost)
         await self._forget_strays()
-        return Swept(seen, tuple(rebuilt))
+        return Swept(seen, tuple(rebuilt), was_due=True)
 
     async def _forget_strays(self) -> None:
         """Delete manifests that nothing refers to."""
@@ -184,5 +201,6 @@ async def _shown(connection: AsyncConnection, pool: str) -> int:
     """Count the definitions of a pool that endpoints show."""
     shown: set[Key] = set()
     for body in await connection.scalars(select(endpoints.c.body).where(endpoints.c.number > UNNUMBERED)):
-        shown |= {key for key, holder in holders(Snapshot.model_validate_json(body)).items() if holder == pool}
+        if snapshot := read_snapshot(body):
+            shown |= {key for key, held in holdings(snapshot).items() if held.pool == pool}
     return len(shown)

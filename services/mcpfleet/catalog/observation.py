@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, exists, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mcpfleet.catalog.charge import Book
+from mcpfleet.catalog.book import Book
 from mcpfleet.catalog.rules import Pool, Tally
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import endpoints, manifests, pools, workers
@@ -34,7 +34,7 @@ async def observe(connection: AsyncConnection, settings: CatalogSettings, *, los
     return Observation(
         await read_tallies(connection),
         await read_pools(connection, settings),
-        await read_books(connection, settings),
+        await read_books(connection),
         has_silent=silent is not None,
         has_stray=stray is not None,
     )
@@ -65,9 +65,8 @@ async def read_pools(connection: AsyncConnection, settings: CatalogSettings) -> 
     return tuple(Pool(*row) for row in rows)
 
 
-async def read_books(connection: AsyncConnection, settings: CatalogSettings, *, lock: bool = False) -> tuple[Book, ...]:
+async def read_books(connection: AsyncConnection, *, lock: bool = False) -> tuple[Book, ...]:
     """Read the endpoints' rows; locked, nobody else rebuilds before the transaction ends."""
-    age = now() - endpoints.c.charged_at
     statement = select(
         endpoints.c.endpoint,
         endpoints.c.number,
@@ -75,8 +74,6 @@ async def read_books(connection: AsyncConnection, settings: CatalogSettings, *, 
         endpoints.c.settings,
         endpoints.c.inputs,
         endpoints.c.digest,
-        age > settings.catalog_charge / 3,
-        age > settings.catalog_charge,
     ).order_by(endpoints.c.endpoint)
     rows = await connection.execute(statement.with_for_update() if lock else statement)
     return tuple(Book(*row) for row in rows)

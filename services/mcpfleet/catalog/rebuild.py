@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
+from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.bus.exchange import broken_rules
 from mcpfleet.catalog import observation
-from mcpfleet.catalog.charge import Book, is_ours, may_take
+from mcpfleet.catalog.book import Book, is_behind, is_disputed
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rules import (
+    UNNUMBERED,
     Decision,
     Empties,
     Ends,
@@ -22,7 +26,7 @@ from mcpfleet.catalog.rules import (
     Refusal,
     Serving,
     decide,
-    holders,
+    holdings,
     inputs_digest,
     is_change,
     merge,
@@ -49,104 +53,137 @@ class Rebuilt:
     refusals: tuple[Refusal, ...]
 
 
+def read_snapshot(body: str) -> Snapshot | None:
+    """Read a stored snapshot; none where it is not one that this release knows."""
+    try:
+        return Snapshot.model_validate_json(body)
+    except ValidationError:
+        return None
+
+
 class Rebuild:
     """Decides whether anything is to be done, and does it."""
 
-    def __init__(self, settings: CatalogSettings) -> None:
+    def __init__(self, settings: CatalogSettings, log: FilteringBoundLogger) -> None:
         self._settings = settings
-        self._manifests: dict[str, Manifest] = {}
-        """Those that pools list, parsed: a digest's text never changes."""
+        self._log = log
+        self._manifests: dict[str, Manifest | None] = {}
+        """Those that pools list, read: a digest's text never changes. None where this release cannot read it."""
+        self._told: set[tuple[str, str]] = set()
+        """What was said of an endpoint, which is said once."""
 
-    def is_due(self, seen: Observation, *, starting: bool) -> bool:
+    def is_due(self, seen: Observation) -> bool:
         """Whether the tables are behind what workers announce, as far as a look without locks can tell."""
-        if starting or seen.has_silent or seen.has_stray or decide(seen.tallies, seen.pools):
+        if seen.has_silent or seen.has_stray or decide(seen.tallies, seen.pools):
             return True
         books = {book.endpoint: book for book in seen.books}
-        return any(self._is_behind(books.get(name), name, seen.pools) for name in self._settings.endpoints)
+        inputs = inputs_digest(seen.pools)
+        return any(name not in books or self._is_behind(books[name], inputs) for name in self._settings.endpoints)
 
-    def _is_behind(self, book: Book | None, name: str, listed: Sequence[Pool]) -> bool:
-        endpoint = self._settings.endpoints[name]
-        if book is None:
-            return True
-        if is_ours(book, endpoint, self._settings.catalog_revision):
-            return book.is_stale or book.inputs != inputs_digest(endpoint, listed)
-        return may_take(book, self._settings.catalog_revision, starting=False)
+    def watch_settings(self, seen: Observation) -> None:
+        """Say once of each endpoint that other settings than ours are in force, if it is so."""
+        for book in seen.books:
+            endpoint = self._settings.endpoints.get(book.endpoint)
+            if endpoint and is_disputed(book, endpoint, self._settings.catalog_revision):
+                self._alarm(book.endpoint, "others of the same MCPFLEET_CATALOG_REVISION have other MCPFLEET_ENDPOINTS")
 
-    async def perform(
-        self, connection: AsyncConnection, *, lost: float | None, starting: bool = False
-    ) -> list[Rebuilt]:
+    async def perform(self, connection: AsyncConnection, *, lost: float | None) -> list[Rebuilt]:
         """Do what is to be done, in the caller's transaction.
 
         Args:
             connection: a transaction for writing.
             lost: how many seconds of a worker's silence count, none where silence does not count now.
-            starting: this replica starts, and its settings are in charge from now on.
         """
         await self._open_books(connection)
-        books = await observation.read_books(connection, self._settings, lock=True)
+        books = await observation.read_books(connection, lock=True)
         if lost is not None:
             await connection.execute(delete(workers).where(observation.is_silent(lost)))
         listed = await observation.read_pools(connection, self._settings)
         for decision in decide(await observation.read_tallies(connection), listed):
             await _apply(connection, decision)
         listed = await observation.read_pools(connection, self._settings)
-        rebuilt = [await self._write_up(connection, book, listed, starting=starting) for book in books]
+        inputs = inputs_digest(listed)
+        behind = [book for book in books if book.endpoint in self._settings.endpoints and self._is_behind(book, inputs)]
+        if behind:
+            await self._load(connection, {pool.digest for pool in listed})
+        rebuilt = [await self._write_up(connection, book, listed) for book in behind]
         return [each for each in rebuilt if each is not None]
 
+    def _is_behind(self, book: Book, inputs: str) -> bool:
+        return is_behind(book, self._settings.catalog_revision, inputs)
+
     async def _open_books(self, connection: AsyncConnection) -> None:
-        """Make the rows of new endpoints, whose settings nobody is in charge of yet."""
+        """Make the rows of new endpoints, which every revision is above."""
         for name in sorted(self._settings.endpoints):
             await connection.execute(
                 insert_into(endpoints, connection)
-                .values(
-                    endpoint=name, number=0, revision=-1, settings="", charged_at=now(), inputs="", digest="", body=""
-                )
+                .values(endpoint=name, number=0, revision=-1, settings="", inputs="", digest="", body="")
                 .on_conflict_do_nothing()
             )
 
-    async def _write_up(
-        self, connection: AsyncConnection, book: Book, listed: Sequence[Pool], *, starting: bool
-    ) -> Rebuilt | None:
-        """Merge one endpoint, if our settings are in charge of it and its pools list something else than before."""
-        endpoint = self._settings.endpoints.get(book.endpoint)
-        revision = self._settings.catalog_revision
-        if endpoint is None:
+    async def _write_up(self, connection: AsyncConnection, book: Book, listed: Sequence[Pool]) -> Rebuilt | None:
+        """Merge one endpoint; it stays as it is where this release could write only a part of it."""
+        endpoint = self._settings.endpoints[book.endpoint]
+        unread = [pool.name for pool in listed if endpoint.admits(pool.name) and self._manifests[pool.digest] is None]
+        if unread:
+            self._alarm(book.endpoint, f"this release cannot read what these pools list: {', '.join(sorted(unread))}")
             return None
-        ours = is_ours(book, endpoint, revision)
-        if not ours and not may_take(book, revision, starting=starting):
-            return None
-        inputs = inputs_digest(endpoint, listed)
-        charge = {"revision": revision, "settings": endpoint.digest, "charged_at": now(), "inputs": inputs}
-        if ours and inputs == book.inputs:
-            await _update(connection, book, charge)
-            return None
-        merged = await self._merge(connection, book, endpoint, listed)
-        is_new = is_change(book, merged)
+        former = await self._former(connection, book)
+        merged = self._merge(book, endpoint, listed, former)
+        is_new = is_change(book, merged) or (former is None and book.number > UNNUMBERED)
         number = book.number + is_new
+        values: dict[str, Any] = {"revision": self._settings.catalog_revision, "settings": endpoint.digest}
+        values["inputs"] = inputs_digest(listed)
         if is_new:
             snapshot = merged.snapshot.model_copy(update={"number": number})
-            charge |= {"number": number, "digest": merged.digest, "body": snapshot.model_dump_json()}
-        await _update(connection, book, charge)
+            body = snapshot.model_dump_json()
+            if read_snapshot(body) != snapshot:
+                self._alarm(book.endpoint, "the merged catalog would not be read as it is written")
+                return None
+            values |= {"number": number, "digest": merged.digest, "body": body}
+        await connection.execute(update(endpoints).where(endpoints.c.endpoint == book.endpoint).values(**values))
         return Rebuilt(book.endpoint, number, is_new, len(merged.snapshot.listed), merged.refusals)
 
-    async def _merge(
-        self, connection: AsyncConnection, book: Book, endpoint: Endpoint, listed: Sequence[Pool]
-    ) -> Merged:
+    async def _former(self, connection: AsyncConnection, book: Book) -> Snapshot | None:
+        """Read the snapshot that the endpoint has; none where it has none, or none that can be read."""
+        if book.number == UNNUMBERED:
+            return None
         body = await connection.scalar(select(endpoints.c.body).where(endpoints.c.endpoint == book.endpoint))
-        held = holders(Snapshot.model_validate_json(body)) if body else {}
-        await self._load(connection, {pool.digest for pool in listed})
-        serving = [Serving(pool.name, pool.since, self._manifests[pool.digest]) for pool in listed]
+        former = read_snapshot(body or "")
+        if former is None:
+            self._log.error("unreadable snapshot replaced", endpoint=book.endpoint, number=book.number)
+        return former
+
+    def _merge(self, book: Book, endpoint: Endpoint, listed: Sequence[Pool], former: Snapshot | None) -> Merged:
+        held = holdings(former) if former else {}
+        found = [(pool, self._manifests[pool.digest]) for pool in listed]
+        serving = [Serving(pool.name, pool.since, manifest) for pool, manifest in found if manifest is not None]
         return merge(book.endpoint, endpoint, serving, held, limit=self._settings.snapshot_limit)
 
     async def _load(self, connection: AsyncConnection, digests: set[str]) -> None:
-        """Have these manifests parsed, and no others."""
+        """Have these manifests read, and no others."""
         self._manifests = {digest: self._manifests[digest] for digest in digests & self._manifests.keys()}
         missing = digests - self._manifests.keys()
         rows = await connection.execute(
             select(manifests.c.digest, manifests.c.body).where(manifests.c.digest.in_(missing))
         )
         for digest, body in rows:
-            self._manifests[digest] = Manifest.model_validate_json(body)
+            self._manifests[digest] = self._read(digest, body)
+
+    def _read(self, digest: str, body: str) -> Manifest | None:
+        try:
+            manifest = Manifest.model_validate_json(body)
+            _ = manifest.named  # reads the definitions, and keeps them
+        except ValidationError as error:
+            self._log.error("unreadable manifest", digest=digest, error=broken_rules(error))
+            return None
+        return manifest
+
+    def _alarm(self, endpoint: str, why: str) -> None:
+        """Tell an operator once why an endpoint is not as its settings here want it."""
+        if (endpoint, why) not in self._told:
+            self._told.add((endpoint, why))
+            self._log.error("endpoint not as set", endpoint=endpoint, reason=why)
 
 
 async def _apply(connection: AsyncConnection, decision: Decision) -> None:
@@ -160,7 +197,3 @@ async def _apply(connection: AsyncConnection, decision: Decision) -> None:
             await connection.execute(update(pools).where(pools.c.pool == pool).values(emptied_at=now()))
         case Ends(pool):
             await connection.execute(delete(pools).where(pools.c.pool == pool))
-
-
-async def _update(connection: AsyncConnection, book: Book, values: dict[str, Any]) -> None:
-    await connection.execute(update(endpoints).where(endpoints.c.endpoint == book.endpoint).values(**values))

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from mcpfleet.catalog.charge import Book
+from mcpfleet.catalog.book import Book
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Manifest, digest_of
@@ -90,10 +90,12 @@ def decide(tallies: Iterable[Tally], pools: Iterable[Pool]) -> list[Decision]:
     return decisions
 
 
-def inputs_digest(endpoint: Endpoint, pools: Iterable[Pool]) -> str:
-    """Name what an endpoint's snapshot is merged from: while it is the same, merging again changes nothing."""
-    admitted = sorted((pool.name, pool.digest, pool.since) for pool in pools if endpoint.admits(pool.name))
-    return digest_of(to_json(admitted))
+def inputs_digest(pools: Iterable[Pool]) -> str:
+    """Name what endpoints are merged from: while it is the same, merging again changes nothing.
+
+    It depends on no settings, which replicas may have different ones of.
+    """
+    return digest_of(to_json(sorted((pool.name, pool.digest, pool.since) for pool in pools)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,36 +132,74 @@ class Merged:
         return digest_of(self.snapshot.model_dump_json().encode())
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the snapshot before shows under a name."""
+
+    pool: str
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A definition that its pool may show under a name that is its own."""
+
+    listed: Listed
+    size: int
+    has_room: bool
+    """It needs no more than what the pool shows under that name already."""
+
+
 @dataclass
 class _Merging:
+    """Fills a snapshot up to its limit of bytes."""
+
+    limit: int
     listed: list[Listed] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     size: int = 0
+
+    def add(self, claims: Sequence[_Claim]) -> None:
+        """Show all of these, or none where they do not fit."""
+        size = sum(claim.size for claim in claims)
+        if self.size + size <= self.limit:
+            self.size += size
+            self.listed.extend(claim.listed for claim in claims)
+            return
+        reason = f"the snapshot is full: {self.limit} bytes (MCPFLEET_SNAPSHOT_LIMIT)"
+        for claim in claims:
+            self.refuse(claim.listed.pool, claim.listed.definition, reason)
 
     def refuse(self, pool: str, definition: Definition, reason: str) -> None:
         self.refusals.append(Refusal(pool, definition.kind, definition.name, reason))
 
 
-def merge(name: str, endpoint: Endpoint, serving: Sequence[Serving], held: Mapping[Key, str], *, limit: int) -> Merged:
+def merge(name: str, endpoint: Endpoint, serving: Sequence[Serving], held: Mapping[Key, Held], *, limit: int) -> Merged:
     """Merge what pools list into what an endpoint shows.
 
     A name belongs to the pool that holds it in the snapshot before, else to the pool that came first; another pool's
     claim is refused, be its definition the same or not: nobody's calls go to a pool that they did not go to before.
+    Room is given likewise: first to what the snapshot before shows, as far as it has not grown, then to the rest of
+    each pool, whole or not at all. So a pool that grows can evict nobody.
 
     Args:
         name: the endpoint's name.
         endpoint: its settings.
         serving: every pool, whether or not the endpoint admits it.
-        held: who holds each name in the snapshot before.
-        limit: bytes of listed definitions that fit (MCPFLEET_SNAPSHOT_LIMIT); pools that came later give way.
+        held: what the snapshot before shows.
+        limit: bytes of listed definitions that fit (MCPFLEET_SNAPSHOT_LIMIT).
     """
     admitted = sorted(
         (pool for pool in serving if endpoint.admits(pool.pool)), key=lambda pool: (pool.since, pool.pool)
     )
     owners = _owners(endpoint, admitted, held)
-    merging = _Merging()
-    for pool in admitted:
-        _add(merging, endpoint, pool, owners, limit)
+    merging = _Merging(limit)
+    claims = [_claims(merging, endpoint, pool, owners, held) for pool in admitted]
+    for each in claims:
+        merging.add([claim for claim in each if claim.has_room])
+    for each in claims:
+        merging.add([claim for claim in each if not claim.has_room])
     merging.listed.sort(key=lambda listed: (listed.definition.name, listed.definition.kind))
     return Merged(
         _snapshot(name, endpoint, admitted, tuple(merging.listed)),
@@ -177,45 +217,51 @@ def is_change(book: Book, merged: Merged) -> bool:
     return merged.digest != book.digest and not (book.number == UNNUMBERED and merged.is_vacant)
 
 
-def holders(snapshot: Snapshot) -> dict[Key, str]:
-    """Say which pool holds each name of a snapshot."""
-    return {_key(listed.definition): listed.pool for listed in snapshot.listed}
+def holdings(snapshot: Snapshot) -> dict[Key, Held]:
+    """Say what a snapshot shows under each name."""
+    return {_key(listed.definition): Held(listed.pool, _size(listed)) for listed in snapshot.listed}
 
 
 def _key(definition: Definition) -> Key:
     return definition.name, definition.kind
 
 
-def _owners(endpoint: Endpoint, admitted: Sequence[Serving], held: Mapping[Key, str]) -> dict[Key, str]:
+def _holds(held: Mapping[Key, Held], pool: str, key: Key) -> bool:
+    return key in held and held[key].pool == pool
+
+
+def _size(listed: Listed) -> int:
+    return len(listed.model_dump_json().encode())
+
+
+def _owners(endpoint: Endpoint, admitted: Sequence[Serving], held: Mapping[Key, Held]) -> dict[Key, str]:
     owners: dict[Key, str] = {}
     for pool in admitted:
-        for definition in pool.manifest.definitions:
+        for _, definition in pool.manifest.named:
             key = _key(definition)
-            if endpoint.allows(pool.pool, definition.name) and (key not in owners or held.get(key) == pool.pool):
+            is_free = key not in owners or _holds(held, pool.pool, key)
+            if is_free and endpoint.allows(pool.pool, definition.name):
                 owners[key] = pool.pool
     return owners
 
 
-def _add(merging: _Merging, endpoint: Endpoint, pool: Serving, owners: Mapping[Key, str], limit: int) -> None:
-    """Add a pool's definitions: all that it may show and owns, or none of them where they do not fit."""
-    shown: list[Listed] = []
-    for definition in pool.manifest.definitions:
-        owner = owners.get(_key(definition))
+def _claims(
+    merging: _Merging, endpoint: Endpoint, pool: Serving, owners: Mapping[Key, str], held: Mapping[Key, Held]
+) -> list[_Claim]:
+    """List the definitions of a pool that it may show and owns; the others are refused."""
+    claims: list[_Claim] = []
+    for digest, definition in pool.manifest.named:
+        key = _key(definition)
         if not endpoint.allows(pool.pool, definition.name):
             merging.refuse(pool.pool, definition, "the endpoint's `names` do not allow it (MCPFLEET_ENDPOINTS)")
-        elif owner != pool.pool:
-            merging.refuse(pool.pool, definition, f"the pool {owner} has that name")
+        elif owners.get(key) != pool.pool:
+            merging.refuse(pool.pool, definition, f"the pool {owners.get(key)} has that name")
         else:
-            shown.append(Listed(pool=pool.pool, digest=definition.digest, definition=definition))
-    size = sum(len(listed.model_dump_json().encode()) for listed in shown)
-    if merging.size + size > limit:
-        for listed in shown:
-            merging.refuse(
-                pool.pool, listed.definition, f"the snapshot is full: {limit} bytes (MCPFLEET_SNAPSHOT_LIMIT)"
-            )
-        return
-    merging.size += size
-    merging.listed.extend(shown)
+            listed = Listed(pool=pool.pool, digest=digest, definition=definition)
+            size = _size(listed)
+            has_room = _holds(held, pool.pool, key) and size <= held[key].size
+            claims.append(_Claim(listed, size, has_room))
+    return claims
 
 
 def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[Serving], listed: tuple[Listed, ...]) -> Snapshot:

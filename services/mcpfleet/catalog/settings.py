@@ -19,11 +19,11 @@ class CatalogSettings(EndpointSettings, StoreSettings, ProcessSettings):
     catalog_revision: int = Field(
         default=0,
         ge=0,
-        description="Raised with MCPFLEET_ENDPOINTS: settings of a lower one never overwrite those of a higher.",
+        description="Raised with each change of MCPFLEET_ENDPOINTS: a lower one never overwrites a higher.",
     )
     catalog_sweep: Seconds = Field(default=2.0, gt=0, description="How often the catalog looks for what changed.")
-    catalog_charge: Seconds = Field(
-        default=30.0, gt=0, description="How long settings stay in force after the last replica that has them."
+    catalog_pause: Seconds = Field(
+        default=0.2, description="The least time between two rebuilds, so that changes without end cost no more."
     )
     catalog_concurrency: int = Field(default=64, ge=1, description="How many questions a catalog answers at once.")
     worker_lost: Seconds = Field(

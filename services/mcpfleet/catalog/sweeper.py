@@ -8,13 +8,11 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
-from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
-from mcpfleet.bus.exchange import broken_rules
-from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.ledger import Ledger, Swept
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rebuild import Rebuilt
 from mcpfleet.catalog.settings import CatalogSettings
@@ -29,7 +27,7 @@ _STORE: Final = "store"
 
 
 class Sweeper:
-    """Looks at intervals, and at once when it is woken; the only task that rebuilds, so a burst is one rebuild."""
+    """Looks at intervals, and at once when it is woken after a quiet time; the only task that rebuilds at changes."""
 
     def __init__(
         self,
@@ -58,40 +56,40 @@ class Sweeper:
         self._woken.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled; started once the store answered, and our settings are in charge.
+        """Look until cancelled; started once the store answered, with tables that are new enough.
 
         Raises:
             ConfigurationError: the tables are older than this release.
         """
-        starting = True
+        has_looked = False
         while True:
-            if await self._look(starting=starting) and starting:
-                starting = False
+            swept = await self._look(first=not has_looked)
+            if swept is not None and not has_looked:
+                has_looked = True
                 task_status.started()
+            if swept is not None and swept.was_due:
+                # A worker that changes without end must not make every edge fetch without a break.
+                await anyio.sleep(self._settings.catalog_pause)
             with anyio.move_on_after(self._settings.catalog_sweep):
                 await self._woken.wait()
             self._woken = anyio.Event()
 
-    async def _look(self, *, starting: bool) -> bool:
-        """Look once; false where the store did not answer."""
+    async def _look(self, *, first: bool) -> Swept | None:
+        """Look once; none where the store did not answer."""
         watched = self._vigil.look(time.monotonic(), self._bus.proven_since)
         lost = self._settings.worker_lost if watched >= self._settings.worker_lost else None
         try:
-            if starting:
+            if first:
                 await self._ledger.check()
-            swept = await self._ledger.sweep(lost=lost, starting=starting)
+            swept = await self._ledger.sweep(lost=lost)
         except StoreError as error:
             self._complain(str(error))
-            return False
-        except ValidationError as error:
-            # A newer release may have written it: its replicas go on, and this one must not end over it.
-            self._complain(f"the store holds what this release cannot read: {broken_rules(error)}")
-            return False
+            return None
         self._complaint = ""
         self._health.set(_STORE, True)
         self._measure(swept.seen)
         self.tell(swept.rebuilt)
-        return True
+        return swept
 
     def _complain(self, why: str) -> None:
         """Be not ready, and say why once for each reason; silence does not count meanwhile."""

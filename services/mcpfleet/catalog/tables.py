@@ -49,10 +49,9 @@ endpoints: Final = Table(
     metadata,
     Column("endpoint", String(NAME_LENGTH), primary_key=True),
     Column("number", BigInteger, nullable=False, comment="grows by one with each change of the body"),
-    Column("revision", BigInteger, nullable=False, comment="MCPFLEET_CATALOG_REVISION of who is in charge"),
-    Column("settings", String(DIGEST_LENGTH), nullable=False, comment="names the settings of who is in charge"),
-    Column("charged_at", Moment, nullable=False, comment="when who is in charge last said so"),
-    Column("inputs", String(DIGEST_LENGTH), nullable=False, comment="names the pools that it was merged from"),
+    Column("revision", BigInteger, nullable=False, comment="MCPFLEET_CATALOG_REVISION of who merged it"),
+    Column("settings", String(DIGEST_LENGTH), nullable=False, comment="names the settings that it was merged by"),
+    Column("inputs", String(DIGEST_LENGTH), nullable=False, comment="names what the pools listed then"),
     Column("digest", String(DIGEST_LENGTH), nullable=False, comment="names the merged catalog without its number"),
     Column("body", Text, nullable=False, comment="the snapshot's JSON text"),
 )
@@ -61,4 +60,4 @@ endpoints: Final = Table(
 Index("catalog_workers_digest", workers.c.digest)
 Index("catalog_workers_announced_at", workers.c.announced_at)
 
-SCHEMA: Final = Schema(service="catalog", metadata=metadata, revisions=Path(__file__).parent / "migrations")
+SCHEMA: Final = Schema(service="catalog", revisions=Path(__file__).parent / "migrations")

@@ -51,7 +51,7 @@ class Child:
         self.ready = anyio.Event()
         """Set when the process has said `ready`."""
         self._command = list(command)
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self.log = log
         self._process: Process | None = None
 
@@ -82,7 +82,7 @@ class Child:
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=stderr,
-                env=self._environment,
+                env=self.environment,
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )

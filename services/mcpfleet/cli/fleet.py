@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +28,16 @@ OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
 _SERVICES: Final = ("authorization", "catalog")
 _NOT_INHERITED: Final = ("MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL")
+_NATS_URL: Final = "MCPFLEET_NATS_URL"
 _READY_WITHIN: Final = 60.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 Keep: TypeAlias = Callable[[Child], Coroutine[Any, Any, None]]
 """Runs one process, for as long as it is to run."""
+
+
+Route: TypeAlias = Callable[[str, str], Awaitable[str]]
+"""Gives the URL by which a process, by its name, reaches the NATS at a URL."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Plan:
     """A store that exists already; none embeds SQLite."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Settings for every process."""
+    route: Route | None = None
+    """Leads processes to NATS another way, for a test that severs it."""
     logs: Path | None = None
     """Where each process's standard error is kept, in a file of its name; none shows it on ours."""
     settings: ProcessSettings = field(default_factory=ProcessSettings)
@@ -97,6 +104,9 @@ class Fleet:
         self.services = self._child("services", ["mcpfleet.cli.services"], _SERVICES[0], store)
         self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
         self.edges = [self._edge(number) for number in range(self.plan.edges)]
+        if self.plan.route is not None:
+            for child in (self.services, *self.workers, *self.edges):
+                child.environment[_NATS_URL] = await self.plan.route(child.name, child.environment[_NATS_URL])
 
     async def run(self, keep: Keep, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run every process until cancelled; started once every edge is ready.
@@ -185,9 +195,9 @@ class Fleet:
 
     def _nats_environment(self, user: str) -> dict[str, str]:
         if self.nats is not None:
-            return {"MCPFLEET_NATS_URL": self.nats.url, "MCPFLEET_NATS_PASSWORD": self._passwords[user]}
+            return {_NATS_URL: self.nats.url, "MCPFLEET_NATS_PASSWORD": self._passwords[user]}
         password = os.environ.get(password_variable(user))
-        environment = {"MCPFLEET_NATS_URL": self.plan.nats_url or ""}
+        environment = {_NATS_URL: self.plan.nats_url or ""}
         return environment | ({"MCPFLEET_NATS_PASSWORD": password} if password else {})
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias
 
 import anyio
 
@@ -31,7 +31,7 @@ from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import EdgeInstruments
 
-Server: TypeAlias = Callable[[Application, anyio.Event], Awaitable[None]]
+Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, None]]
 """Serves an application to clients until the event is set."""
 
 
@@ -96,6 +96,7 @@ def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots,
         snapshots=snapshots,
         settings=settings,
         tracer=process.telemetry.tracer,
+        is_traced=process.telemetry.enabled,
         instruments=instruments,
         log=process.log,
     )

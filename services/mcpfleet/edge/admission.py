@@ -13,7 +13,7 @@ import anyio
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.wire.errors import Rejection, not_answered, unauthorized
 
 
@@ -84,6 +84,8 @@ class Admission:
             admitted = await self._client.admit(Admit(endpoint=endpoint))
         except BusError as error:
             raise not_answered("authorization") from error
+        if admitted.principal == ANONYMOUS:  # one object for all, so that the path of a call need not compare
+            admitted = admitted.model_copy(update={"principal": ANONYMOUS})
         verdict = _Verdict(admitted, asked + admitted.lasts)
         self._verdicts[endpoint] = verdict
         if len(self._verdicts) > self._entries:

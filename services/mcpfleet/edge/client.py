@@ -13,6 +13,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+Charge = Callable[[int], Awaitable[None]]
+"""Takes room for so many bytes, and waits for it."""
+
 _JSON: Final = (b"content-type", b"application/json")
 _EVENTS: Final = (
     (b"content-type", b"text/event-stream"),
@@ -48,23 +51,25 @@ class Client:
         self._send = send
         self._closing = closing and not self.http_version.startswith("2")
 
-    def check_size(self, limit: int) -> None:
-        """Compare what the head says of the body's size with the limit.
+    def stated_size(self, limit: int) -> int:
+        """How large the head says that the body is; the limit, where it does not say.
 
         Raises:
-            Rejection: 413.
+            Rejection: 413 where it says more than the limit.
         """
         stated = self.headers.all(b"content-length")
-        if stated and stated[0].isdigit() and int(stated[0]) > limit:
+        size = int(stated[0]) if stated and stated[0].isdigit() else limit
+        if size > limit:
             raise Rejection(413, headers={"Connection": "close"})
+        return size
 
-    async def read_body(self, limit: int, timeout: float, charge: Callable[[int], Awaitable[None]]) -> bytes:
+    async def read_body(self, limit: int, timeout: float, charge: Charge | None = None) -> bytes:
         """Read the whole body.
 
         Args:
             limit: in bytes.
             timeout: seconds that it may take.
-            charge: takes room in memory for so many bytes that have arrived.
+            charge: takes room in memory for bytes that have arrived, where there must be some.
 
         Raises:
             Rejection: 413 over the limit, 408 when it takes too long.
@@ -83,7 +88,8 @@ class Client:
                     size += len(part)
                     if size > limit:
                         raise Rejection(413, headers={"Connection": "close"})
-                    await charge(len(part))
+                    if charge is not None:
+                        await charge(len(part))
                     parts.append(part)
                     if not message.get("more_body", False):
                         return b"".join(parts)

@@ -11,12 +11,12 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.client import Client, ClientGone, Receive, Scope, Send
+from mcpfleet.edge.client import Charge, Client, ClientGone, Receive, Scope, Send
 from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.ladder import check_head, check_message
 from mcpfleet.edge.methods import Methods
 from mcpfleet.edge.request import Request
-from mcpfleet.edge.room import Account, NoRoom, Room
+from mcpfleet.edge.room import NoRoom, Room
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry import names
@@ -45,6 +45,7 @@ class Application:
         snapshots: Snapshots,
         settings: EdgeSettings,
         tracer: Tracer,
+        is_traced: bool,
         instruments: EdgeInstruments,
         log: FilteringBoundLogger,
     ) -> None:
@@ -56,7 +57,8 @@ class Application:
         self._snapshots = snapshots
         self._settings = settings
         self._tracer = tracer
-        self._sampling = Sampling.of(settings.sample_ratio, settings.trusted_networks)
+        # Where nothing is exported nothing is sampled, and no trace is begun only to be dropped.
+        self._sampling = Sampling.of(settings.sample_ratio if is_traced else 0.0, settings.trusted_networks)
         self._instruments = instruments
         self._log = log
         self._open = 0
@@ -85,10 +87,11 @@ class Application:
     async def _serve(self, client: Client) -> None:
         try:
             endpoint = check_head(client, self._names, self._doors)
-            client.check_size(self._settings.max_request)
-            async with self._room.account(within=self._settings.queue_wait) as account:
-                body = await self._read(client, account)
-                await self._serve_message(client, endpoint, body)
+            if client.stated_size(self._settings.max_request) <= self._settings.large_body:
+                # Most requests: what is small needs no account.
+                await self._serve_message(client, endpoint, await self._read(client))
+            else:
+                await self._serve_large(client, endpoint)
         except Rejection as rejection:
             await self._reject(client, None, rejection)
         except NoRoom:
@@ -100,8 +103,8 @@ class Application:
             if not client.is_answered:
                 await client.answer(500)
 
-    async def _read(self, client: Client, account: Account) -> bytes:
-        """Read the body; what it is beyond `large_body` takes room as it arrives."""
+    async def _serve_large(self, client: Client, endpoint: str) -> None:
+        """Serve a request with a large body, or one of unsaid size: beyond `large_body` it takes room as it arrives."""
         arrived = 0
 
         async def charge(size: int) -> None:
@@ -111,6 +114,10 @@ class Application:
             if size > free:
                 await account.charge(size - free)
 
+        async with self._room.account(within=self._settings.queue_wait) as account:
+            await self._serve_message(client, endpoint, await self._read(client, charge))
+
+    async def _read(self, client: Client, charge: Charge | None = None) -> bytes:
         return await client.read_body(self._settings.max_request, self._settings.read_timeout, charge)
 
     async def _serve_message(self, client: Client, endpoint: str, body: bytes) -> None:

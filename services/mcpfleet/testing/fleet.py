@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.fleet import Fleet as Processes
-from mcpfleet.cli.fleet import Plan, running
+from mcpfleet.cli.fleet import Plan, Route, running
 from mcpfleet.cli.known import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings
 from mcpfleet.process.settings_table import scaled
@@ -35,6 +35,7 @@ class Fleet:
         workers: int = 1,
         factor: float = 1.0,
         environment: Mapping[str, str] = _NOTHING,
+        route: Route | None = None,
     ) -> None:
         """Describe the fleet.
 
@@ -44,6 +45,7 @@ class Fleet:
             workers: how many workers.
             factor: what every duration among the settings is divided by; none gets below 0.1 s.
             environment: settings for every process.
+            route: leads processes to NATS another way, over links that the test can sever.
         """
         durations = {name: value for cls in SETTINGS.values() for name, value in scaled(cls, factor).items()}
         if factor == 1.0:
@@ -55,6 +57,7 @@ class Fleet:
             edges=edges,
             workers=workers,
             environment={"MCPFLEET_LAME": "0", **durations, **environment},
+            route=route,
             settings=ProcessSettings(**{_field(name): value for name, value in own.items()}),  # type: ignore[arg-type]  # pydantic reads text
         )
         self._processes: Processes | None = None

@@ -8,24 +8,20 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.memory import Switch
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.migrations import migrate_store
 from mcpfleet.contracts.permissions import permissions, users
-from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.testing.lines import Lines
+from mcpfleet.testing.part import Part, S, Serve
 from mcpfleet.testing.reading import read
 
 POOL: Final = "app"
 """The pool of a local fleet's workers."""
-
-S = TypeVar("S", bound=ProcessSettings)
 
 
 @dataclass(frozen=True)
@@ -38,17 +34,14 @@ class Ground:
     """None where NATS connects the parts."""
     passwords: Mapping[str, str] = field(default_factory=dict)
     """Of the users of that NATS."""
+    lines: Lines = field(default_factory=Lines)
+    """What the parts log."""
 
-    def settings(self, cls: type[S], user: str) -> S:
-        """Read the settings of a part that is one of the users."""
-        password = self.passwords.get(user)
-        return read(cls, {**self.variables, **({"MCPFLEET_NATS_PASSWORD": password} if password else {})})
-
-    def bus(self, process: Process[Any], user: str) -> Bus:
-        """Make the bus of a part."""
-        if self.switch is None:
-            return bus_of(process, user)
-        return bus_of(process, user, self.switch.connector(user, process.settings, process=process.id))
+    def part(self, name: str, cls: type[S], serve: Serve[S], *, user: str) -> Part[S]:
+        """Make a part that is one of the users."""
+        password = {"MCPFLEET_NATS_PASSWORD": self.passwords[user]} if self.passwords else {}
+        settings = read(cls, {**self.variables, **password})
+        return Part(name, user, settings, serve, switch=self.switch, log=self.lines.logger(settings.log_level))
 
 
 @asynccontextmanager

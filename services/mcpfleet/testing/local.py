@@ -10,13 +10,13 @@ from typing import Any, Final, Self
 
 import anyio
 import httpx2
-from anyio.abc import TaskGroup
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcpfleet.app import App
 from mcpfleet.authorization import __main__ as authorization
 from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.memory import Switch
 from mcpfleet.catalog import __main__ as catalog
 from mcpfleet.catalog.settings import CatalogSettings
@@ -25,9 +25,8 @@ from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.edge import __main__ as edge
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.service import Process
-from mcpfleet.testing.ground import POOL, Ground, laid
-from mcpfleet.testing.lines import Lines
-from mcpfleet.testing.part import AnyPart, Part
+from mcpfleet.testing.ground import POOL, laid
+from mcpfleet.testing.part import AnyPart, Part, S, Serve
 from mcpfleet.testing.reading import check_names, durations
 from mcpfleet.testing.server import LocalServer, LocalTransport
 from mcpfleet.worker import __main__ as worker
@@ -74,7 +73,7 @@ class LocalFleet:
             factor: what every duration among the settings is divided by; none gets below 0.1 s.
             environment: settings of every part; what is in this process's own environment does not count.
             nats: connect the parts by an embedded NATS server, instead of the switch.
-            seed: decides on the switch which member of a group hears a message, and which messages meet faults.
+            seed: decides on the switch which member of a group hears a message.
 
         Raises:
             ConfigurationError: a name in the environment is no setting.
@@ -86,7 +85,6 @@ class LocalFleet:
         self._app = app
         self._numbers = edges, workers
         self._laid = laid(variables, nats=nats, seed=seed)
-        self._lines = Lines()
         self._parts: list[AnyPart] = []
         self._servers: dict[str, LocalServer] = {}
 
@@ -142,19 +140,106 @@ class LocalFleet:
 
     async def _start(self) -> None:
         """Start everything; the services first, since what asks in vain asks again only after half a second."""
-        ground = self._ground
-
-        async def authorize(process: Process[AuthorizationSettings]) -> None:
-            await authorization.serve_over(process, ground.bus(process, process.name))
-
-        async def list_all(process: Process[CatalogSettings]) -> None:
-            await catalog.serve_over(process, ground.bus(process, process.name))
-
-        self.authorization = self._part("authorization", AuthorizationSettings, "authorization", authorize)
-        self.catalog = self._part("catalog", CatalogSettings, "catalog", list_all)
-        await self._ready(self.authorization, self.catalog)
+        self.authorization = self._part("authorization", AuthorizationSettings, authorization.serve_over)
+        self.catalog = self._part("catalog", CatalogSettings, catalog.serve_over)
+        await _ready(self.authorization, self.catalog)
         edges, workers = self._numbers
-        await self._ready(
-            *[self._worker(self._app) for _ in range(workers)],
-            *[self._edge() for _ in range(edges)],
-        )
+        await _ready(*[self._worker(self._app) for _ in range(workers)], *[self._edge() for _ in range(edges)])
+
+    async def _end(self, *, drain: bool) -> None:
+        """End every part: edges first, so that their last calls still find workers."""
+        for group in (self.edges, self.workers, self._parts):
+            async with anyio.create_task_group() as tasks:
+                for part in group:
+                    tasks.start_soon(part.stop if drain else part.kill)
+
+    # -- its parts ----------------------------------------------------------------------------------------------------
+
+    async def add_worker(self, app: App | None = None) -> Part[WorkerSettings]:
+        """Start one more worker, perhaps with another version of the application; it is ready then."""
+        part = self._worker(app or self._app)
+        await _ready(part)
+        return part
+
+    async def add_edge(self) -> Part[EdgeSettings]:
+        """Start one more edge; it is ready then."""
+        part = self._edge()
+        await _ready(part)
+        return part
+
+    @property
+    def switch(self) -> Switch:
+        """What connects the parts: it freezes, and meets faults, as a test likes.
+
+        Raises:
+            RuntimeError: NATS connects them.
+        """
+        if self._ground.switch is None:
+            raise RuntimeError("this fleet has a real NATS: leave `nats` out")
+        return self._ground.switch
+
+    def _worker(self, app: App) -> Part[WorkerSettings]:
+        async def serve(process: Process[WorkerSettings], bus: Bus) -> None:
+            await worker.serve_over(process, bus, app, POOL)
+
+        part = self._part("worker", WorkerSettings, serve, user=pool_user(POOL))
+        self.workers.append(part)
+        return part
+
+    def _edge(self) -> Part[EdgeSettings]:
+        server = LocalServer()
+
+        async def serve(process: Process[EdgeSettings], bus: Bus) -> None:
+            await edge.serve_over(process, bus, server.serve)
+
+        part = self._part("edge", EdgeSettings, serve)
+        self._servers[part.id] = server
+        self.edges.append(part)
+        return part
+
+    def _part(self, name: str, settings: type[S], serve: Serve[S], user: str = "") -> Part[S]:
+        """Start a service, as the NATS user of its own name or another."""
+        part = self._ground.part(name, settings, serve, user=user or name)
+        self._parts.append(part)
+        self._tasks.start_soon(part.run)
+        return part
+
+    # -- what a test does with it -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def client(self, edge: int = 0, *, path: str = "/mcp", **options: Any) -> AsyncIterator[Client]:
+        """The official client, connected to an edge for the length of a block.
+
+        Args:
+            edge: which of the edges.
+            path: the endpoint's.
+            options: of `mcp.Client`.
+        """
+        async with self.http(edge) as http:
+            transport = streamable_http_client(HOST + path, http_client=http)
+            async with Client(transport, **options) as client:
+                yield client
+
+    def http(self, edge: int = 0) -> httpx2.AsyncClient:
+        """An HTTP client whose requests reach an edge, under `http://localhost`."""
+        server = self._servers[self.edges[edge].id]
+        return httpx2.AsyncClient(transport=LocalTransport(server), base_url=HOST)
+
+    def logs(self) -> str:
+        """What the parts have logged."""
+        return self._ground.lines.text()
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of one event, with all that they say of it."""
+        return self._ground.lines.of(event)
+
+
+async def _ready(*parts: AnyPart) -> None:
+    """Wait until parts are ready, and raise what one of them failed of."""
+    with anyio.move_on_after(_STARTS_WITHIN) as scope:
+        for part in parts:
+            await part.wait_ready()
+            if part.error is not None:
+                raise part.error
+    if scope.cancelled_caught:
+        raise TimeoutError("not ready: " + ", ".join(part.why_not_ready() for part in parts))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.memory import Switch
 from mcpfleet.process.health import Health
 from mcpfleet.process.service import Process
@@ -18,6 +20,9 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.process.stopping import Stopping
 
 S = TypeVar("S", bound=ProcessSettings)
+
+Serve: TypeAlias = Callable[[Process[S], Bus], Awaitable[None]]
+"""Runs a service over a bus until its process is told to stop."""
 
 _TELEMETRY_CLOSES_WITHIN: Final = 1.0
 
@@ -28,20 +33,22 @@ class Part(Generic[S]):
     def __init__(
         self,
         name: str,
+        user: str,
         settings: S,
-        serve: Callable[[Process[S]], Awaitable[None]],
+        serve: Serve[S],
         *,
-        log: FilteringBoundLogger,
         switch: Switch | None,
+        log: FilteringBoundLogger,
     ) -> None:
         """Describe a service.
 
         Args:
             name: the service's.
+            user: who it is to NATS.
             settings: its settings.
-            serve: runs it until its process is told to stop.
+            serve: runs it.
+            switch: what it is connected to; None for NATS.
             log: where its lines go.
-            switch: what it is connected to; None for a real NATS.
         """
         self.process = Process(name, settings)
         self.process.log = log.bind(service=name, process=self.process.id)
@@ -54,6 +61,7 @@ class Part(Generic[S]):
         """Seconds by which its wall clock is wrong; less than 0 is behind."""
         self._serve = serve
         self._switch = switch
+        self._user = user
         self._scope = anyio.CancelScope()
 
     @property
@@ -76,7 +84,7 @@ class Part(Generic[S]):
         header.clock.set(lambda: time.time() + self.clock_ahead)  # for all tasks that begin here
         try:
             with self._scope:
-                await self._serve(self.process)
+                await self._serve(self.process, self._bus())
         except Exception as error:  # the fleet tells it to the test
             self.process.log.exception("failed")
             self.error = error
@@ -105,9 +113,9 @@ class Part(Generic[S]):
 
     async def kill(self) -> None:
         """End it where it is: it says nothing more, to nobody. A handler's thread ends with its next `await`."""
+        self._scope.cancel()
         if self._switch is not None:
             self._switch.end(self.id)
-        self._scope.cancel()
         await self.ended.wait()
 
     def cut(self) -> None:
@@ -117,6 +125,13 @@ class Part(Generic[S]):
     def heal(self) -> None:
         """Undo `cut`."""
         self._on_switch.heal(self.id)
+
+    def _bus(self) -> Bus:
+        if self._switch is None:
+            return bus_of(self.process, self._user)
+        return bus_of(
+            self.process, self._user, self._switch.connector(self._user, self.process.settings, process=self.id)
+        )
 
     @property
     def _on_switch(self) -> Switch:

@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 Application: TypeAlias = Callable[
     [Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
 ]
@@ -73,25 +74,22 @@ class LocalTransport(httpx2.AsyncBaseTransport):
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         exchange = self._server.start(_scope(request), b"".join([part async for part in request.stream]))
         try:
-            await exchange.answered.wait()
-            if exchange.status is None:
-                raise httpx2.RemoteProtocolError("the server closed the connection without an answer")
+            status, headers = await exchange.head()
         except BaseException:
             exchange.leave()
             raise
-        return httpx2.Response(exchange.status, headers=exchange.headers, stream=_Body(exchange))
+        return httpx2.Response(status, headers=headers, stream=_Body(exchange))
 
 
 class Exchange:
     """One request and its answer."""
 
     def __init__(self, body: bytes) -> None:
-        self.answered = anyio.Event()
-        """Set with the head of the answer, or where there will be none."""
-        self.status: int | None = None
-        self.headers: list[tuple[bytes, bytes]] = []
         self.is_whole = False
+        """The answer has come to its end."""
         self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._answered = anyio.Event()
+        self._head: Message | None = None
         self._gone = anyio.Event()
         self._sending, self.parts = anyio.create_memory_object_stream[bytes](_PARTS)
 
@@ -101,7 +99,18 @@ class Exchange:
             await application(scope, self._receive, self._send)
         finally:
             self._sending.close()
-            self.answered.set()
+            self._answered.set()
+
+    async def head(self) -> tuple[int, Headers]:
+        """Wait for the head of the answer.
+
+        Raises:
+            httpx2.RemoteProtocolError: the server ended before it answered.
+        """
+        await self._answered.wait()
+        if self._head is None:
+            raise httpx2.RemoteProtocolError("the server closed the connection without an answer")
+        return self._head["status"], self._head["headers"]
 
     def leave(self) -> None:
         """Close the client's side."""
@@ -118,8 +127,8 @@ class Exchange:
     async def _send(self, message: Message) -> None:
         """Pass a piece of the answer on; what is for a client that left is dropped, as a server drops it."""
         if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], message["headers"]
-            self.answered.set()
+            self._head = message
+            self._answered.set()
             return
         try:
             if message.get("body"):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.errors import BusError, Failed, TooLarge
+from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.catalog import Announce, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
+from mcpfleet.process.errors import ConfigurationError
+
+_FIRST_PAUSE: Final = 0.1
+"""Seconds before a second announcement where the first was not heard; then longer, up to the interval."""
 
 
 class Announcer:
@@ -28,14 +34,22 @@ class Announcer:
         self._log = log
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Announce at every interval until cancelled; started when the catalog has counted us in."""
+        """Announce at every interval until cancelled; started when the catalog has counted us in.
+
+        Raises:
+            ConfigurationError: the catalog will never take this manifest.
+        """
         is_known = False
+        pause = min(_FIRST_PAUSE, self._interval)
         while True:
-            if await self._announce() and not is_known:
-                is_known = True
-                self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
-                task_status.started()
-            pause = self._interval if is_known else min(0.25, self._interval)
+            if await self._announce():
+                if not is_known:
+                    is_known = True
+                    self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
+                    task_status.started()
+                pause = self._interval
+            else:
+                pause = min(pause * 2, self._interval)
             await anyio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
 
     async def leave(self) -> None:
@@ -51,8 +65,15 @@ class Announcer:
         try:
             answer = await self._client.announce(self._pool, message)
             if answer.wanted:
-                whole = message.model_copy(update={"manifest": self._manifest.body.decode()})
+                whole = message.model_copy(update={"manifest": self._manifest.text})
                 answer = await self._client.announce(self._pool, whole)
+        except TooLarge as error:
+            raise ConfigurationError(f"the manifest cannot be announced: {error}") from error
+        except Failed as error:
+            if error.kind == Fault.CONTRACT:
+                raise ConfigurationError(f"the catalog refuses the manifest of this application: {error}") from error
+            self._log.warning("the catalog does not count this worker", kind=error.kind, error=str(error))
+            return False
         except BusError as error:
             self._log.warning("the catalog does not answer", error=str(error))
             return False

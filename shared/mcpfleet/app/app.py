@@ -15,7 +15,7 @@ from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.app.tool import Tool
-from mcpfleet.contracts.manifest import Manifest
+from mcpfleet.contracts.manifest import MOST_DEFINITIONS, Manifest
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ class App:
                 2019-09 or draft 7, 6 or 4; no `$ref` may lead out of it.
             output_schema: the result's schema, instead of the return annotation's.
             structured: False sends data as text alone, without an output schema.
-            timeout: seconds that a call may take, whatever progress it reports.
+            timeout: seconds that a call may take, whatever progress it reports; at most a day.
             on_disconnect: whether a client that leaves stops the work; "continue" declares that nothing does (D12).
             asks: what the handler may ask of the client: "elicitation.form", "elicitation.url", "sampling",
                 "sampling.tools" or "roots" (D16).
@@ -128,11 +128,13 @@ class App:
             version=self.version,
             title=self.title,
             instructions=self.instructions,
-            definitions=tuple(self._tools[name].definition for name in sorted(self._tools)),
+            definitions=tuple(self._tools[name].definition.text for name in sorted(self._tools)),
         )
 
     def _add(self, tool: Tool) -> None:
         name = tool.definition.name
         if name in self._tools:
             raise Mistake(f"the tool name {name!r} is taken by {self._tools[name].site}")
+        if len(self._tools) >= MOST_DEFINITIONS:
+            raise Mistake(f"an App has at most {MOST_DEFINITIONS} tools")
         self._tools[name] = tool

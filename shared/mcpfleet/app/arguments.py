@@ -12,7 +12,7 @@ from mcpfleet.app.errors import InvalidArguments, Mistake, Problem
 from mcpfleet.app.rules import render_path
 from mcpfleet.app.schema import adapter_for, brought_along, input_schema, refuse_field_default
 from mcpfleet.app.signature import MISSING, Parameter, Signature
-from mcpfleet.app.validation import Validator
+from mcpfleet.app.validation import Validator, check_input_root
 
 WHOLE: Final = "arguments"
 """The parameter that receives all arguments as one dict, where the author brings the schema along."""
@@ -103,8 +103,7 @@ class WholeArguments:
         if [parameter.name for parameter in parameters] != [WHOLE]:
             raise Mistake(f"with an input_schema the handler takes one parameter `{WHOLE}: dict[str, Any]`")
         self.schema = brought_along(schema)
-        if self.schema.get("type") != "object":
-            raise Mistake('the input_schema must say `"type": "object"` at its root')
+        check_input_root(self.schema)
         self._validator = Validator(self.schema)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Final, Literal
 
 from mcp_types import Icon, ToolAnnotations
 
 from mcpfleet.app.errors import Mistake
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_WORDS
 
 ASKS: Final = frozenset({"elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"})
 """What a handler may ask of a client (D16)."""
@@ -43,14 +43,16 @@ class Declaration:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise Mistake(f"tool name {self.name!r} must have 1 to 128 characters of A-Z a-z 0-9 _ - . (M36)")
-        if not (isfinite(self.timeout) and self.timeout > 0):
-            raise Mistake(f"timeout must be a positive number of seconds, not {self.timeout}")
+        if not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise Mistake(f"timeout must be over 0 and up to {LONGEST_TIMEOUT:.0f} seconds, not {self.timeout}")
         if self.on_disconnect not in ("cancel", "continue"):
             raise Mistake(f'on_disconnect must be "cancel" or "continue", not {self.on_disconnect!r}')
         if isinstance(self.asks, str) or isinstance(self.scopes, str):
             raise Mistake("asks and scopes are collections of strings, not one string")
         if unknown := set(self.asks) - ASKS:
             raise Mistake(f"asks has {_listed(unknown)}; known are {_listed(ASKS)}")
+        if len(self.scopes) > MOST_WORDS:
+            raise Mistake(f"scopes has over {MOST_WORDS} entries")
         check_scopes(self.scopes)
         check_icons(self.icons)
 

@@ -73,6 +73,23 @@ class Validator:
         return tuple(dict.fromkeys(found))[:MAX_PROBLEMS]
 
 
+def check_input_root(schema: dict[str, Any]) -> None:
+    """Hold the root of a tool's input schema to the form that official clients' own models of a list give it.
+
+    One tool that breaks it makes such a client refuse the whole list, though the dialect may allow it.
+
+    Raises:
+        Mistake: it has another form; the sentence repeats nothing of the schema.
+    """
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if schema.get("type") != "object":
+        raise Mistake('an input schema must say `"type": "object"` at its root (M37)')
+    if not isinstance(properties, dict) or not all(isinstance(each, dict) for each in properties.values()):
+        raise Mistake("an input schema's `properties` must be objects: `{}` where anything goes")
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise Mistake("an input schema's `required` must be a list of names")
+
+
 def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
     """Hold the schema to the bounds and the known dialects; answer with the property names that it declares."""
     names: set[str] = set()

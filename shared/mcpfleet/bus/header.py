@@ -44,7 +44,7 @@ def now() -> float:
 def write(left: float, trace: TraceContext | None, *extra: str) -> str:
     """Compose a request's line; `left` is in seconds, the time of sending is now."""
     parent = trace.header() if trace is not None else "-"
-    line = f"{_VERSION} {left * 1000:.0f} {now() * 1000:.0f} {parent}"
+    line = f"{_VERSION} {int(left * 1000)} {int(now() * 1000)} {parent}"
     return f"{line} {' '.join(extra)}" if extra else line
 
 

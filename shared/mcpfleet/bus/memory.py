@@ -32,16 +32,14 @@ class Switch:
 
         Args:
             users: each user's permissions, in the form in which NATS is configured.
-            seed: decides which member of a group hears a message, and which messages meet faults.
+            seed: decides which member of a group hears a message.
 
         Raises:
             ValueError: the permissions have a part that the switch does not know.
         """
-        self.faults: Faults = NO_FAULTS
-        """What goes wrong from now on."""
         self._users = {user: Rights.read(permissions) for user, permissions in users.items()}
         self._members = random.Random(seed)  # noqa: S311  # it is to be guessed
-        self._fates = Fates(seed)
+        self._fates = Fates()
         self._links: list[MemoryLink] = []
         self._subscriptions: list[Subscription] = []
         self._cuts: dict[str, object] = {}
@@ -66,6 +64,13 @@ class Switch:
         for link in list(self._links):
             self.drop(link)
         self._change()
+
+    def misbehave(self, faults: Faults = NO_FAULTS) -> None:
+        """Let messages meet faults from now on; without an argument, none.
+
+        What a process sends to itself is spared: were it lost, so would be the link, for which there is `cut`.
+        """
+        self._fates.begin(faults)
 
     def freeze(self) -> None:
         """Let nothing pass; nothing is lost, and what was sent meanwhile passes afterwards, as with a paused NATS."""
@@ -187,9 +192,11 @@ class Switch:
         if receiver.waiting > _WAITING_LIMIT:
             self.drop(receiver)
             return
-        faults = NO_FAULTS if receiver is sender else self.faults
+        if receiver is sender:
+            receiver.take(subscription, message)
+            return
         order = (id(sender), message.subject, id(receiver))
-        for due in self._fates.draw(faults, subject, order, receiver.loop.time()):
+        for due in self._fates.draw(subject, order, receiver.loop.time()):
             receiver.take(subscription, message, due)
 
     def _answer_for_nobody(self, sender: MemoryLink, reply: str) -> None:

@@ -14,10 +14,7 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often a message meets a fault on its way to one receiver; nothing by default.
-
-    What a process sends to itself is spared: were it lost, so would be the link, for which there is `Switch.cut`.
-    """
+    """How often a message meets a fault on its way to one receiver; nothing by default."""
 
     lost: float = 0.0
     """The share of messages that do not arrive."""
@@ -29,6 +26,8 @@ class Faults:
     """Seconds by which the latest is late."""
     subjects: tuple[str, ...] = (">",)
     """What is hit: subjects with their prefix, or patterns of them."""
+    seed: int = 0
+    """Decides which messages are hit."""
 
     def hit(self, subject: Tokens) -> bool:
         """Whether messages of a subject meet these faults."""
@@ -41,30 +40,36 @@ NO_FAULTS = Faults()
 class Fates:
     """Draws what becomes of each message."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311  # it is to be guessed
+    def __init__(self) -> None:
         self._orders: dict[Hashable, float] = {}
+        self.begin(NO_FAULTS)
 
-    def draw(self, faults: Faults, subject: Tokens, order: Hashable, now: float) -> list[float]:
+    def begin(self, faults: Faults) -> None:
+        """Draw from other faults from now on; what is late already stays late."""
+        self._faults = faults
+        self._random = random.Random(faults.seed)  # noqa: S311  # it is to be guessed
+
+    def draw(self, subject: Tokens, order: Hashable, now: float) -> list[float]:
         """Say when each copy of a message arrives; none where it is lost.
 
         Args:
-            faults: what may happen.
             subject: the message's.
             order: messages of one order arrive in the order in which they were drawn.
             now: the time of the event loop.
         """
+        faults = self._faults
         due = max(now, self._orders.get(order, now))  # others of its order may still be late
-        copies = 1
-        if faults is not NO_FAULTS and faults.hit(subject):
-            if self._happens(faults.lost):
-                return []
-            copies += self._happens(faults.doubled)
+        if faults is NO_FAULTS or not faults.hit(subject):
+            return [due]
+        if self._happens(faults.lost):
+            return []
+        dues = []
+        for _ in range(1 + self._happens(faults.doubled)):
             if self._happens(faults.late):
                 due = max(due, now + self._random.uniform(0, faults.delay))
-        if due > now:
-            self._keep(order, due, now)
-        return [due] * copies
+            dues.append(due)
+        self._keep(order, due, now)
+        return dues
 
     def _happens(self, share: float) -> bool:
         return self._random.random() < share

@@ -37,15 +37,16 @@ class Lane:
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
 
-    def put(self, act: Callable[[], None], *, size: int = 0, due: float = 0.0) -> None:
-        """Have something done once its time has come (loop time), after what was put in before for that time."""
+    def put(self, act: Callable[[], None], *, size: int = 0, due: float | None = None) -> None:
+        """Have something done at once or at a time (loop time), after what was put in before for that time."""
+        due = self._loop.time() if due is None else due
         heapq.heappush(self._steps, _Step(due, next(self._numbers), size, act))
         self.size += size
         self.go_on()
 
     def put_last(self, act: Callable[[], None]) -> None:
         """Have something done after all that is in the lane now."""
-        self.put(act, due=max((step.due for step in self._steps), default=0.0))
+        self.put(act, due=max((step.due for step in self._steps), default=None))
 
     def clear(self) -> None:
         """Forget what is in the lane."""

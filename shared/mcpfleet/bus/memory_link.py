@@ -123,7 +123,7 @@ class MemoryLink:
         """Bytes on their way to the process."""
         return self._arriving.size
 
-    def take(self, subscription: Subscription, message: Incoming, due: float = 0.0) -> None:
+    def take(self, subscription: Subscription, message: Incoming, due: float | None = None) -> None:
         """Carry a copy of a message to the process, which may answer it from now on."""
         if self.lost.is_set():
             return

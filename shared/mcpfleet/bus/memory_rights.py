@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _KNOWN: Final = {"publish": {"allow"}, "subscribe": {"allow"}, "allow_responses": {"max", "expires"}}
+"""More would be left out in silence."""
 
 Tokens = tuple[str, ...]
 """A subject or a pattern, cut at its dots."""
@@ -48,9 +49,8 @@ class Rights:
             ValueError: they have a part that the switch does not know, and would leave out.
         """
         for name, rules in permissions.items():
-            strangers = rules.keys() - _KNOWN.get(name, set())
-            if strangers:
-                raise ValueError(f"the switch knows no permissions of the form {name}: {', '.join(strangers)}")
+            if not rules.keys() <= _KNOWN.get(name, set()):
+                raise ValueError(f"the switch knows no permissions of the form {name}: {', '.join(rules)}")
         responses = permissions.get("allow_responses", {"max": 0, "expires": "0s"})
         return cls(
             publish=tuple(map(tokens_of, permissions["publish"]["allow"])),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from mcpfleet.bus import header
 from mcpfleet.bus.errors import Busy, Expired, Failed, NoResponders, NotRun
 from mcpfleet.bus.port import Incoming
 
@@ -25,7 +24,7 @@ def ending(subject: str, reply: Incoming) -> NotRun | Failed | None:
         case ["busy", *_]:
             return Busy(f"{subject}: the receiver has no room")
         case ["expired", clock, *_]:
-            return Expired(subject, int(clock) / 1000 - time.time())
+            return Expired(subject, int(clock) / 1000 - header.now())
         case ["fault", kind, *_]:
             return Failed(kind, reply.body.decode(errors="replace"))
         case _:

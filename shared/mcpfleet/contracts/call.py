@@ -59,7 +59,7 @@ class CallBody:
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
         body: dict[str, Any] = {"arguments": self.arguments, "capabilities": self.capabilities, "client": self.client}
-        if self.principal != ANONYMOUS:
+        if self.principal is not ANONYMOUS:
             body["principal"] = self.principal.model_dump()
         return to_json(body)
 

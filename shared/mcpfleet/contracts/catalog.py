@@ -42,6 +42,7 @@ class Listed(Message):
 
     pool: str = Field(pattern=POOL_PATTERN)
     digest: str
+    """Names the text that the worker announced; the definition is what the catalog's release read of it."""
     definition: Definition
 
 
@@ -55,7 +56,7 @@ class Snapshot(Message):
     version: str
     title: str | None = None
     instructions: str | None = None
-    listed: tuple[Listed, ...] = ()
+    listed: tuple[Listed, ...] = Field(default=(), fail_fast=True)
     """By name, then by kind: the same order on every edge (M34)."""
 
 

@@ -1,4 +1,4 @@
-"""What one version of an application offers: definitions, each named by the digest of its exact bytes."""
+"""What one version of an application offers: definitions, each named by the digest of its exact text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic_core import to_json
 
 from mcpfleet.contracts.base import Message
@@ -18,6 +18,13 @@ DIGEST_LENGTH = 32
 
 POOL_PATTERN = r"^[a-z0-9-]{1,63}$"
 """The form of pool and endpoint names: they are tokens of subjects and of NATS users."""
+
+LONGEST_TIMEOUT: Final = 86_400.0
+"""Seconds that a definition may give its calls: a day."""
+MOST_DEFINITIONS: Final = 2_000
+"""Definitions of one manifest."""
+MOST_WORDS: Final = 64
+"""Entries of a definition's `asks` or `scopes`."""
 
 
 def digest_of(body: bytes) -> str:
@@ -33,33 +40,41 @@ def default_pool(target: str) -> str:
 
 
 class Definition(Message):
-    """One tool as a worker declares it; calls go by its digest, so equal definitions share their calls."""
+    """One tool as a worker declares it; calls go by its digest, so equal definitions share their calls.
 
-    # What a newer worker declares stays, though nobody here knows it: the digest names all of it.
-    model_config = ConfigDict(extra="allow")
+    What travels is its text, and the digest names that text alone: a release that knows fewer fields reads fewer, and
+    still calls it by the same name.
+    """
 
     kind: Literal["tool"]
     name: str = Field(min_length=1, max_length=128)
     wire: dict[str, Any]
     """The declaration as 2026-07-28's lists show it: name, title, description, inputSchema, …"""
-    timeout: float = Field(default=60.0, gt=0)
+    timeout: float = Field(default=60.0, gt=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
     """Seconds that a call may take, whatever progress it reports."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Whether a client that leaves stops the work (D12)."""
-    asks: tuple[str, ...] = ()
+    asks: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
     """What the handler may ask of the client, for example `elicitation.form` (D16)."""
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
     """The scopes that a caller's token needs."""
 
     @cached_property
-    def body(self) -> bytes:
-        """The exact bytes that the digest names: canonical JSON, keys sorted."""
-        return to_json(_sorted(self.model_dump(mode="json")))
+    def text(self) -> str:
+        """The exact text that is announced: canonical JSON. For who made it: one that was read may lack fields."""
+        return _canonical(self)
 
     @cached_property
     def digest(self) -> str:
-        """The name of this definition on the bus."""
-        return digest_of(self.body)
+        """Its name on the bus. For who made it, as `text` is; others are told it beside the definition."""
+        return digest_of(self.text.encode())
+
+
+class Named(NamedTuple):
+    """A definition that was read, and the digest of the text that it was read from."""
+
+    digest: str
+    definition: Definition
 
 
 class Manifest(Message):
@@ -70,17 +85,32 @@ class Manifest(Message):
     version: str = Field(min_length=1)
     title: str | None = None
     instructions: str | None = None
-    definitions: tuple[Definition, ...] = ()
+    definitions: tuple[str, ...] = Field(default=(), max_length=MOST_DEFINITIONS, fail_fast=True)
+    """Each definition's exact text."""
 
     @cached_property
-    def body(self) -> bytes:
-        """The exact bytes that are announced and stored: canonical JSON, keys sorted."""
-        return to_json(_sorted(self.model_dump(mode="json")))
+    def named(self) -> tuple[Named, ...]:
+        """The definitions, read.
+
+        Raises:
+            ValidationError: one is no definition that this release knows.
+        """
+        return tuple(Named(digest_of(text.encode()), Definition.model_validate_json(text)) for text in self.definitions)
+
+    @cached_property
+    def text(self) -> str:
+        """The exact text that is announced and stored: canonical JSON. For who made it, as a definition's is."""
+        return _canonical(self)
 
     @cached_property
     def digest(self) -> str:
-        """The name of this manifest in announcements."""
-        return digest_of(self.body)
+        """The name of this manifest in announcements. For who made it."""
+        return digest_of(self.text.encode())
+
+
+def _canonical(message: Message) -> str:
+    """Write what differs from the defaults, keys sorted: a field that a later release adds changes no digest here."""
+    return to_json(_sorted(message.model_dump(mode="json", exclude_defaults=True))).decode()
 
 
 def _sorted(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -30,6 +31,8 @@ DRAINED: Final = 0
 FAILED: Final = 1
 MISCONFIGURED: Final = 2
 
+GC_THRESHOLD: Final = 20_000
+"""Objects that are made, and not freed, between two looks at the young ones."""
 FORCED_AFTER: Final = 5.0
 """Seconds after which a process that was told to cancel, and does not end, is ended from outside of its loop."""
 ADMIN_CLOSES_WITHIN: Final = 2.0
@@ -57,6 +60,7 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
         listening = admin.listen(settings[0].admin_bind)
     except ConfigurationError as error:
         return _misconfigured(error.problems)
+    _calm_collector()
     with listening:
         try:
             return anyio.run(_main, services, settings, listening, backend_options={"loop_factory": loop_factory()})
@@ -204,3 +208,13 @@ def _misconfigured(problems: Iterable[str]) -> int:
     for problem in dict.fromkeys(problems):
         sys.stderr.write(problem + "\n")
     return MISCONFIGURED
+
+
+def _calm_collector() -> None:
+    """Keep the garbage collector off what lives as long as the process, and let it run more seldom.
+
+    With Python's defaults it takes six per cent of an edge's time, to walk over modules again and again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)

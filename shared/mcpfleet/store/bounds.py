@@ -1,4 +1,4 @@
-"""What one service may take of its database."""
+"""What one service may take of its database, and the one place of the defaults."""
 
 from __future__ import annotations
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError, DisconnectionError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction, create_async_engine
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
@@ -20,7 +27,9 @@ from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
 _WRITES: Final = "mcpfleet_writes"
 _RELEASE: Final = 1.0
-"""Seconds beyond a statement's bound that giving a connection back may take before it is dropped."""
+"""Seconds that giving a connection back may take before it is dropped."""
+_LOCK_TURN: Final = 0.25
+"""Seconds that SQLite waits for a lock at a time: nobody can end that wait, so it is short, and done again."""
 
 
 class Store:
@@ -29,8 +38,11 @@ class Store:
     Both kinds of transaction wait at most `Bounds.statement` seconds for a free connection, and raise `StoreBusy`
     then; both raise `StoreUnreachable` where the database is away. Their bodies do work on the database and no other.
 
-    One that has begun goes on to its end, within its bounds, though its task be cancelled: a driver whose statement is
-    cancelled leaves the connection, and on SQLite the lock, to a task that nobody waits for.
+    A task that is cancelled leaves its transaction within `_RELEASE` seconds, and nothing of it was written, unless it
+    was being committed; PostgreSQL may still hold its locks until the statement that it was at ends, within its bound.
+    On SQLite a transaction that has its lock goes on to its end first, for at most `Bounds.transaction` seconds: a
+    cancelled statement would go on in its thread, and nobody would wait for it. That end is milliseconds away, since
+    nothing in it waits for others; it is the lock that does, in turns of `_LOCK_TURN` seconds.
     """
 
     def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds) -> None:
@@ -67,13 +79,14 @@ class Store:
                     await held.enter_async_context(place)
             if waiting.cancelled_caught:
                 raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
-            with translated(self.where), anyio.fail_after(self._bounds.transaction, shield=True):
+            with translated(self.where), anyio.fail_after(self._bounds.transaction):
                 connection = await self._connect(engine)
                 try:
                     with translated(self.where):
-                        transaction = await connection.begin()
-                        yield connection
-                        await transaction.commit()
+                        transaction = await self._begin(connection)
+                        with self._unbroken(self._bounds.transaction):
+                            yield connection
+                            await transaction.commit()
                 except StoreUnreachable:
                     # A demoted server keeps its connections, and refuses every write: never use this one again.
                     await connection.invalidate()
@@ -81,29 +94,44 @@ class Store:
                 finally:
                     await self._release(connection)
 
+    def _unbroken(self, seconds: float) -> AbstractContextManager[object]:
+        """Keep cancellation from statements that must not be cancelled, for a time."""
+        return anyio.fail_after(seconds, shield=True) if self.dialect == "sqlite" else nullcontext()
+
+    async def _begin(self, connection: AsyncConnection) -> AsyncTransaction:
+        """Begin, on SQLite with the lock where the transaction writes: for which it waits within the bound."""
+        deadline = anyio.current_time() + self._bounds.statement
+        while True:
+            try:
+                with self._unbroken(self._bounds.statement), translated(self.where):
+                    return await connection.begin()
+            except StoreBusy:
+                if self.dialect != "sqlite" or anyio.current_time() >= deadline:
+                    raise
+            await anyio.lowlevel.checkpoint()
+
     async def _connect(self, engine: AsyncEngine) -> AsyncConnection:
         try:
-            return await engine.connect()
+            with self._unbroken(self._bounds.connect):
+                return await engine.connect()
         except (OSError, DBAPIError) as error:
             raise unreachable(self.where, error) from error
 
     async def _release(self, connection: AsyncConnection) -> None:
         """Give the connection back, rolled back unless it was committed."""
-        with anyio.move_on_after(self._bounds.statement + _RELEASE, shield=True):
+        with anyio.move_on_after(_RELEASE, shield=True):
             await connection.close()
 
 
 @asynccontextmanager
-async def open_store(
-    url: str, *, service: str, embedded: bool = False, bounds: Bounds | None = None
-) -> AsyncIterator[Store]:
+async def open_store(url: str, *, service: str, bounds: Bounds, embedded: bool = False) -> AsyncIterator[Store]:
     """Open a service's database; nothing is connected before the first transaction.
 
     Args:
         url: the value of MCPFLEET_STORE_URL.
         service: the name that PostgreSQL shows for the connections, after `mcpfleet-`.
-        embedded: all processes run on one host, as under `mcpfleet dev`: SQLite is allowed.
         bounds: connections and times.
+        embedded: all processes run on one host, as under `mcpfleet dev`: SQLite is allowed.
 
     Raises:
         ConfigurationError: the address is malformed, or names SQLite where it is not allowed.
@@ -117,7 +145,6 @@ async def open_store(
             "MCPFLEET_STORE_URL: SQLite serves one host only: use PostgreSQL, "
             "or `mcpfleet dev`, which sets MCPFLEET_EMBEDDED=true"
         )
-    bounds = bounds or Bounds()
     engine = (_sqlite if address.dialect == "sqlite" else _postgresql)(address, service, bounds)
     try:
         yield Store(address, engine, bounds)
@@ -138,10 +165,11 @@ def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa
     def on_connect(connection: Any, record: object) -> None:  # noqa: ARG001
         connection.isolation_level = None  # or the driver begins transactions by itself
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int(bounds.statement * 1000)}")
+        cursor.execute(f"PRAGMA busy_timeout = {int(bounds.connect * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute(f"PRAGMA busy_timeout = {int(min(_LOCK_TURN, bounds.statement) * 1000)}")
         cursor.close()
 
     @event.listens_for(engine.sync_engine, "begin")

@@ -15,7 +15,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, text
+from sqlalchemy import Connection, text
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.engine import Store
@@ -30,7 +30,6 @@ class Schema:
     """The tables of one service."""
 
     service: str
-    metadata: MetaData
     revisions: Path
     """The folder of its revisions."""
 
@@ -99,7 +98,7 @@ def _reaches(found: str | None, needed: str) -> bool:
 
 
 def _options(schema: Schema) -> dict[str, Any]:
-    return {"version_table": schema.version_table, "target_metadata": schema.metadata}
+    return {"version_table": schema.version_table}
 
 
 def _config(schema: Schema, connection: Connection | None = None) -> Config:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field, SecretStr
 
 from mcpfleet.process.settings import Seconds, Settings
 from mcpfleet.store.bounds import Bounds
+
+_DEFAULTS: Final = Bounds()
 
 
 class StoreSettings(Settings):
@@ -17,13 +21,13 @@ class StoreSettings(Settings):
     )
     embedded: bool = Field(default=False, description="All processes run on one host; `mcpfleet dev` sets it.")
     store_connections: int = Field(
-        default=10, ge=1, description="How many connections to the database a service may hold."
+        default=_DEFAULTS.connections, ge=1, description="How many connections to the database a service may hold."
     )
     store_connect_timeout: Seconds = Field(
-        default=5.0, gt=0, description="How long making a connection to the database may take."
+        default=_DEFAULTS.connect, gt=0, description="How long making a connection to the database may take."
     )
     store_timeout: Seconds = Field(
-        default=10.0,
+        default=_DEFAULTS.statement,
         gt=0,
         description="How long a statement, or a wait for a lock or a connection, may take.",
     )

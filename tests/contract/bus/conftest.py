@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from mcpfleet.process.settings import ProcessSettings
-from tests.contract.bus.fabric import Fabric, MemoryFabric, NatsFabric
+from tests.contract.bus.fabric import Fabric, MemoryFabric, NatsFabric, living
 
 QUICK = ProcessSettings(
     bus_question_every=0.5, bus_dead_after=0.5, bus_reconnect_jitter=0.1, bus_connect_timeout=1.0, log_level="debug"
@@ -25,15 +24,8 @@ def settings() -> ProcessSettings:
 
 @pytest.fixture(params=["memory", "nats"])
 async def fabric(request: pytest.FixtureRequest, settings: ProcessSettings, tmp_path: Path) -> AsyncIterator[Fabric]:
-    """A fabric whose buses the test makes. Afterwards nothing of them is left."""
+    """A fabric whose buses the test makes."""
     kinds: dict[str, type[MemoryFabric | NatsFabric]] = {"memory": MemoryFabric, "nats": NatsFabric}
     made = kinds[request.param](tmp_path, settings)
-    await made.start()
-    before = asyncio.all_tasks()
-    try:
+    async with living(made):
         yield made
-        left = asyncio.all_tasks() - before - {asyncio.current_task()}
-        assert left == set(), "a task outlives the bus that made it"
-    finally:
-        made.thaw()
-        await made.lose()

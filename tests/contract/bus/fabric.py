@@ -5,6 +5,7 @@ Every test of the bus is written against `Fabric`, so that each implementation o
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import signal
@@ -118,6 +119,20 @@ async def running(*buses: Bus) -> AsyncIterator[None]:
             await tasks.start(bus.run)
         yield
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def living(fabric: Fabric) -> AsyncIterator[Fabric]:
+    """A fabric for the length of a block; afterwards nothing of its buses is left."""
+    await fabric.start()
+    before = asyncio.all_tasks()
+    try:
+        yield fabric
+        left = asyncio.all_tasks() - before - {asyncio.current_task()}
+        assert left == set(), "a task outlives the bus that made it"
+    finally:
+        fabric.thaw()
+        await fabric.lose()
 
 
 async def heard(*buses: Bus) -> None:

@@ -204,7 +204,7 @@ async def test_an_answer_that_is_too_large_is_a_fault_and_costs_the_service_noth
         await heard(catalog)
         with pytest.raises(Failed) as raised:
             await ask(edge, SNAPSHOT, WANTED, timeout=2)
-        assert raised.value.kind == Fault.INTERNAL
+        assert raised.value.kind == Fault.TOO_LARGE
         small = SnapshotWanted(endpoint="mcp", known=0)
         assert await ask(edge, SNAPSHOT, small, timeout=5) == SnapshotAnswer(number=7)
 

@@ -226,7 +226,7 @@ async def test_the_second_asking_has_less_time_left(fabric: Fabric) -> None:
     async with fabric.buses("edge", "catalog") as (edge, catalog):
         await answering(catalog, answer)
         with pytest.raises(Unanswered):
-            await edge.request(ASK, b"", timeout=0.8, repeat=True)
+            await edge.request(ASK, b"", timeout=0.7, repeat=True)
     assert left[0] - left[1] == pytest.approx(0.5, abs=0.2)
 
 
@@ -246,7 +246,7 @@ async def test_what_may_not_be_repeated_is_asked_once(fabric: Fabric) -> None:
     async with fabric.buses("edge", "catalog") as (edge, catalog):
         await answering(catalog, asked.append)
         with pytest.raises(Unanswered):
-            await edge.request(ASK, b"", timeout=0.8)
+            await edge.request(ASK, b"", timeout=0.7)
         await until(lambda: asked)
     assert len(asked) == 1
 

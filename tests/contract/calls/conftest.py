@@ -1,5 +1,23 @@
-"""Calls between an edge and a worker run over the same fabrics as the bus's own tests."""
+"""Calls between an edge and a worker run over a real NATS, with its users and permissions."""
 
-from tests.contract.bus.conftest import fabric, settings
+from __future__ import annotations
 
-__all__ = ["fabric", "settings"]
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mcpfleet.process.settings import ProcessSettings
+from tests.contract.bus.conftest import QUICK
+from tests.contract.bus.fabric import Fabric, NatsFabric, living
+
+
+@pytest.fixture
+def settings() -> ProcessSettings:
+    return QUICK
+
+
+@pytest.fixture
+async def fabric(settings: ProcessSettings, tmp_path: Path) -> AsyncIterator[Fabric]:
+    async with living(NatsFabric(tmp_path, settings)) as made:
+        yield made

@@ -149,8 +149,13 @@ class Worker:
 
     async def alive(self, edge: Bus, *calls: str, worker: str | None = None) -> AliveAnswer:
         """Tell an edge which of its calls are here."""
-        question = Alive(worker=self.name if worker is None else worker, calls=calls)
+        question = Alive(worker=worker or self.name, calls=calls)
         return await ask(self.bus, ALIVE, question, timeout=5, edge=edge.process, pool=POOL)
+
+    def lie(self, edge: Bus, name: str, *calls: str) -> None:
+        """Tell an edge under a name of one's own choosing."""
+        body = to_json({"worker": name, "calls": calls})
+        self.bus.publish(ALIVE.subject_for(edge=edge.process, pool=POOL), body)
 
 
 def result(text: str) -> bytes:
@@ -238,3 +243,26 @@ async def desk(fabric: Fabric, **settings: Any) -> AsyncIterator[Desk]:
         tasks.start_soon(made.calls.sweep)
         yield made
         tasks.cancel_scope.cancel()
+
+
+def text_of(message: Any) -> str:
+    """The one text of a result."""
+    text: str = message["result"]["content"][0]["text"]
+    return text
+
+
+def assert_is_uncertain(answering: Answering) -> None:
+    """A tool result that the model reads: it may have run, and how to find out."""
+    message = answering.exchange.json
+    assert answering.exchange.status == 200
+    assert message["result"]["isError"] is True
+    assert message["result"]["resultType"] == "complete"
+    assert "uncertain" in text_of(message)
+    assert REFERENCE in text_of(message)
+
+
+def large(at: Desk, taken: Taken, text: str, *, size: int | None = None) -> None:
+    """End a call with a result that stays with its worker until it is fetched."""
+    body = result(text)
+    at.worker.results[taken.id] = body
+    at.worker.frame(taken, FrameKind.RESULT, b"", f"1 {at.worker.name} {len(body) if size is None else size}")

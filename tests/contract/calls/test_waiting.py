@@ -115,7 +115,7 @@ async def test_one_who_waits_is_taken_when_there_is_room_and_the_worker_says_so_
 
 
 async def test_those_who_wait_are_taken_in_their_order(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with desk(fabric, probe_min=0.05, probe_max=0.05) as at:
         pool = Pool(at, slots=0)
         waiting = await in_line(at, 5)
         pool.slots = 5
@@ -140,12 +140,12 @@ async def test_a_call_that_ends_lets_the_next_try_without_a_pause(fabric: Fabric
 
 
 async def test_only_one_of_those_who_wait_asks_a_full_pool(fabric: Fabric) -> None:
-    async with desk(fabric, probe_min=0.1, probe_max=0.1, queue_wait=1.0) as at:
+    async with desk(fabric, probe_min=0.1, probe_max=0.1, queue_wait=0.6) as at:
         pool = Pool(at, slots=0)
         waiting = await in_line(at, 20)
         for one in waiting:
             await one.over()
-        assert 5 <= pool.refused <= 13, "one question each tenth of a second, however many wait"
+        assert 3 <= pool.refused <= 7, "one question each tenth of a second, however many wait"
 
 
 async def test_d4_after_a_bounded_wait_the_answer_is_503_with_a_delay(fabric: Fabric) -> None:
@@ -206,10 +206,10 @@ async def test_one_who_leaves_while_it_is_asking_cancels_what_it_asked(fabric: F
 
 async def test_a_call_that_may_have_been_taken_is_never_told_that_it_did_not_run(fabric: Fabric) -> None:
     """Its patience is over, but its last try was sent and has no answer yet."""
-    async with desk(fabric, queue_wait=0.3) as at:
+    async with desk(fabric, queue_wait=0.2, probe_min=0.05, probe_max=0.05) as at:
         waiting = Waiting(at)
         taken = await at.worker.call()
-        await anyio.sleep(0.5)
+        await anyio.sleep(0.3)
         assert not waiting.is_over
         at.worker.accept(taken)
         await waiting.over()
@@ -218,7 +218,7 @@ async def test_a_call_that_may_have_been_taken_is_never_told_that_it_did_not_run
 
 
 async def test_a_try_that_nobody_answers_is_uncertain(fabric: Fabric) -> None:
-    async with desk(fabric, queue_wait=0.2, unaccepted_after=0.4) as at:
+    async with desk(fabric, queue_wait=0.2, unaccepted_after=0.2, probe_min=0.05, probe_max=0.05) as at:
         waiting = Waiting(at)
         await waiting.over()
         assert waiting.call is not None
@@ -268,7 +268,7 @@ async def test_a_target_that_goes_while_its_call_waits_is_told_as_gone(fabric: F
 async def test_arguments_that_are_too_large_are_told_so_and_not_tried_again(fabric: Fabric) -> None:
     async with desk(fabric) as at:
         huge = b"x" * (fabric.settings.bus_max_payload + 1)
-        with pytest.raises(Rejection, match="MCPFLEET_BUS_MAX_PAYLOAD") as raised:
+        with pytest.raises(Rejection, match="too large") as raised:
             at.dispatch.place(at.order(body=huge))
         assert (raised.value.status, raised.value.code) == (400, -32602)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcpfleet.catalog.tables import SCHEMA
+from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
 from tests.kit.postgres import Postgres, postgres_server
@@ -33,6 +34,6 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
     """A store with the catalog's tables."""
-    async with open_store(url, service="test", embedded=True) as opened:
+    async with open_store(url, service="test", embedded=True, bounds=Bounds()) as opened:
         await migrate(opened, [SCHEMA])
         yield opened

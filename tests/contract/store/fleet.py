@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from sqlalchemy import update
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.catalog.settings import CatalogSettings
-from mcpfleet.catalog.tables import endpoints, pools, workers
+from mcpfleet.catalog.tables import pools, workers
 from mcpfleet.contracts.catalog import Announce, Snapshot
 from mcpfleet.contracts.manifest import Definition, Manifest
 from mcpfleet.store.engine import Store
 
 
 def manifest(*names: str, version: str = "1.0.0", app: str = "library") -> Manifest:
-    return Manifest(name=app, version=version, definitions=tuple(tool(name) for name in names))
+    return Manifest(name=app, version=version, definitions=tuple(tool(name).text for name in names))
 
 
 def tool(name: str) -> Definition:
     return Definition(kind="tool", name=name, wire={"name": name, "inputSchema": {"type": "object"}})
 
 
-def ledger(store: Store, **settings: Any) -> Ledger:
-    return Ledger(store, CatalogSettings(**settings))
+def ledger(store: Store, log: FilteringBoundLogger | None = None, **settings: Any) -> Ledger:
+    return Ledger(store, CatalogSettings(**settings), log=log or structlog.get_logger())
+
+
+def captured(capture: LogCapture) -> FilteringBoundLogger:
+    """A logger whose lines a test reads."""
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger("debug")
+    )
+    return log
 
 
 async def announce(books: Ledger, pool: str, process: str, what: Manifest) -> None:
@@ -31,7 +42,7 @@ async def announce(books: Ledger, pool: str, process: str, what: Manifest) -> No
     if await books.hear(pool, process, what.digest):
         return
     if not await books.count_in(pool, Announce(process=process, digest=what.digest)):
-        whole = Announce(process=process, digest=what.digest, manifest=what.body.decode())
+        whole = Announce(process=process, digest=what.digest, manifest=what.text)
         assert await books.count_in(pool, whole)
 
 
@@ -58,9 +69,3 @@ async def age_emptiness(store: Store, seconds: float) -> None:
     """Let it be so long since the pools lost their last workers."""
     async with store.write() as connection:
         await connection.execute(update(pools).values(emptied_at=pools.c.emptied_at - seconds))
-
-
-async def age_charge(store: Store, seconds: float) -> None:
-    """Let it be so long since the replicas in charge said so."""
-    async with store.write() as connection:
-        await connection.execute(update(endpoints).values(charged_at=endpoints.c.charged_at - seconds))

@@ -40,7 +40,7 @@ async def test_an_announcement_of_what_is_known_is_one_statement(store: Store) -
 async def test_a_sweep_writes_and_locks_nothing_while_nothing_changed(store: Store) -> None:
     books = ledger(store)
     await announce(books, "library", "a", manifest("search"))
-    await books.sweep(lost=10, starting=True)
+    await books.sweep(lost=10)
     await books.hear("library", "a", manifest("search").digest)
     with statements() as seen:
         swept = await books.sweep(lost=10)
@@ -51,7 +51,7 @@ async def test_a_sweep_writes_and_locks_nothing_while_nothing_changed(store: Sto
 async def test_a_snapshot_that_was_read_once_is_not_read_again(store: Store) -> None:
     books = ledger(store)
     await announce(books, "library", "a", manifest("search"))
-    await books.sweep(lost=None, starting=True)
+    await books.sweep(lost=None)
     first = await snapshot(books)
     with statements() as seen:
         assert await snapshot(books) is first

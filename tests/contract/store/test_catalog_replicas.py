@@ -6,11 +6,13 @@ from contextlib import AsyncExitStack
 
 import anyio
 import pytest
+from structlog.testing import LogCapture
 
 from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.contracts.catalog import Announce
+from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
-from tests.contract.store.fleet import age_charge, announce, ledger, listed, manifest, silence, snapshot
+from tests.contract.store.fleet import announce, captured, ledger, listed, manifest, silence, snapshot
 
 TITLED = {"mcp": {"path": "/mcp", "title": "Titled"}}
 
@@ -32,10 +34,11 @@ async def sweep_at_once(*replicas: Ledger) -> list[int]:
 async def test_replicas_that_rebuild_at_once_make_one_number(url: str, store: Store) -> None:
     async with AsyncExitStack() as opened:
         replicas = [
-            ledger(await opened.enter_async_context(open_store(url, service="test", embedded=True))) for _ in range(4)
+            ledger(await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds())))
+            for _ in range(4)
         ]
         for replica in replicas:
-            await replica.sweep(lost=None, starting=True)
+            await replica.sweep(lost=None)
         for version in range(1, 6):
             what = manifest("search", version=f"{version}.0.0")
             async with anyio.create_task_group() as tasks:
@@ -49,12 +52,13 @@ async def test_replicas_that_rebuild_at_once_make_one_number(url: str, store: St
 async def test_replicas_that_are_told_of_different_workers_at_once_lose_none(url: str, store: Store) -> None:
     async with AsyncExitStack() as opened:
         replicas = [
-            ledger(await opened.enter_async_context(open_store(url, service="test", embedded=True))) for _ in range(3)
+            ledger(await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds())))
+            for _ in range(3)
         ]
 
         async def join(number: int, replica: Ledger) -> None:
             await announce(replica, f"pool-{number}", "a", manifest(f"tool-{number}"))
-            await replica.sweep(lost=None, starting=True)
+            await replica.sweep(lost=None)
 
         async with anyio.create_task_group() as tasks:
             for number, replica in enumerate(replicas):
@@ -69,20 +73,20 @@ async def test_workers_that_bring_one_manifest_at_once_are_all_counted(url: str,
     books = ledger(store)
 
     async def bring(process: str) -> None:
-        whole = Announce(process=process, digest=what.digest, manifest=what.body.decode())
+        whole = Announce(process=process, digest=what.digest, manifest=what.text)
         assert await books.count_in("library", whole)
 
     async with anyio.create_task_group() as tasks:
         for number in range(8):
             tasks.start_soon(bring, f"worker-{number}")
-    (tally,) = (await books.sweep(lost=None, starting=True)).seen.tallies
+    (tally,) = (await books.sweep(lost=None)).seen.tallies
     assert tally.workers == 8
 
 
 async def test_a_sweep_while_manifests_come_and_go_fails_nobody(store: Store) -> None:
     """A manifest may be announced again in the moment in which it is forgotten."""
     books = ledger(store)
-    await books.sweep(lost=None, starting=True)
+    await books.sweep(lost=None)
 
     async def flap() -> None:
         for what in (manifest("one"), manifest("two")) * 5:
@@ -101,8 +105,8 @@ async def test_a_sweep_while_manifests_come_and_go_fails_nobody(store: Store) ->
 async def test_the_next_replica_goes_on_from_the_same_number(store: Store) -> None:
     first, second = ledger(store), ledger(store)
     await announce(first, "library", "a", manifest("search"))
-    await first.sweep(lost=None, starting=True)
-    await second.sweep(lost=None, starting=True)
+    await first.sweep(lost=None)
+    await second.sweep(lost=None)
     assert (await snapshot(second)).number == 1
     await announce(second, "library", "a", manifest("read"))
     await second.sweep(lost=None)
@@ -112,10 +116,8 @@ async def test_the_next_replica_goes_on_from_the_same_number(store: Store) -> No
 async def test_a_lower_revision_never_overwrites_a_higher(store: Store) -> None:
     lower, higher = ledger(store, catalog_revision=1), ledger(store, catalog_revision=2, endpoints=TITLED)
     await announce(lower, "library", "a", manifest("search"))
-    await higher.sweep(lost=None, starting=True)
-    await lower.sweep(lost=None, starting=True)
-    await age_charge(store, 3600)
-    await announce(lower, "library", "b", manifest("read", version="2.0.0"))
+    await higher.sweep(lost=None)
+    await lower.sweep(lost=None)
     await announce(lower, "library", "a", manifest("read", version="2.0.0"))
     await lower.sweep(lost=None)
     assert ((await snapshot(lower)).number, (await snapshot(lower)).title) == (1, "Titled")
@@ -127,45 +129,40 @@ async def test_a_lower_revision_never_overwrites_a_higher(store: Store) -> None:
 async def test_a_higher_revision_takes_over_from_a_lower_that_goes_on(store: Store) -> None:
     lower, higher = ledger(store), ledger(store, catalog_revision=1, endpoints=TITLED)
     await announce(lower, "library", "a", manifest("search"))
-    await lower.sweep(lost=None, starting=True)
+    await lower.sweep(lost=None)
     await higher.sweep(lost=None)
     await lower.sweep(lost=None)
     assert ((await snapshot(lower)).number, (await snapshot(lower)).title) == (2, "Titled")
 
 
-async def test_settings_of_equal_revision_do_not_flap_the_last_to_start_is_in_charge(store: Store) -> None:
-    old, new = ledger(store), ledger(store, endpoints=TITLED)
-    await announce(old, "library", "a", manifest("search"))
-    await old.sweep(lost=None, starting=True)
-    await new.sweep(lost=None, starting=True)
+async def test_other_settings_of_equal_revision_do_not_flap(store: Store) -> None:
+    """Whoever first sees what changed merges it; the other finds nothing to do, also after it started again."""
+    plain, titled = ledger(store), ledger(store, endpoints=TITLED | {"other": {"path": "/other", "pools": ["none"]}})
+    await announce(plain, "library", "a", manifest("search"))
+    await plain.sweep(lost=None)
+    for number in range(1, 4):
+        for replica in (titled, plain, ledger(store, endpoints=TITLED)):
+            assert await sweep_at_once(replica) == []
+        newest = await snapshot(plain)
+        assert (newest.number, newest.title) == (number, "Titled" if number > 1 else None)
+        await announce(plain, "library", "a", manifest("search", version=f"{number}.1"))
+        assert await sweep_at_once(titled) == [number + 1]
+
+
+async def test_other_settings_of_equal_revision_are_an_alarm_once(store: Store) -> None:
+    capture = LogCapture()
+    plain, titled = ledger(store), ledger(store, captured(capture), endpoints=TITLED)
+    await announce(plain, "library", "a", manifest("search"))
+    await titled.sweep(lost=None)
+    await plain.sweep(lost=None)
+    assert capture.entries == []
+    await announce(plain, "library", "a", manifest("read"))
+    await plain.sweep(lost=None)
     for _ in range(3):
-        assert await sweep_at_once(old, new) == []
-    assert ((await snapshot(old)).number, (await snapshot(old)).title) == (2, "Titled")
-
-
-async def test_settings_of_equal_revision_take_over_when_those_in_charge_are_gone(store: Store) -> None:
-    """A rollout that is called back leaves replicas that did not start last; they must not stand by for ever."""
-    old, new = ledger(store, catalog_charge=30), ledger(store, endpoints=TITLED)
-    await announce(old, "library", "a", manifest("search"))
-    await old.sweep(lost=None, starting=True)
-    await new.sweep(lost=None, starting=True)
-    await age_charge(store, 29)
-    await old.sweep(lost=None)
-    assert (await snapshot(old)).title == "Titled"
-    await age_charge(store, 2)
-    await old.sweep(lost=None)
-    assert ((await snapshot(old)).number, (await snapshot(old)).title) == (3, None)
-
-
-async def test_who_is_in_charge_stays_so_by_sweeping(store: Store) -> None:
-    old, new = ledger(store, catalog_charge=30), ledger(store, endpoints=TITLED)
-    await announce(old, "library", "a", manifest("search"))
-    await new.sweep(lost=None, starting=True)
-    for _ in range(5):
-        await age_charge(store, 20)
-        await new.sweep(lost=None)
-        await old.sweep(lost=None)
-    assert (await snapshot(old)).title == "Titled"
+        await titled.sweep(lost=None)
+    (alarm,) = capture.entries
+    assert (alarm["log_level"], alarm["endpoint"]) == ("error", "mcp")
+    assert "MCPFLEET_CATALOG_REVISION" in alarm["reason"]
 
 
 @pytest.mark.parametrize("leaver", ["leaves", "falls silent"])
@@ -174,7 +171,7 @@ async def test_a_sweep_by_any_replica_notices_what_another_was_told(store: Store
     await announce(told, "library", "a", manifest("search"))
     await announce(told, "library", "b", manifest("search"))
     await announce(told, "library", "c", manifest("read"))
-    await told.sweep(lost=None, starting=True)
+    await told.sweep(lost=None)
     for process in ("a", "b"):
         if leaver == "leaves":
             await told.leave("library", process)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
 from tests.contract.store.fleet import manifest
@@ -47,6 +50,9 @@ class Running:
     process: Process[CatalogSettings]
     buses: dict[str, Bus]
     hints: list[int]
+    """The numbers that were hinted at."""
+    moments: list[float]
+    """When each hint came (monotonic)."""
     hinted: anyio.Event
 
     def client(self, user: str) -> CatalogClient:
@@ -57,7 +63,7 @@ class Running:
         client = self.client(f"pool-{pool}")
         answer = await client.announce(pool, Announce(process=process, digest=what.digest))
         if answer.wanted:
-            text = what.body.decode()
+            text = what.text
             answer = await client.announce(pool, Announce(process=process, digest=what.digest, manifest=text))
         assert not answer.wanted
 
@@ -81,15 +87,15 @@ async def catalog(url: str, folder: Path, **settings: Any) -> AsyncIterator[Runn
                 nats_password=SecretStr(password("catalog")),
                 store_url=SecretStr(url),
                 embedded=True,
-                catalog_sweep=0.1,
-                **settings,
+                **{"catalog_sweep": 0.1, **settings},
             )
-            running = Running(nats, Process("catalog", own), {}, [], anyio.Event())
+            running = Running(nats, Process("catalog", own), {}, [], [], anyio.Event())
             for user in ("edge", "operator", *(f"pool-{pool}" for pool in POOLS)):
                 running.buses[user] = await connect(tasks.start, nats, user)
 
             def on_hint(message: Incoming) -> None:
                 running.hints.append(int(message.body))
+                running.moments.append(time.monotonic())
                 running.hinted.set()
 
             await running.buses["edge"].subscribe(hint_subject("mcp"), on_hint)
@@ -150,6 +156,25 @@ async def test_a_worker_that_falls_silent_is_counted_no_longer(url: str, store: 
         assert await running.hint() == 2
 
 
+async def test_a_worker_that_changes_without_end_makes_one_snapshot_a_pause(
+    url: str, store: Store, tmp_path: Path
+) -> None:
+    """Every edge fetches each; the first change after a quiet time is still told at once."""
+    pause = 0.4
+    async with catalog(url, tmp_path, catalog_sweep=60, catalog_pause=pause) as running:
+        with anyio.fail_after(30):
+            while len(running.hints) < 4:
+                for names in (["search"], ["search", "read"]):
+                    await running.announce("library", "a", manifest(*names))
+        gaps = [after - before for before, after in pairwise(running.moments)]
+        assert min(gaps) > 0.9 * pause
+        await anyio.sleep(2 * pause)
+        quiet = time.monotonic()
+        await running.announce("library", "a", manifest("at-once"))
+        with anyio.fail_after(10):
+            await until(lambda: running.moments[-1] > quiet)
+
+
 async def test_an_operator_withdraws_a_pool_that_lingers(url: str, store: Store, tmp_path: Path) -> None:
     async with catalog(url, tmp_path) as running:
         await running.announce("library", "a", SEARCH)
@@ -168,7 +193,7 @@ async def test_an_operator_withdraws_a_pool_that_lingers(url: str, store: Store,
 
 async def test_a_broken_manifest_is_refused_by_field_and_rule(url: str, store: Store, tmp_path: Path) -> None:
     async with catalog(url, tmp_path) as running:
-        broken = SEARCH.body.decode() + " "
+        broken = SEARCH.text + " "
         with pytest.raises(Failed, match="digest") as raised:
             await running.client("pool-library").announce(
                 "library", Announce(process="a", digest=SEARCH.digest, manifest=broken)
@@ -178,7 +203,7 @@ async def test_a_broken_manifest_is_refused_by_field_and_rule(url: str, store: S
 
 async def test_the_catalog_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: Path) -> None:
     async with postgres.database() as url:
-        async with open_store(url, service="test") as store:
+        async with open_store(url, service="test", bounds=Bounds()) as store:
             await migrate(store, [SCHEMA])
         async with catalog(url, tmp_path) as running:
             await running.announce("library", "a", SEARCH)

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.abc import SocketAttribute
 from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
@@ -54,14 +55,48 @@ async def test_a_write_that_raises_is_rolled_back(counter: Store) -> None:
     assert await value(counter) == 0
 
 
-async def test_a_transaction_that_has_begun_is_not_cut_in_half(counter: Store) -> None:
+async def test_a_transaction_that_is_cancelled_is_done_whole_or_not_at_all(counter: Store) -> None:
     with anyio.CancelScope() as scope:
         async with counter.write() as connection:
+            await connection.execute(update(counters).values(value=counters.c.value + 1))
             scope.cancel()
-            await connection.execute(update(counters).values(value=7))
+            await connection.execute(update(counters).values(value=counters.c.value + 1))
         await anyio.lowlevel.checkpoint()
-        pytest.fail("the cancellation comes through after the transaction")
-    assert await value(counter) == 7
+        pytest.fail("the cancellation comes through after the transaction at the latest")
+    assert await value(counter) == (2 if counter.dialect == "sqlite" else 0)
+
+
+async def test_a_deadline_ends_a_wait_for_another_processs_lock(url: str, counter: Store) -> None:
+    """Whatever a statement may take: who waits no longer is let go at once, and leaves no lock behind."""
+    add_one = update(counters).values(value=counters.c.value + 1)
+    async with open_store(url, service="other", embedded=True, bounds=Bounds(connections=1, statement=60)) as other:
+        async with counter.write() as holder:
+            await holder.execute(add_one)
+            started = time.monotonic()
+            with anyio.move_on_after(0.3) as deadline:
+                async with other.write() as connection:
+                    await connection.execute(add_one)
+            assert deadline.cancelled_caught
+            assert time.monotonic() - started < 3
+        for store in (counter, other):
+            with anyio.fail_after(3):
+                async with store.write() as connection:
+                    await connection.execute(add_one)
+    assert await value(counter) == 3
+
+
+async def test_a_deadline_ends_the_making_of_a_connection() -> None:
+    """A database that takes a connection and says nothing: a firewall, or a server that is paused."""
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        url = f"postgresql://me@127.0.0.1:{listener.extra(SocketAttribute.local_port)}/fleet"
+        async with open_store(url, service="test", bounds=Bounds(connections=1)) as store:
+            for _ in range(2):
+                started = time.monotonic()
+                with anyio.move_on_after(0.1) as deadline:
+                    async with store.write():
+                        pytest.fail("nobody answers")
+                assert deadline.cancelled_caught
+                assert time.monotonic() - started < 1.5
 
 
 async def test_who_waits_for_a_connection_can_be_cancelled(url: str) -> None:
@@ -162,13 +197,17 @@ async def test_readers_do_not_wait_for_a_writer(counter: Store) -> None:
 
 
 async def test_postgresql_shows_which_service_a_connection_is_of(postgres: Postgres) -> None:
-    async with postgres.database() as url, open_store(url, service="test") as store, store.read() as connection:
+    async with (
+        postgres.database() as url,
+        open_store(url, service="test", bounds=Bounds()) as store,
+        store.read() as connection,
+    ):
         assert await connection.scalar(select(func.current_setting("application_name"))) == "mcpfleet-test"
 
 
 async def test_a_connection_that_the_server_closed_while_idle_is_replaced(postgres: Postgres) -> None:
     """A restart of PostgreSQL costs no request, as far as the connections were idle."""
-    async with postgres.database() as url, open_store(url, service="test") as store:
+    async with postgres.database() as url, open_store(url, service="test", bounds=Bounds()) as store:
         async with store.read() as connection:
             pid = await connection.scalar(select(func.pg_backend_pid()))
         await postgres.run(f"SELECT pg_terminate_backend({pid}, 5000)")
@@ -177,7 +216,7 @@ async def test_a_connection_that_the_server_closed_while_idle_is_replaced(postgr
 
 
 async def test_a_connection_that_is_lost_in_use_is_told_as_unreachable(postgres: Postgres) -> None:
-    async with postgres.database() as url, open_store(url, service="test") as store:
+    async with postgres.database() as url, open_store(url, service="test", bounds=Bounds()) as store:
 
         async def lose() -> None:
             async with store.write() as connection:
@@ -236,7 +275,7 @@ async def test_a_database_that_is_away_names_its_setting_and_no_password(url: st
 
 async def test_a_refused_password_is_never_printed(postgres: Postgres) -> None:
     url = postgres.url().replace("postgres:@", "stranger:hunter2@")
-    async with open_store(url, service="test") as store:
+    async with open_store(url, service="test", bounds=Bounds()) as store:
         with pytest.raises(StoreUnreachable) as raised:
             async with store.read():
                 pass
@@ -252,13 +291,13 @@ async def test_parameters_stay_out_of_errors(store: Store) -> None:
 
 async def test_sqlite_is_refused_outside_dev() -> None:
     with pytest.raises(ConfigurationError, match=r"MCPFLEET_STORE_URL.*MCPFLEET_EMBEDDED"):
-        async with open_store("sqlite:///fleet.db", service="test"):
+        async with open_store("sqlite:///fleet.db", service="test", bounds=Bounds()):
             pass
 
 
 @pytest.mark.parametrize("url", ["", "mysql://me:hunter2@host/db", "sqlite://", "sqlite:///", "sqlite:///:memory:"])
 async def test_an_address_that_cannot_be_served_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="MCPFLEET_STORE_URL") as raised:
-        async with open_store(url, service="test", embedded=True):
+        async with open_store(url, service="test", embedded=True, bounds=Bounds()):
             pass
     assert "hunter2" not in str(raised.value)

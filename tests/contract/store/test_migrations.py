@@ -10,10 +10,11 @@ import anyio
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, inspect
+from sqlalchemy import Connection, inspect
 
-from mcpfleet.catalog.tables import SCHEMA
+from mcpfleet.catalog.tables import SCHEMA, metadata
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import Schema, check_migrated, migrate
 
@@ -31,15 +32,13 @@ def upgrade():
 def schema(folder: Path, *revisions: str, then: str = "pass") -> Schema:
     """A service `books` whose revisions make a table each."""
     folder.mkdir(exist_ok=True)
-    metadata = MetaData()
     before = None
     for revision in revisions:
         table = f"books_{revision}"
-        Table(table, metadata, Column("id", Integer, primary_key=True))
         source = _REVISION.format(revision=revision, before=before, table=table, then=then)
         (folder / f"revision_{revision}.py").write_text(source)
         before = revision
-    return Schema(service="books", metadata=metadata, revisions=folder)
+    return Schema(service="books", revisions=folder)
 
 
 async def tables(store: Store) -> set[str]:
@@ -52,14 +51,14 @@ async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store)
         context = MigrationContext.configure(
             connection, opts={"include_name": lambda name, kind, _: kind != "table" or name != SCHEMA.version_table}
         )
-        return list(compare_metadata(context, SCHEMA.metadata))
+        return list(compare_metadata(context, metadata))
 
     async with store.read() as connection:
         assert await connection.run_sync(differences) == []
 
 
 async def test_a_service_starts_on_migrated_tables_only(url: str, tmp_path: Path) -> None:
-    async with open_store(url, service="test", embedded=True) as store:
+    async with open_store(url, service="test", embedded=True, bounds=Bounds()) as store:
         with pytest.raises(ConfigurationError, match=r"revision none.*needs 0001.*run `mcpfleet migrate`"):
             await check_migrated(store, SCHEMA)
         assert await migrate(store, [SCHEMA]) == {"catalog": "0001"}
@@ -99,7 +98,7 @@ async def test_tasks_that_migrate_at_once_are_safe(url: str) -> None:
     done: list[dict[str, str]] = []
 
     async def run() -> None:
-        async with open_store(url, service="test", embedded=True) as store:
+        async with open_store(url, service="test", embedded=True, bounds=Bounds()) as store:
             done.append(await migrate(store, [SCHEMA]))
 
     async with anyio.create_task_group() as tasks:
@@ -112,10 +111,11 @@ async def test_processes_that_migrate_at_once_are_safe(url: str) -> None:
     program = (
         "import asyncio, sys\n"
         "from mcpfleet.catalog.tables import SCHEMA\n"
+        "from mcpfleet.store.bounds import Bounds\n"
         "from mcpfleet.store.engine import open_store\n"
         "from mcpfleet.store.migrate import migrate\n"
         "async def main():\n"
-        "    async with open_store(sys.argv[1], service='test', embedded=True) as store:\n"
+        "    async with open_store(sys.argv[1], service='test', embedded=True, bounds=Bounds()) as store:\n"
         "        print(await migrate(store, [SCHEMA]))\n"
         "asyncio.run(main())\n"
     )

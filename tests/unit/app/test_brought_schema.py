@@ -100,6 +100,8 @@ def nested(depth: int) -> dict[str, Any]:
         pytest.param({"type": "objekt"}, "object", id="not an object's schema"),
         pytest.param({}, "object", id="M37 no type"),
         pytest.param({"type": "object", "properties": 5, "required": {}}, "properties", id="not even of its form"),
+        pytest.param({"type": "object", "properties": {"a": True}}, "properties", id="what some clients cannot read"),
+        pytest.param({"type": "object", "required": [1]}, "required", id="names that are none"),
         pytest.param({"type": "object", "minProperties": "2"}, "minProperties", id="not valid in its dialect"),
         pytest.param({"type": "object", "properties": {"a": {"pattern": "("}}}, "pattern", id="bad pattern"),
         pytest.param({"type": "object", "default": object()}, "JSON", id="not JSON"),

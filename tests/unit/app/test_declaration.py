@@ -11,6 +11,7 @@ from pydantic import Field
 
 from mcpfleet.app import App, Context, DeclarationError, ToolError
 from mcpfleet.app.declaration import ASKS
+from mcpfleet.contracts.manifest import MOST_DEFINITIONS
 
 
 class Opaque:
@@ -123,6 +124,8 @@ def test_the_error_names_function_file_line_and_parameter(
         pytest.param({"timeout": 0}, "timeout", id="no time"),
         pytest.param({"timeout": float("inf")}, "timeout", id="endless time"),
         pytest.param({"timeout": float("nan")}, "timeout", id="no number"),
+        pytest.param({"timeout": 86_401}, "timeout", id="over a day"),
+        pytest.param({"scopes": [f"s{number}" for number in range(65)]}, "scopes", id="too many scopes"),
         pytest.param({"on_disconnect": "stop"}, "on_disconnect", id="unknown on_disconnect"),
         pytest.param({"asks": {"elicitation"}}, "elicitation.form", id="D16 unknown ask"),
         pytest.param({"scopes": ["two words"]}, "scope", id="scope with a space"),
@@ -160,6 +163,15 @@ def test_a_name_is_declared_once_and_the_error_shows_the_other_function() -> Non
     app.tool()(fine)
     with pytest.raises(DeclarationError, match=r"taken by .*fine \(.*test_declaration\.py:\d+\)"):
         app.tool(name="fine")(other)
+
+
+def test_an_app_has_a_most_of_tools() -> None:
+    app = App("test", version="1")
+    for number in range(MOST_DEFINITIONS):
+        app.tool(f"t{number}")(fine)
+    with pytest.raises(DeclarationError, match=str(MOST_DEFINITIONS)):
+        app.tool()(fine)
+    assert len(app.manifest().definitions) == MOST_DEFINITIONS
 
 
 def test_a_refused_declaration_leaves_nothing_behind() -> None:

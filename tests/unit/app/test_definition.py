@@ -87,7 +87,7 @@ def test_m34_a_manifest_lists_tools_by_name() -> None:
     for name in ("b", "C", "a"):
         app.tool(name)(read)
     manifest = app.manifest()
-    assert [definition.name for definition in manifest.definitions] == ["C", "a", "b"]
+    assert [named.definition.name for named in manifest.named] == ["C", "a", "b"]
     assert (manifest.name, manifest.version) == ("library", "1.2")
     assert (manifest.title, manifest.instructions) == ("Library", "Search first.")
 
@@ -96,7 +96,9 @@ def test_equal_declarations_have_equal_digests() -> None:
     def digest(**options: Any) -> str:
         app = App("library", version="1")
         app.tool(**options)(read)
-        return app.manifest().definitions[0].digest
+        (named,) = app.manifest().named
+        assert named == (app.tools["read"].definition.digest, app.tools["read"].definition)
+        return named.digest
 
     assert digest() == digest()
     assert digest() != digest(timeout=5)

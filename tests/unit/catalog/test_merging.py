@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from mcpfleet.catalog.charge import Book
-from mcpfleet.catalog.rules import Key, Merged, Pool, Serving, holders, inputs_digest, is_change, merge
+from mcpfleet.catalog.book import Book
+from mcpfleet.catalog.rules import Held, Key, Merged, Pool, Serving, holdings, inputs_digest, is_change, merge
+from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.contracts.manifest import Definition, Manifest
+from mcpfleet.contracts.manifest import Definition, Manifest, digest_of
 
 ENDPOINT = Endpoint(path="/mcp")
 
@@ -21,12 +23,16 @@ def tool(name: str, description: str = "") -> Definition:
 
 
 def serving(pool: str, since: float, *names: str, **about: str) -> Serving:
+    return offering(pool, since, *(tool(name) for name in names), **about)
+
+
+def offering(pool: str, since: float, *tools: Definition, **about: str) -> Serving:
     about = {"name": f"{pool}-app", "version": "1.0.0"} | about
-    return Serving(pool, since, Manifest(definitions=tuple(tool(name) for name in names), **about))
+    return Serving(pool, since, Manifest(definitions=tuple(tool.text for tool in tools), **about))
 
 
 def merged(
-    *pools: Serving, endpoint: Endpoint = ENDPOINT, held: Mapping[Key, str] | None = None, limit: int = 9999
+    *pools: Serving, endpoint: Endpoint = ENDPOINT, held: Mapping[Key, Held] | None = None, limit: int = 9999
 ) -> Merged:
     return merge("mcp", endpoint, pools, held or {}, limit=limit)
 
@@ -56,11 +62,11 @@ def test_a_listed_definition_carries_its_digest() -> None:
         pytest.param(1, 2, {}, "a", id="who came first has the name"),
         pytest.param(2, 1, {}, "b", id="whichever it is"),
         pytest.param(1, 1, {}, "a", id="at the same moment every replica chooses the same"),
-        pytest.param(1, 2, {("search", "tool"): "b"}, "b", id="who holds it keeps it"),
-        pytest.param(1, 2, {("search", "tool"): "gone"}, "a", id="who held it is gone"),
+        pytest.param(1, 2, {("search", "tool"): Held("b", 0)}, "b", id="who holds it keeps it"),
+        pytest.param(1, 2, {("search", "tool"): Held("gone", 0)}, "a", id="who held it is gone"),
     ],
 )
-def test_a_name_that_two_pools_claim(first: float, second: float, held: Mapping[Key, str], owner: str) -> None:
+def test_a_name_that_two_pools_claim(first: float, second: float, held: Mapping[Key, Held], owner: str) -> None:
     """M36: an alarm, not a coin toss."""
     result = merged(serving("a", first, "search"), serving("b", second, "search"), held=held)
     assert shown(result) == [("search", owner)]
@@ -119,9 +125,69 @@ def test_what_does_not_fit_is_left_out_by_whole_pools() -> None:
     assert "MCPFLEET_SNAPSHOT_LIMIT" in result.refusals[0].reason
 
 
-def test_the_holders_of_a_snapshot() -> None:
+def test_the_holdings_of_a_snapshot() -> None:
     result = merged(serving("a", 1, "search"), serving("b", 2, "read"))
-    assert holders(result.snapshot) == {("search", "tool"): "a", ("read", "tool"): "b"}
+    sizes = {listed.pool: len(listed.model_dump_json()) for listed in result.snapshot.listed}
+    assert holdings(result.snapshot) == {
+        ("search", "tool"): Held("a", sizes["a"]),
+        ("read", "tool"): Held("b", sizes["b"]),
+    }
+
+
+def after(*pools: Serving) -> dict[Key, Held]:
+    """What a snapshot of these pools shows."""
+    return holdings(merged(*pools).snapshot)
+
+
+def size_of(definition: Definition) -> int:
+    (listed,) = merged(offering("a", 1, definition)).snapshot.listed
+    return len(listed.model_dump_json())
+
+
+ROOM = size_of(tool("search"))
+"""What one tool of a name of six letters takes."""
+
+
+def test_a_pool_that_adds_tools_evicts_nobody() -> None:
+    """However early it came: what is shown keeps its room, and its own new tools are refused."""
+    before = after(serving("a", 1, "search"), serving("b", 2, "browse"))
+    grown = serving("a", 1, "search", "sketch")
+    result = merged(grown, serving("b", 2, "browse"), held=before, limit=2 * ROOM)
+    assert shown(result) == [("browse", "b"), ("search", "a")]
+    assert refused(result) == [("sketch", "a")]
+    assert "MCPFLEET_SNAPSHOT_LIMIT" in result.refusals[0].reason
+
+
+def test_a_pool_whose_tool_grows_evicts_nobody() -> None:
+    before = after(serving("a", 1, "search"), serving("b", 2, "browse"))
+    grown = offering("a", 1, tool("search", "at length"))
+    result = merged(grown, serving("b", 2, "browse"), held=before, limit=2 * ROOM)
+    assert shown(result) == [("browse", "b")]
+    assert refused(result) == [("search", "a")]
+
+
+def test_a_tool_that_grows_takes_the_room_that_nobody_else_has() -> None:
+    before = after(serving("a", 1, "search"), serving("b", 2, "browse"))
+    grown = offering("a", 1, tool("search", "at length"))
+    result = merged(grown, serving("b", 2, "browse"), held=before, limit=2 * ROOM + 9)
+    assert shown(result) == [("browse", "b"), ("search", "a")]
+
+
+def test_a_limit_that_was_lowered_is_kept_by_the_pools_that_came_later() -> None:
+    pools = serving("a", 1, "search"), serving("b", 2, "browse")
+    result = merged(*pools, held=after(*pools), limit=2 * ROOM - 1)
+    assert shown(result) == [("search", "a")]
+
+
+def test_a_definition_goes_by_the_digest_of_the_text_that_was_announced() -> None:
+    """A newer release's field is not known here, and the calls still go where its workers listen."""
+    text = json.dumps({**json.loads(tool("search").text), "added_later": True})
+    result = merge(
+        "mcp", ENDPOINT, [Serving("a", 1, Manifest(name="a", version="1", definitions=(text,)))], {}, limit=9999
+    )
+    (listed,) = result.snapshot.listed
+    assert listed.digest == digest_of(text.encode()) != tool("search").digest
+    assert Snapshot.model_validate_json(result.snapshot.model_dump_json()).listed[0].digest == listed.digest
 
 
 def test_equal_catalogs_have_equal_digests_and_others_do_not() -> None:
@@ -142,14 +208,13 @@ def test_equal_catalogs_have_equal_digests_and_others_do_not() -> None:
     ],
 )
 def test_what_is_a_new_snapshot(number: int, digest: str, pools: list[Serving], is_new: bool) -> None:
-    book = Book("mcp", number, 0, "", "", digest, is_stale=False, has_lapsed=False)
+    book = Book("mcp", number, 0, "", "", digest)
     assert is_change(book, merged(*pools)) is is_new
 
 
-def test_inputs_are_the_pools_that_the_endpoint_admits() -> None:
-    endpoint = Endpoint(path="/mcp", pools=("a", "b"))
-    a, b, c = Pool("a", "0" * 32, 1.0), Pool("b", "1" * 32, 2.0), Pool("c", "2" * 32, 3.0)
-    assert inputs_digest(endpoint, [a, b]) == inputs_digest(endpoint, [b, a, c])
-    assert inputs_digest(endpoint, [a, b]) != inputs_digest(endpoint, [a])
-    assert inputs_digest(endpoint, [a]) != inputs_digest(endpoint, [Pool("a", "3" * 32, 1.0)])
-    assert inputs_digest(endpoint, [a]) == inputs_digest(endpoint, [Pool("a", "0" * 32, 1.0, is_empty=True)])
+def test_inputs_are_what_every_pool_lists_whatever_the_settings() -> None:
+    a, b = Pool("a", "0" * 32, 1.0), Pool("b", "1" * 32, 2.0)
+    assert inputs_digest([a, b]) == inputs_digest([b, a])
+    assert inputs_digest([a, b]) != inputs_digest([a])
+    assert inputs_digest([a]) != inputs_digest([Pool("a", "3" * 32, 1.0)])
+    assert inputs_digest([a]) == inputs_digest([Pool("a", "0" * 32, 1.0, is_empty=True)])

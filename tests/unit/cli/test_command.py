@@ -48,7 +48,7 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(["nats", "--pools", "My App"], "--pools", id="a pool's name"),
+        pytest.param(["nats", "--pools", "My App"], "'My App' is no pool's name", id="a pool's name"),
         pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
         pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
     ],

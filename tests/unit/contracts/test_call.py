@@ -19,7 +19,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(), JSON))
 def test_d18_arguments_are_read_as_they_were_written(arguments: dict[str, Any]) -> None:
     read = CallBody.read(CallBody(arguments).write())

@@ -1,4 +1,4 @@
-"""Definitions and manifests are named by their exact bytes, alike in every process."""
+"""Definitions and manifests are named by their exact texts, alike in every process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mcpfleet.contracts.manifest import POOL_PATTERN, Definition, Manifest, default_pool, digest_of
+from mcpfleet.contracts.manifest import (
+    MOST_DEFINITIONS,
+    MOST_WORDS,
+    POOL_PATTERN,
+    Definition,
+    Manifest,
+    Named,
+    default_pool,
+    digest_of,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -33,10 +42,20 @@ def turned(value: Any) -> Any:
     return [turned(item) for item in value] if isinstance(value, list) else value
 
 
-def test_a_digest_is_the_first_32_digits_of_the_sha256_of_the_exact_bytes() -> None:
+def test_a_digest_is_the_first_32_digits_of_the_sha256_of_the_exact_text() -> None:
     assert digest_of(b"abc") == "ba7816bf8f01cfea414140de5dae2223"
     definition = tool()
-    assert definition.digest == hashlib.sha256(definition.body).hexdigest()[:32]
+    assert definition.digest == hashlib.sha256(definition.text.encode()).hexdigest()[:32]
+
+
+def test_a_text_is_what_differs_from_the_defaults_in_the_order_of_keys() -> None:
+    """So a release that adds fields writes the same text for what does not use them, and its workers share calls."""
+    assert tool(wire={"name": "search", "inputSchema": {"type": "object", "a": None}}, timeout=5).text == (
+        '{"kind":"tool","name":"search","timeout":5.0,"wire":{"inputSchema":{"a":null,"type":"object"},"name":"search"}}'
+    )
+    assert Manifest(name="library", version="1", definitions=("{}",)).text == (
+        '{"definitions":["{}"],"name":"library","version":"1"}'
+    )
 
 
 @settings(deadline=None)
@@ -47,9 +66,10 @@ def test_a_digest_does_not_depend_on_the_order_of_keys(wire: dict[str, Any]) -> 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(), JSON))
-def test_a_digest_survives_the_way_over_the_bus(wire: dict[str, Any]) -> None:
+def test_a_definition_and_its_digest_survive_the_way_over_the_bus(wire: dict[str, Any]) -> None:
     definition = tool(wire=wire)
-    assert Definition.model_validate_json(definition.model_dump_json(exclude_none=True)).digest == definition.digest
+    written = Manifest(name="library", version="1", definitions=(definition.text,))
+    assert Manifest.model_validate_json(written.text).named == (Named(definition.digest, definition),)
 
 
 @pytest.mark.parametrize(
@@ -72,23 +92,45 @@ def test_the_order_of_a_list_is_part_of_a_definition() -> None:
 
 
 def test_a_manifest_is_named_by_the_text_that_is_announced() -> None:
-    manifest = Manifest(name="library", version="1", definitions=(tool(),))
-    assert digest_of(manifest.body) == manifest.digest
-    assert Manifest.model_validate_json(manifest.body) == manifest
-    assert Manifest(name="library", version="2", definitions=(tool(),)).digest != manifest.digest
+    manifest = Manifest(name="library", version="1", definitions=(tool().text,))
+    assert digest_of(manifest.text.encode()) == manifest.digest
+    assert Manifest.model_validate_json(manifest.text) == manifest
+    assert Manifest(name="library", version="2", definitions=(tool().text,)).digest != manifest.digest
 
 
-def test_a_newer_workers_definition_keeps_its_name_in_an_older_catalog() -> None:
-    """A field may be added: calls go by the digest, so the process that does not know the field must not rename it."""
-    newer = {**json.loads(tool().body), "added_later": True}
-    name = digest_of(json.dumps(newer, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
-    assert Definition.model_validate_json(json.dumps(newer)).digest == name
+def test_a_text_of_another_release_keeps_its_digest() -> None:
+    """Calls go by it: who does not know a field, or would write the text otherwise, must not rename the definition."""
+    text = json.dumps({"added_later": True, **json.loads(tool().text)}, indent=1)
+    (named,) = Manifest(name="library", version="1", definitions=(text,)).named
+    assert named == (digest_of(text.encode()), tool())
+    assert named.digest != tool().digest
 
 
-@pytest.mark.parametrize("fields", [{"name": ""}, {"name": "n" * 129}, {"timeout": 0}, {"kind": "prompt"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "n" * 129},
+        {"kind": "prompt"},
+        {"timeout": 0},
+        {"timeout": 86_401},
+        {"timeout": float("inf")},
+        {"timeout": float("nan")},
+        {"asks": ["sampling"] * (MOST_WORDS + 1)},
+        {"scopes": ["read"] * (MOST_WORDS + 1)},
+    ],
+)
 def test_what_is_no_definition_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         tool(**fields)
+
+
+def test_a_manifest_has_a_most_of_definitions_and_one_mistake_is_enough() -> None:
+    with pytest.raises(ValidationError):
+        Manifest(name="library", version="1", definitions=("{}",) * (MOST_DEFINITIONS + 1))
+    with pytest.raises(ValidationError) as raised:
+        Manifest.model_validate({"name": "library", "version": "1", "definitions": [1] * MOST_DEFINITIONS})
+    assert raised.value.error_count() == 1
 
 
 @pytest.mark.parametrize(
@@ -103,7 +145,6 @@ def test_what_is_no_definition_is_refused(fields: dict[str, Any]) -> None:
         ("acme.tools.library:app", "library"),
         ("acme.tools.library", "library"),
         ("apps/library.v2.py", "library-v2"),
-        ("apps/library/", "library"),
         ("Bücherei.py", "b-cherei"),
         ("_private_.py", "private"),
         ("___.py", "application"),

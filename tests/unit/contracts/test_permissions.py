@@ -24,6 +24,7 @@ MAY = {
     call.call_subject("library", "d1"): ("edge", "pool-library"),
     call.pool_cancel_subject("library"): ("edge", "pool-library"),
     call.process_cancel_subject("library", "w1"): ("edge", "pool-library"),
+    call.pull_subject("library", "w1"): ("edge", "pool-library"),
     call.ALIVE.subject_for(edge="e1", pool="library"): ("pool-library", "edge"),
     FRAME: ("pool-library", "edge"),
     # Whoever was asked may answer it once; nobody may by name.
@@ -100,9 +101,18 @@ def test_no_rule_is_wider_than_the_fleets_prefix() -> None:
         for user, pool in USERS.items()
         for verb in ("publish", "subscribe")
         for rule in permissions(user, pool, "acme.one")[verb]["allow"]
+        if not rule.startswith("$SRV.")
     ]
     assert all(rule.startswith("acme.one.") for rule in rules)
     assert who_may("publish", "catalog.snapshot", "acme.one") == {"edge"}
+
+
+def test_only_an_operator_asks_for_natss_own_discovery_and_everybody_answers() -> None:
+    def holders(verb: str) -> set[str]:
+        return {user for user, pool in USERS.items() if "$SRV.>" in permissions(user, pool, "mcpfleet")[verb]["allow"]}
+
+    assert holders("publish") == {"operator"}
+    assert holders("subscribe") == USERS.keys() - {"operator"}
 
 
 @pytest.mark.parametrize("user", USERS)

@@ -31,7 +31,7 @@ from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from tests.unit.edge.asgi import Exchange, Post
 
-SETTINGS = EdgeSettings(heal_interval=0.1, queue_wait=0.1, max_request=100_000)
+SETTINGS = EdgeSettings(queue_wait=0.1, max_request=100_000)
 
 
 class Authorization(AuthorizationClient):
@@ -82,7 +82,7 @@ class Edge:
             log=log,
         )
         admission = Admission(self.authorization, entries=10)
-        calls = Calls(bus, SETTINGS, log)
+        self.calls = calls = Calls(bus, SETTINGS, log)
         rooms = {name: Room(64 * 1024 * 1024, name) for name in ("MCPFLEET_REQUEST_ROOM", "MCPFLEET_RESULT_ROOM")}
         self.snapshots = Snapshots(bus, catalog, SETTINGS.endpoints, settings=SETTINGS, log=log)
         self.application = Application(
@@ -102,6 +102,7 @@ class Edge:
             snapshots=self.snapshots,
             settings=SETTINGS,
             tracer=Tracer(),
+            is_traced=False,
             instruments=self.instruments,
             log=log,
         )
@@ -120,6 +121,7 @@ async def edge(*definitions: Definition) -> AsyncIterator[Edge]:
     made = Edge(Catalog(*definitions))
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.snapshots.run)
+        made.snapshots._refresh("mcp")  # as a hint would have it, which nobody sends here
         with anyio.fail_after(5):
             await made.snapshots.wait_known()
         yield made

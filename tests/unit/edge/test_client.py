@@ -26,6 +26,30 @@ async def test_m13_a_body_over_the_limit_is_413_before_it_is_whole() -> None:
     assert (await exchange.receive())["body"] == b"never read"
 
 
+async def test_room_is_asked_for_as_a_body_arrives_and_never_for_what_is_over_the_limit() -> None:
+    charged: list[int] = []
+
+    async def charge(size: int) -> None:
+        charged.append(size)
+
+    exchange = Exchange(Post(), parts=[b"ab", b"c", b"def"])
+    with pytest.raises(Rejection):
+        await exchange.client().read_body(5, 5.0, charge)
+    assert charged == [2, 1]
+
+
+@pytest.mark.parametrize(("stated", "size"), [("4", 4), ("5", 5), ("0", 0), ("x", 5), ("-1", 5), (None, 5)])
+def test_a_body_is_as_large_as_its_head_says_or_else_as_it_may_be(stated: str | None, size: int) -> None:
+    assert Exchange(Post(headers={"content-length": stated})).client().stated_size(5) == size
+
+
+@pytest.mark.parametrize("stated", ["6", "9" * 30])
+def test_m13_a_body_that_says_that_it_is_too_large_is_413_unread(stated: str) -> None:
+    with pytest.raises(Rejection) as raised:
+        Exchange(Post(headers={"content-length": stated})).client().stated_size(5)
+    assert raised.value.status == 413
+
+
 async def test_a_body_that_does_not_come_is_408_after_a_time() -> None:
     exchange = Exchange(Post(), parts=[])
     began = time.monotonic()

@@ -8,33 +8,11 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.ladder import check_head, check_message
-from mcpfleet.wire.envelope import Envelope, read_message
-from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.versions import SERVED
-from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Exchange, Post, call, request
+from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post, call, request
+from tests.unit.edge.climbing import climb, fails, refusal
 
-DOORS = Doors("127.0.0.1:8000", [])
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
-
-
-def climb(post: Post) -> Envelope:
-    """Take a request up to where its caller is needed."""
-    client = Exchange(post).client()
-    assert check_head(client, {"/mcp": "mcp"}, DOORS) == "mcp"
-    return check_message(client.headers, post.body, read_message(post.body))
-
-
-def refusal(post: Post) -> Rejection:
-    with pytest.raises(Rejection) as raised:
-        climb(post)
-    return raised.value
-
-
-def fails(post: Post) -> tuple[int, int | None]:
-    rejection = refusal(post)
-    return rejection.status, rejection.code
 
 
 # -- the order -------------------------------------------------------------------------------------------------------
@@ -357,48 +335,3 @@ def test_l16_a_cursor_that_we_did_not_make_is_invalid_params() -> None:
 @pytest.mark.parametrize("method", ["tools/Call", "tools", "", "tasks/list", "tasks/result", "ping", "rpc.discover"])
 def test_m14_an_unknown_method_is_404(method: str) -> None:
     assert fails(Post(request(method))) == (404, -32601)
-
-
-# -- notifications ---------------------------------------------------------------------------------------------------
-
-
-def notification(method: str = "notifications/cancelled", **members: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "method": method, **members}
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        pytest.param({"requestId": 1, "_meta": {VERSION_KEY: MODERN}}, id="as the TypeScript client sends it"),
-        pytest.param({"requestId": 1}, id="no _meta"),
-        pytest.param({"requestId": {}, "reason": 5}, id="bad parameters"),
-        pytest.param({"_meta": 5}, id="_meta that is no object"),
-        pytest.param({"_meta": {CAPABILITIES_KEY: []}}, id="bad capabilities"),
-        pytest.param([1], id="parameters in a list"),
-    ],
-)
-def test_t15_a_cancellation_over_http_is_accepted_and_its_payload_ignored(params: Any) -> None:
-    assert climb(Post(notification(params=params))).id is None
-
-
-def test_t4_a_notification_needs_neither_method_nor_name() -> None:
-    assert climb(Post(notification(), {"mcp-method": None})).id is None
-
-
-@pytest.mark.parametrize("method", ["notifications/initialized", "notifications/unknown", "tools/list"])
-def test_t14_an_unsupported_notification_is_an_empty_400(method: str) -> None:
-    assert fails(Post(notification(method))) == (400, None)
-
-
-@pytest.mark.parametrize("selector", ["2099-01-01", "2025-11-25", ""])
-def test_t14_an_unsupported_selector_of_a_notification_is_an_empty_400(selector: str) -> None:
-    assert fails(Post(notification(), {"mcp-protocol-version": selector})) == (400, None)
-
-
-def test_t13_the_selector_of_a_notification_stands_once() -> None:
-    post = Post(notification(), {"mcp-protocol-version": MODERN})
-    exchange = Exchange(post)
-    exchange.scope["headers"].append((b"mcp-protocol-version", MODERN.encode()))
-    with pytest.raises(Rejection) as raised:
-        check_message(exchange.client().headers, post.body, read_message(post.body))
-    assert raised.value.status == 400

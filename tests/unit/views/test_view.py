@@ -10,7 +10,7 @@ import pytest
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.views.view import View, view_of
+from mcpfleet.views.view import View, rights_of, view_of
 from mcpfleet.wire.parameters import Mirrored
 from mcpfleet.wire.versions import SERVED
 
@@ -30,7 +30,7 @@ def snapshot(*tools: Listed, **fields: Any) -> Snapshot:
 
 
 def view(*tools: Listed, principal: Principal = ANYBODY, **fields: Any) -> View:
-    return view_of(snapshot(*tools, **fields), principal)
+    return view_of(snapshot(*tools, **fields), rights_of(principal))
 
 
 def page(of: View) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def read_events(stream: bytes) -> list[str]:
     return events
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(
     IDS, st.dictionaries(st.text(min_size=1).filter(lambda key: key != "_meta"), JSON), st.dictionaries(st.text(), JSON)
 )
@@ -125,7 +125,7 @@ def test_d18_characters_that_some_take_for_line_ends_survive_an_event(text: str)
     assert json.loads(event)["result"]["content"][0]["text"] == text
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.dictionaries(st.text(), JSON), min_size=1, max_size=4))
 def test_m12_events_are_read_as_they_were_sent_with_comments_between_them(results: list[dict[str, Any]]) -> None:
     """Neither `id:` nor `retry:`: both clients would turn to GET with Last-Event-ID."""

@@ -31,6 +31,26 @@ _NOTHING: Mapping[str, Any] = {}
 _numbers = itertools.count(1)
 
 
+def app_of(*handlers: Any, **options: Any) -> App:
+    """An application of these tools, all declared alike."""
+    app = App("test", version="1")
+    for handler in handlers:
+        app.tool(**options)(handler)
+    return app
+
+
+async def add(left: int, right: int) -> int:
+    """A tool that just works."""
+    return left + right
+
+
+def text_of(result: Any) -> str:
+    """The one text of a result."""
+    assert len(result["content"]) == 1
+    text: str = result["content"][0]["text"]
+    return text
+
+
 def captured(capture: LogCapture) -> FilteringBoundLogger:
     """A logger whose lines a test reads."""
     log: FilteringBoundLogger = structlog.wrap_logger(

@@ -25,9 +25,19 @@ def test_ends_are_kept_for_a_time() -> None:
     ends = Ends(100)
     for moment, call in enumerate("abc"):
         ends.keep(end(call), float(moment))
-    ends.forget_before(1.0)
+    ends.forget_before(1.0, proven_since=0.0)
     assert [ends.get(Key("e1", call)) is not None for call in "abc"] == [False, True, True]
-    ends.forget_before(9.0)
+    ends.forget_before(9.0, proven_since=0.0)
+    assert len(ends) == 0
+
+
+def test_an_outage_does_not_count() -> None:
+    """Nobody could ask meanwhile."""
+    ends = Ends(100)
+    ends.keep(end("a"), 0.0)
+    ends.forget_before(5.0, proven_since=6.0)
+    assert len(ends) == 1
+    ends.forget_before(6.5, proven_since=6.0)
     assert len(ends) == 0
 
 
@@ -60,7 +70,7 @@ def test_a_second_end_of_a_call_is_dropped() -> None:
 def test_room_that_was_given_back_can_be_used_again() -> None:
     ends = Ends(10)
     ends.keep(end("a", size=10), 0.0)
-    ends.forget_before(1.0)
+    ends.forget_before(1.0, proven_since=0.0)
     ends.keep(end("b", size=10), 1.0)
     assert ends.get(Key("e1", "b")) is not None
 
@@ -70,5 +80,5 @@ def test_the_edges_that_may_still_ask_are_known() -> None:
     ends.keep(end("a", edge="e1"), 0.0)
     ends.keep(end("b", edge="e2"), 1.0)
     assert ends.edges() == {"e1", "e2"}
-    ends.forget_before(1.0)
+    ends.forget_before(1.0, proven_since=0.0)
     assert ends.edges() == {"e2"}

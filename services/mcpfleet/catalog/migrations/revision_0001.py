@@ -45,10 +45,9 @@ def upgrade() -> None:
         "catalog_endpoints",
         sa.Column("endpoint", sa.String(63), primary_key=True),
         sa.Column("number", sa.BigInteger, nullable=False, comment="grows by one with each change of the body"),
-        sa.Column("revision", sa.BigInteger, nullable=False, comment="MCPFLEET_CATALOG_REVISION of who is in charge"),
-        sa.Column("settings", sa.String(32), nullable=False, comment="names the settings of who is in charge"),
-        sa.Column("charged_at", sa.Double, nullable=False, comment="when who is in charge last said so"),
-        sa.Column("inputs", sa.String(32), nullable=False, comment="names the pools that it was merged from"),
+        sa.Column("revision", sa.BigInteger, nullable=False, comment="MCPFLEET_CATALOG_REVISION of who merged it"),
+        sa.Column("settings", sa.String(32), nullable=False, comment="names the settings that it was merged by"),
+        sa.Column("inputs", sa.String(32), nullable=False, comment="names what the pools listed then"),
         sa.Column("digest", sa.String(32), nullable=False, comment="names the merged catalog without its number"),
         sa.Column("body", sa.Text, nullable=False, comment="the snapshot's JSON text"),
     )

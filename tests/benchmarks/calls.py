@@ -1,0 +1,138 @@
+"""Calls a second, and CPU a call, beside the official Python SDK and beside Hypercorn answering a constant.
+
+    .venv/bin/python -m tests.benchmarks.calls --rounds 5 --seconds 3
+
+All are measured in alternating rounds of one run, since single rounds differ by 15 %; the table has their medians.
+Nothing else should run on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from mcpfleet.testing.fleet import Fleet
+
+HERE = Path(__file__).parent
+APP = HERE.parent / "fleet" / "app.py"
+WARM_UP = 1.0
+
+
+@dataclass
+class Subject:
+    """Something that is measured."""
+
+    name: str
+    url: str
+    processes: list[psutil.Process]
+    """The one that answers clients first, then all others that take part."""
+    rates: list[float] = field(default_factory=list)
+    front: list[float] = field(default_factory=list)
+    """CPU microseconds a call of the process that answers clients."""
+    whole: list[float] = field(default_factory=list)
+    """CPU microseconds a call of all that take part."""
+
+    def forget(self) -> None:
+        """Drop what was noted while warming up."""
+        for figures in (self.rates, self.front, self.whole):
+            figures.clear()
+
+    def spent(self) -> list[float]:
+        """CPU seconds of each process until now."""
+        return [sum(process.cpu_times()[:2]) for process in self.processes]
+
+
+async def measure(subject: Subject, connections: int, seconds: float) -> None:
+    """Put a load on a subject for a while, and note what came of it."""
+    before = subject.spent()
+    command = [sys.executable, str(HERE / "load.py"), subject.url, str(connections), str(seconds)]
+    done = json.loads((await anyio.run_process(command)).stdout)
+    if done["wrong"]:
+        raise SystemExit(f"{subject.name}: {done['wrong']} of {done['right'] + done['wrong']} calls went wrong")
+    used = [(after - first) / done["right"] * 1e6 for after, first in zip(subject.spent(), before, strict=True)]
+    subject.rates.append(done["right"] / done["seconds"])
+    subject.front.append(used[0])
+    subject.whole.append(sum(used))
+
+
+@asynccontextmanager
+async def reference(name: str) -> AsyncIterator[tuple[str, psutil.Process]]:
+    """Run one of the references; yields its URL and its process."""
+    command = [sys.executable, str(HERE / "references.py"), name]
+    async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            yield (await process.stdout.receive()).decode().split()[0], psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+async def subjects(stack: AsyncExitStack) -> list[Subject]:
+    """Start everything that is measured."""
+    found = []
+    for name in ("constant", "sdk"):
+        url, process = await stack.enter_async_context(reference(name))
+        found.append(Subject({"constant": "Hypercorn, a constant", "sdk": "Python SDK"}[name], url, [process]))
+    collector, _ = await stack.enter_async_context(reference("collector"))
+    traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.removesuffix("/mcp"), "OTEL_METRICS_EXPORTER": "none"}
+    for name, environment in (
+        ("mcpfleet", {}),
+        ("mcpfleet, 1 in 10 traced", {**traced, "MCPFLEET_SAMPLE_RATIO": "0.1"}),
+    ):
+        fleet = await stack.enter_async_context(Fleet(APP, environment=environment))
+        processes = [psutil.Process(child.pid) for child in (*fleet.edges, *fleet.workers, fleet.nats)]
+        found.append(Subject(name, fleet.urls[0], processes))
+    return found
+
+
+async def main(rounds: int, seconds: float, connections: int) -> None:
+    """Measure in alternating rounds, and print the medians."""
+    async with AsyncExitStack() as stack:
+        measured = await subjects(stack)
+        for subject in measured:
+            await measure(subject, connections, WARM_UP)
+            subject.forget()
+        for _ in range(rounds):
+            for subject in measured:
+                await measure(subject, connections, seconds)
+    show(measured, connections)
+
+
+def show(measured: Sequence[Subject], connections: int) -> None:
+    """Print the table."""
+    table = Table(title=f"tools/call over {connections} connections", highlight=False)
+    for heading in ("", "calls/s", "lowest", "highest", "CPU µs, front", "CPU µs, all", "of constant", "of SDK"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    constant, sdk = (statistics.median(subject.rates) for subject in measured[:2])
+    for subject in measured:
+        rate = statistics.median(subject.rates)
+        figures = (
+            rate,
+            min(subject.rates),
+            max(subject.rates),
+            *map(statistics.median, (subject.front, subject.whole)),
+        )
+        ratios = (f"{rate / constant:.2f}", f"{rate / sdk:.2f}")
+        table.add_row(subject.name, *(f"{figure:,.0f}" for figure in figures), *ratios)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--connections", type=int, default=32)
+    options = parser.parse_args()
+    anyio.run(main, options.rounds, options.seconds, options.connections)

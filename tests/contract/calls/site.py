@@ -1,0 +1,190 @@
+"""A worker with an application, and an edge that hears what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from mcpfleet.app import App, Context, ProtocolError
+from mcpfleet.bus import header
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.outcome import ending
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import (
+    NO_FLAGS,
+    Alive,
+    AliveAnswer,
+    CallBody,
+    Cancel,
+    call_subject,
+    edge_subjects,
+    pool_cancel_subject,
+    process_cancel_subject,
+    reply_subject,
+)
+from mcpfleet.telemetry.instruments import WorkerInstruments
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.worker.actor import CallActor
+from mcpfleet.worker.crossing import Crossing
+from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.settings import WorkerSettings
+from tests.contract.bus.fabric import Fabric, heard
+from tests.kit.waiting import until
+
+POOL = "library"
+CALM: dict[str, Any] = {"accepted_after": 5.0, "alive_interval": 5.0, "lost_after": 30.0}
+"""Nothing is said by itself, unless a test has it so."""
+
+
+class Application:
+    """An application whose handlers the test lets go."""
+
+    def __init__(self) -> None:
+        self.app = App("test", version="1")
+        self.release = threading.Event()
+        self.started: list[str] = []
+        self.cancelled: list[str] = []
+        for handler in (self.echo, self.hold, self.count, self.refuse):
+            self.app.tool()(handler)
+
+    async def echo(self, text: str) -> str:
+        self.started.append(text)
+        return text
+
+    async def hold(self, name: str) -> str:
+        self.started.append(name)
+        try:
+            await until(self.release.is_set, within=30)
+        except asyncio.CancelledError:
+            self.cancelled.append(name)
+            raise
+        return name
+
+    async def count(self, steps: int, ctx: Context) -> int:
+        for number in range(steps):
+            await ctx.progress(number)
+        return steps
+
+    async def refuse(self) -> None:
+        raise ProtocolError(-1, "Not now.")
+
+
+class Edge:
+    """Places calls, and hears what is addressed to it."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.frames: list[tuple[str, str, Incoming]] = []
+        """Call, kind, message."""
+        self.replies: dict[str, Incoming] = {}
+        self.alive: list[Alive] = []
+        self.answer: AliveAnswer | None = AliveAnswer()
+        """To `alive`; None to stay silent."""
+
+    async def listen(self) -> None:
+        """Hear what an edge hears."""
+        await self.bus.subscribe(
+            edge_subjects(self.bus.process), self._on_message, asked_by=lambda _: "inbox.pool-library."
+        )
+
+    def _on_message(self, message: Incoming) -> None:
+        match message.subject.split("."):
+            case [_, _, "frames", _, call, kind]:
+                self.frames.append((call, kind, message))
+            case [_, _, "reply", call]:
+                self.replies[call] = message
+            case [_, _, "alive", _]:
+                self.alive.append(Alive.model_validate_json(message.body))
+                if self.answer is not None:
+                    self.bus.respond(message, self.answer.model_dump_json().encode())
+
+    def place(
+        self,
+        app: App,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        call: str = "1",
+        flags: str = NO_FLAGS,
+        lasts: float = 10.0,
+        line: str | None = None,
+    ) -> None:
+        """Send a call, or a copy of it."""
+        subject = call_subject(POOL, app.tools[tool].definition.digest)
+        line = header.write(lasts, None, call, self.bus.process, flags) if line is None else line
+        self.bus.publish(subject, CallBody(arguments).write(), reply_subject(self.bus.process, call), line)
+
+    def kinds(self, call: str = "1") -> list[str]:
+        """What was said of a call, in order."""
+        return [kind for name, kind, _ in self.frames if name == call]
+
+    async def said(self, kind: str, call: str = "1", times: int = 1) -> Incoming:
+        """Wait for a frame of a call."""
+        await until(lambda: self.kinds(call).count(kind) >= times, within=5)
+        return [message for name, sent, message in self.frames if (name, sent) == (call, kind)][times - 1]
+
+    async def refused(self, call: str = "1") -> Any:
+        """Wait until a call is told that it did not run."""
+        await until(lambda: call in self.replies, within=5)
+        return ending("call", self.replies[call])
+
+    def cancel(self, call: str = "1", worker: str | None = None) -> None:
+        """Say that a call is not wanted: to its worker, or to the whole pool."""
+        subject = pool_cancel_subject(POOL) if worker is None else process_cancel_subject(POOL, worker)
+        self.bus.publish(subject, Cancel(edge=self.bus.process, call=call).model_dump_json().encode())
+
+
+class Site:
+    """A worker, its application, and an edge."""
+
+    def __init__(self, edge: Edge, pool: Bus, application: Application, actor: CallActor, instruments: Any) -> None:
+        self.edge = edge
+        self.pool = pool
+        self.application = application
+        self.actor = actor
+        self.instruments: WorkerInstruments = instruments
+
+    def place(self, tool: str, arguments: dict[str, Any], **options: Any) -> None:
+        """Send a call of the application."""
+        self.edge.place(self.application.app, tool, arguments, **options)
+
+    async def running(self, *names: str) -> None:
+        """Wait until these handlers have begun."""
+        await until(lambda: set(names) <= set(self.application.started), within=5)
+
+
+@asynccontextmanager
+async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
+    """A worker and an edge, for the length of a block."""
+    chosen = WorkerSettings(**(CALM | settings))
+    application = Application()
+    instruments = WorkerInstruments(Metrics())
+    async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:
+        frames = Crossing[Report | Ended](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+        runner = Runner(
+            application.app, chosen, tell=frames.put, tracer=Tracer(), instruments=instruments, log=fabric.logger
+        )
+        thread = HandlerThread(runner)
+        actor = CallActor(pool, POOL, chosen, order=thread.order, instruments=instruments, log=fabric.logger)
+        edge = Edge(edge_bus)
+        await tasks.start(thread.run)
+        await edge.listen()
+        await actor.listen([tool.definition.digest for tool in application.app.tools.values()])
+        await heard(edge_bus, pool)
+        tasks.start_soon(actor.tick)
+        tasks.start_soon(actor.keep_alive)
+        try:
+            yield Site(edge, pool, application, actor, instruments)
+        finally:
+            application.release.set()
+            with anyio.move_on_after(3, shield=True):
+                await until(lambda: not len(actor._table))
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,12 @@
+"""Every test has an application of its own, and sees what its handlers do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.fleet.app import Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()

@@ -1,0 +1,35 @@
+"""How far up the ladder a request comes, before its caller is needed."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.ladder import check_head, check_message
+from mcpfleet.wire.envelope import Envelope, read_message
+from mcpfleet.wire.errors import Rejection
+from tests.unit.edge.asgi import Exchange, Post
+
+DOORS = Doors("127.0.0.1:8000", [])
+
+
+def climb(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Envelope:
+    """Take a request up to where its caller is needed; `more` are headers that may repeat others."""
+    exchange = Exchange(post)
+    exchange.scope["headers"].extend(more)
+    client = exchange.client()
+    assert check_head(client, {"/mcp": "mcp"}, DOORS) == "mcp"
+    return check_message(client.headers, post.body, read_message(post.body))
+
+
+def refusal(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Rejection:
+    """Why a request does not come so far."""
+    with pytest.raises(Rejection) as raised:
+        climb(post, more=more)
+    return raised.value
+
+
+def fails(post: Post) -> tuple[int, int | None]:
+    """The status and the code of that."""
+    rejection = refusal(post)
+    return rejection.status, rejection.code

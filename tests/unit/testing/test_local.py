@@ -1,0 +1,83 @@
+"""How a local fleet begins and ends, whatever fails in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mcpfleet.app import App
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.testing.local import LocalFleet
+
+app = App("tested", version="1")
+
+
+@app.tool()
+async def add(left: int, right: int) -> int:
+    """Add two integers."""
+    return left + right
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[LocalFleet]:
+    """A fixture's two ends may run in different tasks."""
+    async with LocalFleet(app) as running:
+        yield running
+
+
+async def test_a_fixture_can_hold_it(fleet: LocalFleet) -> None:
+    async with fleet.client() as client:
+        assert (await client.call_tool("add", {"left": 1, "right": 2})).structured_content == 3
+
+
+async def test_it_may_be_left_in_another_task_and_leaves_none_behind() -> None:
+    before = asyncio.all_tasks()
+    fleet = LocalFleet(app)
+    await asyncio.create_task(fleet.__aenter__())
+    await asyncio.create_task(fleet.__aexit__(None, None, None))
+    assert asyncio.all_tasks() == before
+
+
+async def test_what_keeps_it_from_starting_is_raised_as_it_is() -> None:
+    with pytest.raises(ConfigurationError, match="MCPFLEET_STORE_URL"):
+        async with LocalFleet(app, environment={"MCPFLEET_STORE_URL": "nonsense"}):
+            pass
+
+
+async def test_a_setting_that_no_service_has_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="MCPFLEET_SLOT:"):
+        LocalFleet(app, environment={"MCPFLEET_SLOT": "1"})
+
+
+async def test_a_test_that_fails_shows_what_was_logged() -> None:
+    with pytest.raises(AssertionError) as failed:
+        async with LocalFleet(app):
+            raise AssertionError("a test's own")
+    assert "new snapshot" in failed.value.__notes__[0]
+
+
+async def test_a_part_that_fails_is_told_at_the_end() -> None:
+    fleet = LocalFleet(app)
+    with pytest.raises(ValueError, match="why"):
+        async with fleet:
+            fleet.catalog.error = ValueError("why")
+
+
+async def test_a_fleet_that_is_cancelled_while_it_starts_leaves_nothing_behind() -> None:
+    before = asyncio.all_tasks()
+    starting = asyncio.create_task(LocalFleet(app).__aenter__())
+    await asyncio.sleep(0.05)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert asyncio.all_tasks() == before
+
+
+async def test_what_needs_the_switch_says_so_on_nats() -> None:
+    async with LocalFleet(app, nats=True) as fleet:
+        with pytest.raises(RuntimeError, match="nats"):
+            fleet.switch.freeze()
+        with pytest.raises(RuntimeError, match="nats"):
+            fleet.workers[0].cut()

@@ -1,0 +1,180 @@
+"""The deadline and the cancel of a call: what the handler hears, and when its slot is free."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from mcpfleet.app import Context
+from tests.unit.worker.bench import Bench, add, app_of, bench, text_of
+
+
+async def forever(ctx: Context) -> None:
+    await anyio.sleep_forever()
+
+
+async def test_m59_a_handler_has_at_most_its_tools_time_and_the_model_reads_so() -> None:
+    async with bench(app_of(forever, timeout=0.1)) as runs:
+        result = await runs.call("forever")
+    assert result["isError"] is True
+    assert "0.1 s" in text_of(result)
+
+
+async def test_a_handler_has_at_most_the_time_that_its_caller_waits() -> None:
+    async with bench(app_of(forever, timeout=60)) as runs:
+        began = time.monotonic()
+        assert (await runs.call("forever", lasts=0.1))["isError"] is True
+        assert time.monotonic() - began < 5
+
+
+async def test_p7_the_deadline_fires_the_cancel_token() -> None:
+    fired = threading.Event()
+
+    async def wait(ctx: Context) -> None:
+        ctx.cancelled.on_cancel(fired.set)
+        await anyio.sleep_forever()
+
+    async with bench(app_of(wait, timeout=0.1)) as runs:
+        await runs.call("wait")
+    assert fired.is_set()
+
+
+async def test_a_timeout_of_the_handlers_own_is_an_exception_like_any_other() -> None:
+    """An upstream was slow; the tool's time is not over, and nothing was cancelled."""
+    contexts: list[Context] = []
+
+    async def fetch(ctx: Context) -> None:
+        contexts.append(ctx)
+        raise TimeoutError("the upstream is slow")
+
+    async with bench(app_of(fetch, timeout=60)) as runs:
+        held = runs.start("fetch")
+        body = (await runs.end(held)).body
+    assert b"did not finish within 60 s" not in body
+    assert held.trace.trace_id.encode() in body
+    assert not contexts[0].cancelled
+
+
+async def test_p7_a_normal_end_does_not_fire_the_cancel_token() -> None:
+    contexts: list[Context] = []
+
+    async def look(ctx: Context) -> None:
+        contexts.append(ctx)
+
+    async with bench(app_of(look)) as runs:
+        await runs.call("look")
+    assert not contexts[0].cancelled
+
+
+async def cancelled(runs: Bench, tool: str, started: anyio.Event) -> Any:
+    """Start a call, cancel it once its handler runs, and return it."""
+    held = runs.start(tool)
+    with anyio.fail_after(5):
+        await started.wait()
+    runs.runner.obey(held.key)
+    return held
+
+
+async def test_a_cancel_stops_an_async_handler_where_it_waits() -> None:
+    started, cleaned = anyio.Event(), []
+
+    async def wait() -> None:
+        try:
+            started.set()
+            await anyio.sleep_forever()
+        finally:
+            cleaned.append(True)
+
+    async with bench(app_of(wait)) as runs:
+        await runs.end(await cancelled(runs, "wait", started))
+        assert cleaned == [True]
+
+
+async def test_p8_a_cancelled_call_ends_when_its_plain_handler_has_really_returned() -> None:
+    started, go_on, returned = anyio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(started.set)
+        go_on.wait(5)
+        returned.set()
+
+    async with bench(app_of(work)) as runs:
+        held = await cancelled(runs, "work", started)
+        await anyio.wait_all_tasks_blocked()
+        assert runs.ends(held) == []
+        go_on.set()
+        await runs.end(held)
+        assert returned.is_set()
+
+
+async def test_p8_a_cancelled_call_ends_when_its_callbacks_have_returned() -> None:
+    started, go_on, returned = anyio.Event(), threading.Event(), threading.Event()
+
+    def undo() -> None:
+        go_on.wait(5)
+        returned.set()
+
+    async def wait(ctx: Context) -> None:
+        ctx.cancelled.on_cancel(undo)
+        started.set()
+        await anyio.sleep_forever()
+
+    async with bench(app_of(wait)) as runs:
+        held = await cancelled(runs, "wait", started)
+        await anyio.wait_all_tasks_blocked()
+        assert runs.ends(held) == []
+        go_on.set()
+        await runs.end(held)
+        assert returned.is_set()
+
+
+async def test_a_plain_handler_looks_at_its_cancel_token() -> None:
+    started = anyio.Event()
+    loop = asyncio.get_running_loop()
+
+    def work(ctx: Context) -> str:
+        loop.call_soon_threadsafe(started.set)
+        until = time.monotonic() + 5
+        while not ctx.cancelled and time.monotonic() < until:
+            time.sleep(0.001)
+        return "left early"
+
+    async with bench(app_of(work)) as runs:
+        end = await runs.end(await cancelled(runs, "work", started))
+        assert b"left early" in end.body or not end.body
+
+
+async def test_a_cancel_of_a_call_that_has_ended_is_harmless() -> None:
+    async with bench(app_of(add)) as runs:
+        held = runs.start("add", {"left": 1, "right": 2})
+        await runs.end(held)
+        runs.runner.obey(held.key)
+        assert (await runs.call("add", {"left": 1, "right": 2}))["structuredContent"] == 3
+        assert len(runs.ends(held)) == 1
+
+
+async def test_a_cancel_stops_its_own_call_alone() -> None:
+    started, release = anyio.Event(), anyio.Event()
+
+    async def wait(mark: bool = False) -> str:
+        if mark:
+            started.set()
+        await release.wait()
+        return "done"
+
+    async with bench(app_of(wait)) as runs:
+        other = runs.start("wait")
+        held = runs.start("wait", {"mark": True})
+        await started.wait()
+        runs.runner.obey(held.key)
+        await runs.end(held)
+        assert runs.ends(other) == []
+        release.set()
+        assert b"done" in (await runs.end(other)).body

@@ -1,0 +1,168 @@
+"""What becomes of a call whose handler fails, in whichever way: its client is told something, and no other notices."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from mcpfleet.app import Outcome, ProtocolError, ToolError
+from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind
+from tests.unit.worker.bench import add, app_of, bench, text_of
+
+
+async def test_d3_a_tool_error_is_read_by_the_model() -> None:
+    async def fail() -> None:
+        raise ToolError("There is no such book; search first.")
+
+    async with bench(app_of(fail)) as runs:
+        result = await runs.call("fail")
+    assert result["isError"] is True
+    assert text_of(result) == "There is no such book; search first."
+
+
+async def test_m24_a_deliberate_error_is_an_error_frame_that_says_so() -> None:
+    """The edge answers it with HTTP 400."""
+
+    async def refuse() -> None:
+        raise ProtocolError(-1, "Not now.", {"after": 5})
+
+    async with bench(app_of(refuse)) as runs:
+        error, line = await runs.error("refuse")
+    assert (error, line) == ({"code": -1, "message": "Not now.", "data": {"after": 5}}, AUTHORED_ERROR)
+
+
+async def test_an_error_without_data_has_no_such_member() -> None:
+    async def refuse() -> None:
+        raise ProtocolError(7, "Not now.")
+
+    async with bench(app_of(refuse)) as runs:
+        assert (await runs.error("refuse"))[0] == {"code": 7, "message": "Not now."}
+
+
+async def test_d3_an_exception_is_redacted_and_the_log_has_it_under_the_same_reference() -> None:
+    async def fail() -> None:
+        raise RuntimeError("the secret of the shelf")
+
+    async with bench(app_of(fail)) as runs:
+        held = runs.start("fail")
+        body = (await runs.end(held)).body
+    assert b"secret" not in body
+    assert held.trace.trace_id.encode() in body
+    assert b'"isError":true' in body
+    [line] = [line for line in runs.log.entries if line["log_level"] == "error"]
+    assert (line["tool"], type(line["exc_info"])) == ("fail", RuntimeError)
+
+
+async def test_d3_arguments_that_break_the_schema_are_told_to_the_model_and_the_handler_does_not_run() -> None:
+    ran = []
+
+    async def read(book: int) -> None:
+        ran.append(book)
+
+    async with bench(app_of(read)) as runs:
+        result = await runs.call("read", {"book": "secret"})
+    assert result["isError"] is True
+    assert "book" in text_of(result)
+    assert "secret" not in text_of(result)
+    assert ran == []
+
+
+async def test_m39_a_broken_output_contract_is_an_internal_error_with_a_reference() -> None:
+    """Nobody chose this error, so it is not an authored one."""
+
+    async def count() -> int:
+        return "the secret of the shelf"  # type: ignore[return-value]
+
+    async with bench(app_of(count)) as runs:
+        held = runs.start("count")
+        end = await runs.end(held)
+    assert (end.kind, end.header) == (FrameKind.ERROR, None)
+    assert b"-32603" in end.body
+    assert held.trace.trace_id.encode() in end.body
+    assert b"secret" not in end.body
+
+
+async def test_a_body_that_no_edge_writes_fails_its_call_alone() -> None:
+    async with bench(app_of(add)) as runs:
+        assert (await runs.call("add", body=b"[]"))["isError"] is True
+        assert (await runs.call("add", {"left": 1, "right": 2}))["structuredContent"] == 3
+
+
+class Unwritable:
+    """Something that no JSON can say."""
+
+
+async def bad_meta() -> Outcome:
+    return Outcome(meta={"com.example/x": Unwritable()})
+
+
+async def bad_data() -> None:
+    raise ProtocolError(-1, "Not now.", {"x": Unwritable()})
+
+
+async def bad_message() -> None:
+    raise ProtocolError(-1, "file \udcff")
+
+
+async def bad_text() -> None:
+    raise ToolError("file \udcff is not there")
+
+
+async def bad_number() -> None:
+    raise ProtocolError(-1, "Not now.", {"x": float("nan")})
+
+
+async def bad_meta_number() -> Outcome:
+    return Outcome(meta={"com.example/x": float("inf")})
+
+
+@pytest.mark.parametrize("handler", [bad_meta, bad_data, bad_message, bad_text, bad_number, bad_meta_number])
+async def test_what_cannot_be_written_as_json_fails_its_call_alone(handler: Any) -> None:
+    """A name of a file that is no UTF-8 has a lone surrogate in Python; NaN is no JSON."""
+    async with bench(app_of(handler, add)) as runs:
+        end = await runs.end(runs.start(handler.__name__))
+        assert end.body
+        assert b"NaN" not in end.body
+        assert b"Infinity" not in end.body
+        assert (await runs.call("add", {"left": 1, "right": 2}))["structuredContent"] == 3
+
+
+async def test_a_handler_that_cancels_itself_has_failed() -> None:
+    """It waited for a task of its own that was cancelled: its client is told something all the same."""
+
+    async def fail() -> None:
+        raise asyncio.CancelledError
+
+    async with bench(app_of(fail)) as runs:
+        assert (await runs.call("fail"))["isError"] is True
+
+
+def test_a_handler_that_calls_sys_exit_has_failed_and_its_worker_goes_on() -> None:
+    """Command-line libraries do so; one client's call must not end everybody's."""
+    script = """
+        import sys
+        import anyio
+        from tests.unit.worker.bench import bench
+        from mcpfleet.app import App
+
+        app = App("test", version="1")
+
+        @app.tool()
+        async def leave() -> None:
+            sys.exit("usage: …")
+
+        async def main() -> None:
+            async with bench(app) as runs:
+                result = await runs.call("leave")
+                print("error" if result["isError"] else result)
+
+        anyio.run(main)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.strip() == "error", done.stderr
