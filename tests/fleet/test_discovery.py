@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import nats
 from mcp import Client
+from nats.aio.client import Client as NatsClient
 
 from mcpfleet.testing.fleet import Fleet
 
@@ -15,7 +16,7 @@ APP = Path(__file__).with_name("app.py")
 INBOX = "mcpfleet.inbox.operator.test"
 
 
-async def ask_all(client: nats.NATS, verb: str, number: int) -> list[dict[str, object]]:
+async def ask_all(client: NatsClient, verb: str, number: int) -> list[dict[str, object]]:
     """Ask as `nats micro` does: one question, and an answer from every process."""
     subscription = await client.subscribe(f"{INBOX}.{verb}")
     await client.publish(f"$SRV.{verb}", reply=f"{INBOX}.{verb}")

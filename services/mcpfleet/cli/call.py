@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 from mcp import Client
@@ -39,10 +39,15 @@ def read_arguments(pairs: list[str]) -> dict[str, Any]:
         if not equals or not name:
             raise ValueError(f"{pair!r} is no name=value")
         try:
-            arguments[name] = json.loads(text)
+            arguments[name] = json.loads(text, parse_constant=_refuse)
         except ValueError:
             arguments[name] = text
     return arguments
+
+
+def _refuse(constant: str) -> NoReturn:
+    """Python reads NaN and Infinity, which JSON does not have."""
+    raise ValueError(constant)
 
 
 async def call_tool(url: str, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:

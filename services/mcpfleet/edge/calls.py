@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import anyio
 from pydantic import ValidationError
@@ -36,7 +38,8 @@ from mcpfleet.contracts.call import (
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
 
-_SWEEP_INTERVAL = 0.25
+_SWEEP_INTERVAL: Final = 0.25
+_PROCESS: Final = re.compile(r"[0-9a-f]{16}")
 
 
 class End(StrEnum):
@@ -248,7 +251,7 @@ class Calls:
             call.progress.append(message.body)
             call.notify()
         elif kind == FrameKind.ACCEPTED:
-            call.worker = (message.header or "").partition(" ")[2] or None
+            call.worker = _worker((message.header or "").partition(" ")[2])
             call.notify()
 
     def _on_reply(self, identifier: str, message: Incoming) -> None:
@@ -276,6 +279,9 @@ class Calls:
         try:
             alive = Alive.model_validate_json(message.body)
         except ValidationError:
+            self._log.warning("malformed alive", pool=pool)
+            return
+        if _worker(alive.worker) is None:
             self._log.warning("malformed alive", pool=pool)
             return
         unwanted = self._hear_of(pool, alive.worker, alive.calls)
@@ -312,9 +318,14 @@ def _alive_sender(subject: str) -> str:
     return ALIVE.replies(subject) if subject.split(".")[2:3] == ["alive"] else "inbox.nobody."
 
 
+def _worker(name: str) -> str | None:
+    """A worker's id, where it is one: it becomes a part of subjects, and a worker may say anything."""
+    return name if _PROCESS.fullmatch(name) else None
+
+
 def _remote(call: Call, line: str | None) -> Remote | None:
     """Read where a result is from its frame's line; none where it is in the frame."""
     match (line or "").split(" "):
-        case [_, worker, size, *_] if size.isdigit():
+        case [_, worker, size, *_] if size.isdecimal() and len(size) <= 10 and _worker(worker):
             return Remote(call.order.pool, worker, call.id, int(size))
     return None

@@ -72,6 +72,7 @@ def _listen(settings: EdgeSettings) -> socket.socket:
             milliseconds = round(settings.write_timeout * 1000)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listening.bind((host, port))
+        listening.listen(_BACKLOG)  # who comes before the server runs waits for it
     except OSError as error:
         listening.close()
         raise ConfigurationError(f"cannot listen on MCPFLEET_BIND={settings.bind}: {error}") from error

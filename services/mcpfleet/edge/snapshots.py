@@ -81,10 +81,10 @@ class Snapshots:
         never waits for the catalog.
         """
         endpoint = self._endpoints[name]
+        if time.monotonic() - endpoint.confirmed > self._settings.snapshot_lasts or endpoint.snapshot is None:
+            self._refresh(name)
         if endpoint.snapshot is None:
             return None
-        if time.monotonic() - endpoint.confirmed > self._settings.snapshot_lasts:
-            self._refresh(name)
         rights = rights_of(principal)
         view = endpoint.views.get(rights)
         if view is None:

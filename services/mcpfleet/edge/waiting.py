@@ -33,16 +33,17 @@ class _Ticket:
 
 
 class _Line:
-    """Who waits for one pool.
+    """Who waits for one pool, first come first served.
 
-    A ticket may try when a call of the pool ends at this edge, which frees a slot; the first in line also tries by
-    itself from time to time, since calls of other edges end unseen, and workers come. So a full pool is asked by one
-    call at a time, and a pool that works off its calls takes the next without a pause.
+    A ticket may try when a call of the pool ends at this edge, which frees a slot. Beside that the first in line
+    probes from time to time, since calls of other edges end unseen, and workers come: one at a time, so that a full
+    pool is not asked by all who wait for it, and a pool that works off its calls takes the next without a pause.
     """
 
     def __init__(self, settings: EdgeSettings) -> None:
         self._settings = settings
         self._tickets: deque[_Ticket] = deque()
+        self._probing: _Ticket | None = None
         self.size = 0
         """Calls in line, those that are trying included."""
 
@@ -64,15 +65,16 @@ class _Line:
         """
         ticket.may_try = False
         (self._tickets.appendleft if returns else self._tickets.append)(ticket)
+        self.leave(ticket)
         try:
             while not ticket.may_try and (left := until - time.monotonic()) > 0:
                 ticket.news = anyio.Event()
-                is_first = self._tickets[0] is ticket
-                pause = random.uniform(self._settings.probe_min, self._settings.probe_max)  # noqa: S311
-                with anyio.move_on_after(min(pause, left) if is_first else left):
+                with anyio.move_on_after(min(self._pause(), left) if self._may_probe(ticket) else left):
                     await ticket.news.wait()
                     continue
-                if is_first and time.monotonic() < until:
+                # It may have lost its place meanwhile, to one who came back from a try.
+                if self._may_probe(ticket) and time.monotonic() < until:
+                    self._probing = ticket
                     ticket.may_try = True
         finally:
             if ticket in self._tickets:
@@ -80,8 +82,20 @@ class _Line:
                 self._tell_first()
         return ticket.may_try
 
+    def leave(self, ticket: _Ticket) -> None:
+        """End a ticket's try: the next may probe."""
+        if self._probing is ticket:
+            self._probing = None
+            self._tell_first()
+
+    def _may_probe(self, ticket: _Ticket) -> bool:
+        return self._probing is None and self._tickets[0] is ticket
+
+    def _pause(self) -> float:
+        return random.uniform(self._settings.probe_min, self._settings.probe_max)  # noqa: S311
+
     def _tell_first(self) -> None:
-        """Wake the new first: from now on it tries by itself."""
+        """Wake the first: from now on it probes by itself."""
         if self._tickets:
             self._tickets[0].news.set()
 
@@ -140,11 +154,14 @@ class Dispatch:
     async def _try_in_line(self, line: _Line, make_order: MakeOrder, until: float) -> Call:
         ticket = _Ticket()
         returns = False
-        while await line.wait(ticket, until, returns=returns):
-            call = await self._try(make_order())
-            if call is not None:
-                return call
-            returns = True
+        try:
+            while await line.wait(ticket, until, returns=returns):
+                call = await self._try(make_order())
+                if call is not None:
+                    return call
+                returns = True
+        finally:
+            line.leave(ticket)
         raise _refused()
 
     async def _try(self, order: Order) -> Call | None:

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.progress_rate import ProgressRate
 
-_CANCELS_REMEMBERED: Final = 1024
-"""Cancels of calls that have not arrived; a cancel may overtake its call."""
-_CANCEL_REMEMBERED_FOR: Final = 15.0
+_REMEMBERED: Final = 1024
+"""Calls that were cancelled, perhaps before they arrived, and calls that were refused."""
+_REMEMBERED_FOR: Final = 15.0
 
 
 class Key(NamedTuple):
@@ -50,6 +50,23 @@ class Held:
     is_cancelled: bool = False
 
 
+class _Remembered:
+    """The newest names, each for a while: longer than a message may be on its way."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[Key, float] = OrderedDict()
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._names
+
+    def add(self, key: Key) -> None:
+        """Remember a name, and forget those that are too old or too many."""
+        now = time.monotonic()
+        self._names[key] = now
+        while len(self._names) > _REMEMBERED or now - next(iter(self._names.values())) > _REMEMBERED_FOR:
+            self._names.popitem(last=False)
+
+
 class Verdict(Enum):
     """What becomes of a call that arrives."""
 
@@ -69,7 +86,8 @@ class Table:
         self._held: dict[Key, Held] = {}
         self._queue: deque[Held] = deque()
         self._running = 0
-        self._cancelled: OrderedDict[Key, float] = OrderedDict()
+        self._cancelled = _Remembered()
+        self._refused = _Remembered()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -91,7 +109,7 @@ class Table:
         """Decide about a call that arrives, and note it where it stays."""
         if held.key in self._held:
             return Verdict.DROP
-        if held.key in self._cancelled:
+        if held.key in self._cancelled or held.key in self._refused:
             return Verdict.DROP
         if self._running < self._slots:
             self._held[held.key] = held
@@ -101,6 +119,7 @@ class Table:
             self._held[held.key] = held
             self._queue.append(held)
             return Verdict.QUEUE
+        self._refused.add(held.key)  # its edge is told that it has not run: a doubled message must not run it
         return Verdict.BUSY
 
     def cancel(self, key: Key) -> Held | None:
@@ -110,12 +129,12 @@ class Table:
         """
         held = self._held.get(key)
         if held is None:
-            self._remember(key)
+            self._cancelled.add(key)
             return None
         if held.state is State.QUEUED:
             self._queue.remove(held)
             del self._held[key]
-            self._remember(key)
+            self._cancelled.add(key)
             return None
         held.is_cancelled = True
         return held
@@ -125,7 +144,7 @@ class Table:
         del self._held[held.key]
         self._running -= 1
         if held.is_cancelled:
-            self._remember(held.key)  # a doubled message of it must not run it again
+            self._cancelled.add(held.key)  # a doubled message of it must not run it again
         if not self._queue:
             return None
         following = self._queue.popleft()
@@ -135,13 +154,3 @@ class Table:
     def _start(self, held: Held) -> None:
         held.state = State.RUNNING
         self._running += 1
-
-    def _remember(self, key: Key) -> None:
-        now = time.monotonic()
-        self._cancelled[key] = now
-        while self._cancelled:
-            oldest = next(iter(self._cancelled))
-            expired = now - self._cancelled[oldest] > _CANCEL_REMEMBERED_FOR
-            if not expired and len(self._cancelled) <= _CANCELS_REMEMBERED:
-                return
-            del self._cancelled[oldest]

@@ -14,7 +14,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header as lines
-from mcpfleet.bus.errors import BusError, Busy, NoResponders, Refused, TooLarge, Unanswered, Unavailable
+from mcpfleet.bus.errors import BusError, Busy, NoResponders, NotRun, Refused, TooLarge, Unanswered, Unavailable
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.keeper import Hooks, Keeper
 from mcpfleet.bus.outcome import answer
@@ -190,12 +190,22 @@ class Bus:
             Failed: the answer is a fault.
         """
         deadline = time.monotonic() + timeout
-        if repeat and timeout > _REPEAT_AFTER:
-            try:
-                return await self._request_once(subject, body, _REPEAT_AFTER, deadline)
-            except (Unanswered, Unavailable, NoResponders, Busy):
-                await anyio.sleep(max(0.0, _REPEAT_AFTER - (timeout - (deadline - time.monotonic()))))
-        return await self._request_once(subject, body, deadline - time.monotonic(), deadline)
+        if not repeat or timeout <= _REPEAT_AFTER:
+            return await self._request_once(subject, body, timeout, deadline)
+        uncertain: Unanswered | None = None
+        try:
+            return await self._request_once(subject, body, _REPEAT_AFTER, deadline)
+        except Unanswered as error:
+            uncertain = error
+        except (Unavailable, NoResponders, Busy):
+            pass
+        await anyio.sleep(max(0.0, _REPEAT_AFTER - (timeout - (deadline - time.monotonic()))))
+        try:
+            return await self._request_once(subject, body, deadline - time.monotonic(), deadline)
+        except NotRun:
+            if uncertain is not None:  # the second did not run; the first may have
+                raise uncertain from None
+            raise
 
     async def _request_once(self, subject: str, body: bytes, wait: float, deadline: float) -> Incoming:
         token = secrets.token_hex(8)  # nobody else can name it

@@ -34,9 +34,7 @@ def _finite(text: str) -> float:
     return value
 
 
-_decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
-)
+_decoder: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def parse(body: bytes) -> Any:

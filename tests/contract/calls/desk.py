@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup
+from pydantic_core import to_json
 
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus

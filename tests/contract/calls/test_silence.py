@@ -44,9 +44,9 @@ async def test_a_worker_that_falls_silent_is_lost_and_its_call_uncertain(fabric:
 
 
 async def test_a_worker_that_says_that_it_has_the_call_is_not_lost(fabric: Fabric) -> None:
-    async with desk(fabric, lost_after=0.4) as at:
+    async with desk(fabric, lost_after=0.3) as at:
         call, _ = await at.accepted()
-        until_then = time.monotonic() + 1.0
+        until_then = time.monotonic() + 0.7
         while time.monotonic() < until_then:
             await at.worker.alive(at.edge, call.id)
             await anyio.sleep(0.1)

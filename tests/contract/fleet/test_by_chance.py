@@ -75,7 +75,6 @@ async def test_what_was_told_not_run_has_not_and_what_has_a_result_ran_once(desk
     assert len(tally.ran) > len(tally.uncertain), "most calls are not harmed"
 
 
-@pytest.mark.xfail(strict=True, reason="a worker forgets the calls that it was too busy for")
 async def test_a_doubled_message_of_a_call_that_was_refused_does_not_run_later(desk: Desk) -> None:
     """Its edge was told that it has not run and never will, and has placed the call again."""
     tally = Tally()

@@ -26,7 +26,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
     await send({"type": "http.response.body", "body": b"{}", "more_body": scope["path"] == "/stream"})
     if scope["path"] == "/stream":
-        await anyio.sleep_forever()
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 @asynccontextmanager

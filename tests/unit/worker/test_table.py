@@ -38,15 +38,16 @@ def test_without_a_queue_a_full_worker_refuses_at_once() -> None:
     assert [held.take(call(name)) for name in "ab"] == [Verdict.RUN, Verdict.BUSY]
 
 
-def test_a_refused_call_leaves_nothing_behind() -> None:
-    """It has not run, and its edge may send it again."""
+def test_a_refused_call_is_not_run_by_a_doubled_message_and_its_slot_is_the_next_ones() -> None:
+    """Its edge was told that it has not run, and places it again under another id (invariant 6)."""
     held = table(queue=0)
     running = call("a")
     held.take(running)
     held.take(call("b"))
     assert held.get(Key("e1", "b")) is None
     held.end(running)
-    assert held.take(call("b")) is Verdict.RUN
+    assert held.take(call("b")) is Verdict.DROP
+    assert held.take(call("c")) is Verdict.RUN
 
 
 def test_a_slot_that_is_freed_goes_to_the_call_that_waits_longest() -> None:
@@ -114,7 +115,7 @@ def test_p8_a_cancel_of_a_running_call_keeps_its_slot_until_it_ends() -> None:
     assert held.running == 1
     assert held.take(call("b")) is Verdict.BUSY
     held.end(running)
-    assert held.take(call("b")) is Verdict.RUN
+    assert held.take(call("c")) is Verdict.RUN
 
 
 def test_a_second_cancel_of_a_running_call_is_harmless() -> None:
