@@ -6,7 +6,7 @@ RUN := $(VENV)/bin
 TARGET ?= examples/library.py
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install test lint types unit contract fleet conformance lock clean
+.PHONY: help dev install test lint types unit contract fleet chaos conformance lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET)"
@@ -28,7 +28,7 @@ dev: $(VENV)/.run
 
 install: $(VENV)/.test
 
-test: lint types unit contract fleet conformance
+test: lint types unit contract fleet chaos conformance
 
 lint: $(VENV)/.test
 	$(RUN)/ruff check .
@@ -39,13 +39,16 @@ types: $(VENV)/.test
 	$(RUN)/mypy services shared examples tests
 
 unit: $(VENV)/.test
-	$(RUN)/pytest tests/unit tests/hardening
+	$(RUN)/pytest tests/unit
 
 contract: $(VENV)/.test
 	$(RUN)/pytest tests/contract
 
 fleet: $(VENV)/.test
 	$(RUN)/pytest tests/fleet
+
+chaos: $(VENV)/.test
+	$(RUN)/pytest tests/chaos
 
 conformance: $(VENV)/.test
 	$(RUN)/pytest tests/conformance

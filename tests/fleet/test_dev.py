@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from psutil import Process as Children
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "examples" / "library.py"
@@ -131,6 +132,18 @@ async def test_what_dies_later_is_started_again_and_named() -> None:
         await terminal.say("worker 1 has ended")
         second = int((await mcpfleet("call", url, "whoami")).stdout)
         assert second != first
+
+
+async def test_a_nats_that_dies_is_started_again_and_the_same_processes_use_it() -> None:
+    async with dev(Path(__file__).with_name("app.py"), "--no-reload") as terminal:
+        [url] = await terminal.ready(1)
+        first = (await mcpfleet("call", url, "whoami")).stdout
+        [nats] = [child for child in Children(terminal.process.pid).children() if child.name() == "nats-server"]
+        nats.kill()
+        await terminal.say("nats has ended")
+        while not (again := await mcpfleet("call", url, "whoami")).stdout:
+            pass
+        assert again.stdout == first
 
 
 LIBRARY_LIKE = """

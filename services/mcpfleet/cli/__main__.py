@@ -36,7 +36,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     workers: Annotated[int, typer.Option(help="How many workers.", min=1)] = 1,
     reload: Annotated[bool, typer.Option(help="Start the workers again when a Python file changes.")] = True,
     store: Annotated[str | None, typer.Option(help="A store's URL, instead of an embedded SQLite.")] = None,
-    nats: Annotated[str | None, typer.Option(help="A NATS server's URL, instead of an embedded one.")] = None,
+    nats: Annotated[str | None, typer.Option(help="A NATS without users, instead of an embedded one.")] = None,
 ) -> None:
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
     from mcpfleet.cli.dev import develop  # noqa: PLC0415

@@ -12,6 +12,7 @@ import anyio
 import typer
 
 from mcpfleet.cli.child import Child
+from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.fleet import Fleet, Keep, Plan, running
 
 _FIRST_PAUSE: Final = 0.5
@@ -38,9 +39,11 @@ class Development:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_signals)
             with self._work:
-                async with running(self._plan, self._keeper) as fleet:
+                async with running(self._plan, self._keeper) as fleet, anyio.create_task_group() as beside:
                     for url in fleet.urls:
                         typer.echo(f"ready {url}")
+                    if fleet.nats is not None:
+                        beside.start_soon(self._keep_nats, fleet.nats)
                     await self._reload_workers(fleet)
             tasks.cancel_scope.cancel()
 
@@ -65,6 +68,14 @@ class Development:
                 with anyio.move_on_after(pause):
                     await self._again[child].wait()
                 pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _keep_nats(self, nats: EmbeddedNats) -> None:
+        """Start NATS again, on its port, whenever it dies; the processes find it there by themselves."""
+        while True:
+            code = await nats.child.listen()
+            say(f"nats has ended with code {code}; it is started again", "yellow")
+            await nats.start()
+            await anyio.sleep(_FIRST_PAUSE)
 
     async def _reload_workers(self, fleet: Fleet) -> None:
         """Start the workers again whenever a Python file beside the application changes, until cancelled."""

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.contracts.manifest import default_pool
-from mcpfleet.contracts.permissions import password_variable, pool_user
+from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import ProcessSettings
 
@@ -51,7 +51,7 @@ class Plan:
     port: int = 0
     """The first edge's port, the others follow; 0 takes free ones."""
     nats_url: str | None = None
-    """A NATS that runs already, with its own users; none embeds one."""
+    """A NATS that runs already and knows no users; none embeds one."""
     store_url: str | None = None
     """A store that exists already; none embeds SQLite."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -194,11 +194,9 @@ class Fleet:
         )
 
     def _nats_environment(self, user: str) -> dict[str, str]:
-        if self.nats is not None:
-            return {_NATS_URL: self.nats.url, "MCPFLEET_NATS_PASSWORD": self._passwords[user]}
-        password = os.environ.get(password_variable(user))
-        environment = {_NATS_URL: self.plan.nats_url or ""}
-        return environment | ({"MCPFLEET_NATS_PASSWORD": password} if password else {})
+        if self.nats is None:
+            return {_NATS_URL: self.plan.nats_url or ""}
+        return {_NATS_URL: self.nats.url, "MCPFLEET_NATS_PASSWORD": self._passwords[user]}
 
 
 def _inherited() -> dict[str, str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import anyio
 import pytest
-from pydantic import SecretStr
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
 from mcpfleet.bus.port import Incoming
-from tests.contract.bus.fabric import Fabric, NatsFabric, by_edges, heard, running
+from tests.contract.bus.fabric import Fabric, by_edges, heard, running
 from tests.kit.waiting import until
 
 ASK = "catalog.snapshot"
@@ -260,55 +258,3 @@ async def test_what_waits_on_a_bus_that_ends_is_unanswered(fabric: Fabric) -> No
                 tasks.start_soon(asking.run)
                 await asked.wait()
     assert isinstance(asking.error, Unanswered)
-
-
-# -- who is let in ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def nats(fabric: Fabric) -> NatsFabric:
-    """What only a server can refuse."""
-    if not isinstance(fabric, NatsFabric):
-        pytest.skip("there is no server to refuse anybody")
-    return fabric
-
-
-async def complaint(fabric: Fabric, edge: Bus) -> Any:
-    async with running(edge):
-        await until(lambda: fabric.lines("waiting for NATS"))
-        assert not edge.is_up
-    return fabric.lines("waiting for NATS")[0]
-
-
-async def test_a_wrong_password_is_told_with_its_setting(nats: NatsFabric) -> None:
-    edge = nats.stranger("edge", nats_password=SecretStr("wrong"))
-    line = await complaint(nats, edge)
-    assert line["setting"] == "MCPFLEET_NATS_USER"
-    assert "wrong" not in str(line)
-
-
-async def test_an_unknown_user_is_told_with_its_setting(nats: NatsFabric) -> None:
-    line = await complaint(nats, nats.stranger("nobody", nats_password=SecretStr("x")))
-    assert line["setting"] == "MCPFLEET_NATS_USER"
-
-
-async def test_a_server_that_others_reach_and_that_asks_for_no_credentials_is_refused(nats: NatsFabric) -> None:
-    """Anyone could call tools through it."""
-    async with nats.open_server() as url:
-        line = await complaint(nats, nats.stranger("edge", nats_url=url))
-    assert "MCPFLEET_ALLOW_OPEN_NATS" in line["error"]
-
-
-async def test_such_a_server_is_used_where_the_operator_says_so(nats: NatsFabric) -> None:
-    async with nats.open_server() as url:
-        edge = nats.stranger("edge", nats_url=url, allow_open_nats=True)
-        async with running(edge):
-            await is_up(edge)
-            await heard(edge)
-
-
-async def test_an_open_server_on_loopback_is_used(nats: NatsFabric) -> None:
-    async with nats.open_server() as url:
-        edge = nats.stranger("edge", nats_url=url.replace("0.0.0.0", "127.0.0.1"))
-        async with running(edge):
-            await is_up(edge)
