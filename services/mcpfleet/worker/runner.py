@@ -88,15 +88,20 @@ class Runner:
         self._threads = anyio.CapacityLimiter(self._settings.threads)
         with ThreadPoolExecutor(_CALLBACK_THREADS, "cancel-callback") as self._callbacks:
             # asyncio's own group: anyio's costs each call ten microseconds more, and gives nothing here.
-            async with asyncio.TaskGroup() as self._tasks:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
                 task_status.started()
-                await anyio.sleep_forever()
+                try:
+                    await anyio.sleep_forever()
+                finally:
+                    self._tasks = None
 
     def obey(self, order: Held | Key) -> None:
         """Run a call in a task of its own, or cancel the one of this name, which may have ended meanwhile."""
         if isinstance(order, Held):
-            assert self._tasks is not None
-            self._tasks.create_task(self._run(order))
+            # An order may cross to this loop when nothing starts here any more; its edge hears that the worker left.
+            if self._tasks is not None:
+                self._tasks.create_task(self._run(order))
         elif (running := self._running.get(order)) is not None:
             running.cancel()
 

@@ -33,8 +33,6 @@ _HEADER_ROOM: Final = 64
 _PENDING_PER_SUBSCRIPTION: Final = 64 * 1024 * 1024
 _CLOSE_TIMEOUT: Final = 1.0
 _LEAVE_TIMEOUT: Final = 5.0
-_LINGER: Final = 0.1
-"""Seconds that a subject is still heard after it was left."""
 
 
 class NatsConnector:
@@ -162,11 +160,10 @@ class NatsLink:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._cancel_when_lost, tasks.cancel_scope)
                 with suppress(nats.errors.Error, OSError):
-                    # The server may have chosen us for a message just before, and hand it over just after it confirmed
-                    # that we left: nats-py's drain alone, which stops at the confirmation, loses it in one of ten
-                    # leaves under load.
+                    # nats-py writes the PING of a drain straight to the socket, past the UNSUB that still waits for
+                    # its flusher, and stops hearing at the PONG: what NATS hands over between the two would be lost.
                     await self.client._send_unsubscribe(interest._id)  # noqa: SLF001
-                    await anyio.sleep(_LINGER)
+                    await self.client._flush_pending(force_flush=True)  # noqa: SLF001
                     await interest.drain()  # type: ignore[no-untyped-call]  # nats-py does not say what it returns
                 tasks.cancel_scope.cancel()
         if patience.cancelled_caught:

@@ -45,8 +45,16 @@ class Catalog:
 
     async def listen(self) -> None:
         """Answer from now on."""
-        await self._bus.subscribe(SNAPSHOT.subject, self._answer, "catalog", asked_by=SNAPSHOT.replies)
+        self._hearing = await self._bus.subscribe(SNAPSHOT.subject, self._answer, "catalog", asked_by=SNAPSHOT.replies)
         await heard(self._bus)
+
+    async def go(self) -> None:
+        """Answer nobody any more."""
+        await self._bus.leave(self._hearing)
+
+    def hint(self, body: bytes) -> None:
+        """Say that there may be a newer number."""
+        self._bus.publish(hint_subject("mcp"), body)
 
     def _answer(self, question: Incoming) -> None:
         known = SnapshotWanted.model_validate_json(question.body).known
@@ -66,7 +74,7 @@ class Catalog:
         """Have another snapshot from now on."""
         self.number, self.tools = number, list(tools)
         if hint:
-            self._bus.publish(hint_subject("mcp"), b"%d" % number)
+            self.hint(b"%d" % number)
 
 
 @asynccontextmanager
@@ -126,10 +134,10 @@ async def test_a_hint_that_overtakes_its_snapshot_is_followed_up(fabric: Fabric)
     """A replica of the catalog may answer that has not seen the change yet."""
     async with known(fabric) as (snapshots, catalog):
         catalog.change(1, "search", hint=False)
-        catalog._bus.publish(hint_subject("mcp"), b"2")
+        catalog.hint(b"2")
         await until(lambda: len(catalog.asked) >= 2, within=5)
         catalog.change(2, "find", hint=False)
-        catalog._bus.publish(hint_subject("mcp"), b"2")
+        catalog.hint(b"2")
         await until(lambda: tools(snapshots) == ["find"], within=5)
 
 
@@ -168,7 +176,7 @@ async def test_after_a_gap_numbers_are_compared(fabric: Fabric) -> None:
 
 async def test_what_is_known_is_served_while_the_catalog_is_away(fabric: Fabric) -> None:
     async with known(fabric, heal=0.1) as (snapshots, catalog):
-        await catalog._bus.leave(catalog._bus.subscriptions[-1])
+        await catalog.go()
         await until(lambda: fabric.lines("the catalog does not answer"), within=5)
         assert tools(snapshots) == ["search"]
 
@@ -190,7 +198,7 @@ async def test_callers_of_equal_rights_share_a_view(fabric: Fabric) -> None:
 async def test_a_malformed_hint_is_ignored(fabric: Fabric) -> None:
     async with known(fabric) as (snapshots, catalog):
         for body in (b"", b"-1", b"two", b"9" * 1000):
-            catalog._bus.publish(hint_subject("mcp"), body)
+            catalog.hint(body)
         catalog.change(2, "find")
         await until(lambda: tools(snapshots) == ["find"], within=5)
         assert fabric.lines("message dropped") == []

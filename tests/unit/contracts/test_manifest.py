@@ -58,13 +58,13 @@ def test_a_text_is_what_differs_from_the_defaults_in_the_order_of_keys() -> None
     )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(), JSON))
 def test_a_digest_does_not_depend_on_the_order_of_keys(wire: dict[str, Any]) -> None:
     assert tool(wire=wire).digest == tool(wire=turned(wire)).digest
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(), JSON))
 def test_a_definition_and_its_digest_survive_the_way_over_the_bus(wire: dict[str, Any]) -> None:
     definition = tool(wire=wire)

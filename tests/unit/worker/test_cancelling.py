@@ -12,7 +12,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from mcpfleet.app import Context
-from tests.unit.worker.bench import Bench, add, app_of, bench, text_of
+from tests.unit.worker.bench import Bench, add, app_of, bench, held_call, text_of
 
 
 async def forever(ctx: Context) -> None:
@@ -178,3 +178,15 @@ async def test_a_cancel_stops_its_own_call_alone() -> None:
         assert runs.ends(other) == []
         release.set()
         assert b"done" in (await runs.end(other)).body
+
+
+async def test_an_order_that_comes_when_the_runner_has_ended_is_dropped() -> None:
+    """The two loops end one after the other; whatever still crosses finds nobody."""
+    app = app_of(add)
+    async with bench(app) as runs:
+        await runs.call("add", {"left": 1, "right": 2})
+    late = held_call(app, "add", {"left": 1, "right": 2})
+    runs.runner.obey(late)
+    runs.runner.obey(late.key)
+    await anyio.lowlevel.checkpoint()
+    assert runs.ends(late) == []
