@@ -262,6 +262,9 @@ class Bus:
                 await self._hear(subscription, self._keeper.link)
             except Unavailable:
                 self._log.debug("heard from the next link on", subject=subject)
+            except BaseException:  # nobody holds what would leave it
+                self._table.remove(subscription)
+                raise
         return subscription
 
     async def leave(self, subscription: Subscription) -> None:

@@ -83,7 +83,9 @@ class NatsConnector:
             raise ConnectionError("no NATS server answers") from error
         except nats.errors.Error as error:
             await link.close()
-            raise ConnectFailed(str(error)) from error
+            # Whatever else it is, for example a proxy that closes at once, it is not a NATS server that refused us.
+            refused = "authorization" in str(error).lower()
+            raise (ConnectFailed if refused else ConnectionError)(str(error)) from error
         except BaseException:
             await link.close()
             raise
