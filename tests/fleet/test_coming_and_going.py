@@ -45,7 +45,7 @@ async def test_a_draining_edge_finishes_its_calls_and_leads_clients_away(tmp_pat
 
 
 async def test_a_draining_worker_finishes_its_calls_and_the_next_goes_to_another(tmp_path: Path) -> None:
-    """Blueprint 6: it leaves its groups by drain, so no call is lost in between."""
+    """It leaves its groups by drain, so no call is lost in between."""
     results: list[CallToolResult] = []
     async with Fleet(APP, workers=2) as fleet, Client(fleet.urls[0]) as client:
         async with anyio.create_task_group() as tasks:
@@ -90,7 +90,7 @@ async def listing(client: Client) -> int:
 
 
 async def test_an_operator_withdraws_a_pool_without_workers() -> None:
-    """Blueprint 6: what lingers is off the lists at once, for whoever has the operator's user."""
+    """What lingers is off the lists at once, for whoever has the operator's user."""
     environment = {"MCPFLEET_WORKER_LOST": "1", "MCPFLEET_CATALOG_SWEEP": "0.2"}
     async with Fleet(APP, environment=environment) as fleet, Client(fleet.urls[0]) as client:
         operator = fleet.nats_settings("operator")

@@ -96,7 +96,7 @@ async def test_without_a_worker_the_list_stays_and_a_call_gets_503(tmp_path: Pat
 
 
 async def test_full_workers_make_calls_wait_for_room_and_then_refuse(tmp_path: Path) -> None:
-    """D4, blueprint 6: the queue is bounded in time; a slot that frees is taken by the one who waits."""
+    """D4: the queue is bounded in time; a slot that frees is taken by the one who waits."""
     environment = {"MCPFLEET_SLOTS": "2", "MCPFLEET_QUEUE": "0", "MCPFLEET_QUEUE_WAIT": "1"}
     async with Fleet(APP, edges=2, environment=environment) as fleet, anyio.create_task_group() as tasks:
         calls = [Ongoing(fleet.urls[number], tmp_path / str(number)) for number in range(2)]

@@ -25,7 +25,7 @@ async def ask_all(client: NatsClient, verb: str, number: int) -> list[dict[str, 
 
 
 async def test_every_process_answers_as_a_service_of_nats() -> None:
-    """Blueprint 4: PING, INFO and STATS from our own figures, which quote nothing that a caller sent."""
+    """PING, INFO and STATS from our own figures, which quote nothing that a caller sent."""
     async with Fleet(APP, edges=2) as fleet:
         async with Client(fleet.urls[0]) as mcp:
             await mcp.call_tool("fail", {"secret": "hunter2"})

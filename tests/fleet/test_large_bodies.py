@@ -38,7 +38,7 @@ def text(result: CallToolResult) -> str:
 
 
 async def test_arguments_and_a_result_of_five_megabytes_arrive_whole(fleet: Fleet) -> None:
-    """Blueprint 4: arguments ride in their message, a result is fetched by request."""
+    """Arguments ride in their message, a result is fetched by request."""
     sent = "ü" * (5 * MEGABYTE // 2)
     async with Client(fleet.urls[0], read_timeout_seconds=30) as client:
         assert text(await client.call_tool("echo", {"text": sent})) == sent

@@ -60,7 +60,7 @@ class Load:
 
 
 async def test_a_rollout_costs_no_call_and_changes_each_list_once(tmp_path: Path) -> None:
-    """Blueprint 6: equal definitions share their calls, the list is the majority's, and no call gets 503."""
+    """Equal definitions share their calls, the list is the majority's, and no call gets 503."""
     old, new = tmp_path / "old.py", tmp_path / "new.py"
     old.write_text(VERSION.format(version="1.0.0", parameter="first"))
     new.write_text(VERSION.format(version="2.0.0", parameter="second"))

@@ -56,7 +56,7 @@ def init_of(package: Path) -> ast.Module:
     return ast.parse(init.read_text() if init.exists() else "")
 
 
-def test_the_top_level_holds_what_the_blueprint_names_and_nothing_else() -> None:
+def test_the_top_level_holds_what_everybody_expects_and_nothing_else() -> None:
     strangers = set()
     for name in committed():
         top, _, rest = name.partition("/")

@@ -38,7 +38,8 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
         await tasks.start(actor.run)
         await AuthorizationActor(settings).register(actor)
         await process.stopping.wait()
-        await actor.drain()
+        with anyio.move_on_after(settings.drain):
+            await actor.drain()
         tasks.cancel_scope.cancel()
 
 

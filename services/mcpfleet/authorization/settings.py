@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from mcpfleet.process.settings import ProcessSettings, Seconds
@@ -12,12 +10,6 @@ from mcpfleet.process.settings import ProcessSettings, Seconds
 class AuthorizationSettings(ProcessSettings):
     """What authorization reads at its start."""
 
-    authorization: Literal["none"] = Field(
-        default="none", description="How callers are admitted: `none` admits everyone, as nobody in particular."
-    )
-    allow_anonymous: bool = Field(
-        default=False, description="Serve callers without credentials on addresses that other hosts reach."
-    )
     admission_lasts: Seconds = Field(default=10.0, gt=0, description="How long an edge may go by a verdict.")
     authorization_concurrency: int = Field(
         default=256, ge=1, description="How many questions authorization answers at once."

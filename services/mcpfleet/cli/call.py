@@ -37,7 +37,7 @@ def read_arguments(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:
-            raise ValueError(f"{pair!r} is no name=value")
+            raise ValueError(f"{pair!r} is not name=value")
         try:
             arguments[name] = json.loads(text, parse_constant=_refuse)
         except ValueError:

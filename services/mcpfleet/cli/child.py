@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -18,6 +19,8 @@ import anyio
 _PR_SET_PDEATHSIG: Final = 1
 _KILLED_WITHIN: Final = 5.0
 _CHUNK: Final = 64 * 1024
+_READY: Final = re.compile(r"ready(?: (?P<url>https?://\S+))?")
+"""What a process of ours says once; an application that prints may begin its lines with the same word."""
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -104,9 +107,9 @@ class Child:
         return await process.wait()
 
     def _hear(self, line: str) -> None:
-        word, _, url = line.strip().partition(" ")
-        if word == "ready":
-            self.url = url or None
+        ready = _READY.fullmatch(line.strip())
+        if ready and not self.ready.is_set():
+            self.url = ready["url"]
             self.ready.set()
         elif line.strip():
             print(line, flush=True)  # noqa: T201  # what an application prints is its author's to see

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
@@ -22,15 +23,22 @@ _EVENTS: Final = (
     (b"x-accel-buffering", b"no"),  # M11: proxies deliver events as they come
 )
 
+_SMALL: Final = 64 * 1024
+"""Bytes that the socket takes without waiting; where even they stay, the system ends the connection (`edge.server`)."""
+
 
 class ClientGone(Exception):
     """Raised when the client closed its side before its request was whole."""
 
 
+class ClientStalled(Exception):
+    """Raised when the client did not read what it was sent in time; its connection is of no more use."""
+
+
 class Client:
     """One request's two ends. Whatever is sent after the client left is dropped by the server below (M15)."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
         """Wrap an ASGI request.
 
         Args:
@@ -38,6 +46,7 @@ class Client:
             receive: ASGI's way to the body and to the news that the client left.
             send: ASGI's way back.
             closing: tell the client to make a new connection for its next request, since this edge drains.
+            write_timeout: seconds that the client may take to read what it is sent.
         """
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -49,6 +58,7 @@ class Client:
         """The answer has begun, so no other can be given."""
         self._receive = receive
         self._send = send
+        self._write_timeout = write_timeout
         self._closing = closing and not self.http_version.startswith("2")
 
     def stated_size(self, limit: int) -> int:
@@ -102,25 +112,49 @@ class Client:
             pass
 
     async def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Send the whole answer: JSON, or nothing but a status."""
+        """Send the whole answer: JSON, or nothing but a status.
+
+        Raises:
+            ClientStalled: the client does not read it.
+        """
         head = [_JSON] if body else []
         head += [(b"content-length", b"%d" % len(body))]
         head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await self._start(status, head)
-        await self._send({"type": "http.response.body", "body": body})
+        if len(body) <= _SMALL:
+            await self._start(status, head)
+            await self._send({"type": "http.response.body", "body": body})
+        else:
+            async with self._in_time():
+                await self._start(status, head)
+                await self._send({"type": "http.response.body", "body": body})
 
     async def open_stream(self) -> None:
         """Commit the answer to be a stream of events."""
         self.is_streaming = True
-        await self._start(200, list(_EVENTS))
+        async with self._in_time():
+            await self._start(200, list(_EVENTS))
 
     async def send_part(self, data: bytes) -> None:
-        """Send events."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        """Send events.
+
+        Raises:
+            ClientStalled: the client does not read them.
+        """
+        async with self._in_time():
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def close_stream(self) -> None:
         """End the stream of events."""
-        await self._send({"type": "http.response.body", "body": b""})
+        async with self._in_time():
+            await self._send({"type": "http.response.body", "body": b""})
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._write_timeout):
+                yield
+        except TimeoutError:
+            raise ClientStalled from None
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.is_answered = True

@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.client import Charge, Client, ClientGone, Receive, Scope, Send
+from mcpfleet.edge.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
 from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.ladder import check_head, check_message
 from mcpfleet.edge.methods import Methods
@@ -72,7 +72,8 @@ class Application:
             return
         self._open += 1
         try:
-            await self._serve(Client(scope, receive, send, closing=self.is_draining))
+            timeout = self._settings.write_timeout
+            await self._serve(Client(scope, receive, send, closing=self.is_draining, write_timeout=timeout))
         finally:
             self._open -= 1
             if not self._open:
@@ -98,6 +99,8 @@ class Application:
             await self._reject(client, None, no_capacity(1), silent=True)
         except ClientGone:
             pass  # nobody is left to answer
+        except ClientStalled:
+            self._log.info("client does not read", seconds=self._settings.write_timeout)
         except Exception:
             self._log.exception("request failed")
             if not client.is_answered:
@@ -150,6 +153,9 @@ class Application:
             except ClientGone:
                 error_type = "unanswerable"
                 await client.cut()
+            except ClientStalled:
+                error_type = "client_stalled"
+                self._log.info("client does not read", seconds=self._settings.write_timeout)
             except Exception:
                 error_type = "internal"
                 self._log.exception("request failed", method=envelope.method)

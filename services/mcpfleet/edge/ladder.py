@@ -157,7 +157,7 @@ def _check_meta(meta: dict[str, Any]) -> None:
         raise bad_params(f"_meta lacks {CLIENT_CAPABILITIES_META_KEY}")
     extensions = capabilities.get("extensions", {})
     if not isinstance(extensions, dict) or not all(isinstance(value, dict) for value in extensions.values()):
-        raise bad_params("extensions are no objects")
+        raise bad_params("`extensions` must be an object whose values are objects")
     level = meta.get(LOG_LEVEL_META_KEY, "info")
     if not isinstance(level, str) or level not in LOG_LEVELS:
         raise bad_params("unknown log level")
@@ -168,9 +168,9 @@ def _check_structure(envelope: Envelope) -> None:
     match envelope.method:
         case "tools/call":
             if not isinstance(params.get("name"), str):
-                raise bad_params("name is no string")
+                raise bad_params("`name` must be a string")
             if not isinstance(params.get("arguments", {}), dict):
-                raise bad_params("arguments are no object")
+                raise bad_params("`arguments` must be an object")
         case "tools/list":
             if "cursor" in params:
                 raise bad_params("unknown cursor")

@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.edge.bodies import Bodies, ResultLost
 from mcpfleet.edge.calls import Call, Calls, End, Remote
-from mcpfleet.edge.client import Client
+from mcpfleet.edge.client import Client, ClientStalled
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.waiting import Dispatch, MakeOrder
 from mcpfleet.wire import reply
@@ -90,16 +90,14 @@ class ToolCall:
 
     async def _run_watched(self, call: Call | None, make_order: MakeOrder) -> str | None:
         outcome: str | None = "client_gone"
-        rejection: Rejection | None = None
+        # What is raised inside is raised again outside of the group, which would wrap it.
+        rejection: Rejection | ClientStalled | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_gone, tasks.cancel_scope)
             try:
                 outcome = await self._follow(call, make_order)
-            except Rejection as error:
-                rejection = error  # raised below, outside of the group, which would wrap it
-            except TimeoutError:
-                self._log.info("client does not read", seconds=self._settings.write_timeout)
-                outcome = "client_stalled"
+            except (Rejection, ClientStalled) as error:
+                rejection = error
             tasks.cancel_scope.cancel()
         if rejection is not None:
             raise rejection
@@ -153,19 +151,16 @@ class ToolCall:
                 self._log.error("a worker sent a malformed report", pool=call.order.pool, error=str(error))
 
     async def _send(self, data: bytes) -> None:
-        with anyio.fail_after(self._settings.write_timeout):
-            if not self._client.is_streaming:
-                await self._client.open_stream()
-            await self._client.send_part(data)
+        if not self._client.is_streaming:
+            await self._client.open_stream()
+        await self._client.send_part(data)
         self._silent_since = time.monotonic()
 
     async def _finish_remote(self, call: Call, remote: Remote) -> str | None:
         """Fetch the result first, in room that is held until the client has it."""
         try:
             async with self._bodies.fetched(remote) as call.body:
-                # Who does not read keeps others from the room.
-                with anyio.fail_after(self._settings.write_timeout):
-                    return await self._finish(call)
+                return await self._finish(call)
         except ResultLost as error:
             self._log.warning("result lost", pool=call.order.pool, worker=remote.worker, error=str(error))
             call.end = End.RESULT_LOST

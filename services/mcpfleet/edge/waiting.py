@@ -72,7 +72,7 @@ class _Line:
                 with anyio.move_on_after(min(self._pause(), left) if self._may_probe(ticket) else left):
                     await ticket.news.wait()
                     continue
-                # It may have lost its place meanwhile, to one who came back from a try.
+                # It may have lost its place meanwhile to one who came back from a try, or have been let go already.
                 if self._may_probe(ticket) and time.monotonic() < until:
                     self._probing = ticket
                     ticket.may_try = True
@@ -89,7 +89,7 @@ class _Line:
             self._tell_first()
 
     def _may_probe(self, ticket: _Ticket) -> bool:
-        return self._probing is None and self._tickets[0] is ticket
+        return self._probing is None and bool(self._tickets) and self._tickets[0] is ticket
 
     def _pause(self) -> float:
         return random.uniform(self._settings.probe_min, self._settings.probe_max)  # noqa: S311

@@ -74,7 +74,6 @@ class CallActor:
         self._log = log
         self._table = Table(slots=settings.slots, queue=settings.queue)
         self._ends = Ends(settings.ends_limit)
-        self._unfetched: set[Key] = set()
         self._alive = Liveness(bus, pool, settings, table=self._table, ends=self._ends, holder=self, log=log)
         self._groups: list[Subscription] = []
         self._idle = anyio.Event()
@@ -101,7 +100,7 @@ class CallActor:
             await self._idle.wait()
         # A large result is still here when its call has ended: its edge fetches it when it has room.
         with anyio.move_on_after(self._settings.end_kept):
-            while self._unfetched:
+            while not self._ends.are_fetched:
                 self._idle = anyio.Event()
                 await self._idle.wait()
 
@@ -124,7 +123,7 @@ class CallActor:
         await self._alive.run()
 
     def _look_idle(self) -> None:
-        if not len(self._table) or not self._unfetched:
+        if not len(self._table):
             self._idle.set()
 
     # -- what arrives -------------------------------------------------------------------------------------------------
@@ -180,12 +179,15 @@ class CallActor:
             self._bus.respond(message, b"the result is not kept any more", header.fault(Fault.UNKNOWN))
         else:
             self._bus.respond(message, ended.body)
-            self._unfetched.discard(ended.key)
+            self._ends.fetched(ended.key)
             self._look_idle()
 
     def cancel(self, key: Key) -> None:
         """Cancel a call, or remember the cancel of one that has not come."""
-        if self._ends.get(key) is None and self._table.cancel(key) is not None:
+        if self._ends.get(key) is not None:
+            self._ends.fetched(key)
+            self._look_idle()
+        elif self._table.cancel(key) is not None:
             self._order(key)
 
     # -- what the handlers' loop says ---------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ class CallActor:
         """Send an end; a large result stays here, and its frame says where it is and how large."""
         body, line = ended.body, ended.header
         if ended.kind is FrameKind.RESULT and len(body) > self._settings.inline_result:
-            self._unfetched.add(ended.key)
+            self._ends.await_fetch(ended.key)
             body, line = b"", f"1 {self._bus.process} {len(body)}"
         self._publish(ended.key, ended.kind, body, line)
 

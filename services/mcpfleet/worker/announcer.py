@@ -42,7 +42,7 @@ class Announcer:
         is_known = False
         pause = min(_FIRST_PAUSE, self._interval)
         while True:
-            if await self._announce():
+            if await self._announce(is_known=is_known):
                 if not is_known:
                     is_known = True
                     self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
@@ -60,7 +60,7 @@ class Announcer:
         except BusError as error:
             self._log.warning("the catalog does not know that we leave", error=str(error))
 
-    async def _announce(self) -> bool:
+    async def _announce(self, *, is_known: bool) -> bool:
         message = Announce(process=self._process, digest=self._manifest.digest)
         try:
             answer = await self._client.announce(self._pool, message)
@@ -70,7 +70,8 @@ class Announcer:
         except TooLarge as error:
             raise ConfigurationError(f"the manifest cannot be announced: {error}") from error
         except Failed as error:
-            if error.kind == Fault.CONTRACT:
+            # Once it was taken, a refusal is another catalog's, of a version that is on its way in or out.
+            if error.kind == Fault.CONTRACT and not is_known:
                 raise ConfigurationError(f"the catalog refuses the manifest of this application: {error}") from error
             self._log.warning("the catalog does not count this worker", kind=error.kind, error=str(error))
             return False

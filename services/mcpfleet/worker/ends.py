@@ -15,6 +15,7 @@ class Ends:
         self._limit = limit
         self._ends: OrderedDict[Key, tuple[float, Ended]] = OrderedDict()
         self._size = 0
+        self._unfetched: set[Key] = set()
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -33,6 +34,20 @@ class Ends:
         kept = self._ends.get(key)
         return kept[1] if kept else None
 
+    @property
+    def are_fetched(self) -> bool:
+        """Whether no result waits for its edge to fetch it."""
+        return not self._unfetched
+
+    def await_fetch(self, key: Key) -> None:
+        """Note that the edge has been told where a result is, if that is still kept."""
+        if key in self._ends:
+            self._unfetched.add(key)
+
+    def fetched(self, key: Key) -> None:
+        """Note that the edge has a result, or wants it no more."""
+        self._unfetched.discard(key)
+
     def forget_before(self, moment: float, proven_since: float) -> None:
         """Forget the ends that were kept before a moment (monotonic seconds).
 
@@ -46,5 +61,6 @@ class Ends:
         return {key.edge for key in self._ends}
 
     def _forget_oldest(self) -> None:
-        _, (_, end) = self._ends.popitem(last=False)
+        key, (_, end) = self._ends.popitem(last=False)
+        self._unfetched.discard(key)
         self._size -= len(end.body)

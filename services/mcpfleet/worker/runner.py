@@ -145,9 +145,9 @@ class Runner:
                 try:
                     ending = self._endings.returned(held, name, await self._call(tool, held, running, now + seconds))
                 except BaseException as error:
-                    # A cancellation of ours goes through. One that the handler let escape is a mistake of its own,
-                    # as `sys.exit` is: neither may end the other calls.
-                    if running.scope.cancel_called:
+                    # A cancellation of ours goes through. One of the handler's own is a mistake, as `sys.exit` is, or
+                    # an error of its clean-up after ours: none of them may end the other calls.
+                    if running.scope.cancel_called and isinstance(error, asyncio.CancelledError):
                         raise
                     ending = self._endings.raised(held, name, error)
         finally:

@@ -42,7 +42,7 @@ class Declaration:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise Mistake(f"tool name {self.name!r} must have 1 to 128 characters of A-Z a-z 0-9 _ - . (M36)")
+            raise Mistake(f"tool name {self.name!r} must have 1 to 128 characters of A-Z a-z 0-9 _ - .")
         if not 0 < self.timeout <= LONGEST_TIMEOUT:
             raise Mistake(f"timeout must be over 0 and up to {LONGEST_TIMEOUT:.0f} seconds, not {self.timeout}")
         if self.on_disconnect not in ("cancel", "continue"):
@@ -76,7 +76,7 @@ def check_icons(icons: Iterable[Icon]) -> None:
     """
     for icon in icons:
         if not icon.src.lower().startswith(("https:", "data:")):
-            raise Mistake(f"icon {icon.src!r} must be an https: or data: URI (M28)")
+            raise Mistake(f"icon {icon.src!r} must be an https: or data: URI")
 
 
 def _listed(names: Iterable[str]) -> str:

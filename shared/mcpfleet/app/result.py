@@ -112,7 +112,7 @@ class Returns:
             if "NaN" in text or "Infinity" in text:
                 json.dumps(data, allow_nan=False)
         except (PydanticSerializationError, ValueError) as error:
-            raise OutputError(f"returned what is no JSON: {error}") from error
+            raise OutputError(f"returned what cannot be written as JSON: {error}") from error
         if check and self._validator is not None and not self._validator.accepts(data):
             broken = "; ".join(map(str, self._validator.problems(data)))
             raise OutputError(f"returned what breaks its output schema: {broken}")

@@ -78,7 +78,7 @@ def brought_along(schema: Mapping[str, Any]) -> dict[str, Any]:
     try:
         copy = from_json(to_json(schema), allow_inf_nan=False)
     except (PydanticSerializationError, ValueError) as error:
-        raise Mistake(f"the schema is no JSON: {error}") from error
+        raise Mistake(f"the schema is not JSON: {error}") from error
     if not isinstance(copy, dict):
         raise Mistake("the schema must be an object")
     return copy

@@ -83,7 +83,7 @@ def check_input_root(schema: dict[str, Any]) -> None:
     """
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type") != "object":
-        raise Mistake('an input schema must say `"type": "object"` at its root (M37)')
+        raise Mistake('an input schema must say `"type": "object"` at its root')
     if not isinstance(properties, dict) or not all(isinstance(each, dict) for each in properties.values()):
         raise Mistake("an input schema's `properties` must be objects: `{}` where anything goes")
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):

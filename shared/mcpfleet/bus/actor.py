@@ -182,6 +182,7 @@ class Actor:
         try:
             with anyio.fail_after(max(0.0, asked.deadline - time.monotonic())):
                 answer: BaseModel = await answering.handler(question, asked)
+            return answer.model_dump_json(exclude_none=True).encode()
         except Failed:
             raise
         except (BusError, TimeoutError) as error:
@@ -189,4 +190,3 @@ class Actor:
         except Exception as error:
             self._log.exception("handler failed", subject=message.subject)
             raise Failed(Fault.INTERNAL, f"{exchange.subject}: the receiver's log has the reason") from error
-        return answer.model_dump_json(exclude_none=True).encode()

@@ -62,6 +62,10 @@ class Unanswered(BusError):
     """Raised when the request was sent, and the time or the link ended first: it may have run."""
 
 
+class UnreadableAnswer(BusError):
+    """Raised when the receiver answered, in a form that this process does not know: it may have done what was asked."""
+
+
 class Failed(BusError):
     """Raised when the receiver answered with an error of the closed list of kinds (`Fault`).
 

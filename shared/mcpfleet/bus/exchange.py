@@ -8,8 +8,7 @@ from typing import Final, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import UnreadableAnswer
 
 _PROBLEMS: Final = 8
 _TEXT: Final = 1000
@@ -58,7 +57,8 @@ async def ask(
     Raises:
         NotRun: by one of its kinds; nothing was done.
         Unanswered: it was sent, and the time or the link ended first.
-        Failed: the receiver answered with a fault, or with an answer of another form.
+        Failed: the receiver answered with a fault.
+        UnreadableAnswer: the receiver answered in another form.
     """
     reply = await bus.request(
         exchange.subject_for(**tokens),
@@ -69,7 +69,7 @@ async def ask(
     try:
         return exchange.answer.model_validate_json(reply.body)
     except ValidationError as error:
-        raise Failed(Fault.CONTRACT, f"{exchange.subject}: {broken_rules(error)}") from None
+        raise UnreadableAnswer(f"{exchange.subject}: {broken_rules(error)}") from None
 
 
 def broken_rules(error: ValidationError) -> str:

@@ -24,7 +24,7 @@ def ending(subject: str, reply: Incoming) -> NotRun | Failed | None:
         case ["busy", *_]:
             return Busy(f"{subject}: the receiver has no room")
         case ["expired", clock, *_]:
-            return Expired(subject, int(clock) / 1000 - header.now())
+            return Expired(subject, int(clock) / 1000 - header.now() if clock.isdecimal() else 0.0)
         case ["fault", kind, *_]:
             return Failed(kind, reply.body.decode(errors="replace"))
         case _:

@@ -180,7 +180,7 @@ async def test_while_the_switch_is_frozen_for_a_moment_no_call_is_harmed(desk: D
 
 @pytest.mark.parametrize("ahead", [10.0, -10.0])
 async def test_a_worker_with_a_wrong_clock_takes_no_call_and_that_is_logged_as_such(desk: Desk, ahead: float) -> None:
-    """Blueprint 4: a receiver answers `expired` with its own clock."""
+    """A receiver answers `expired` with its own clock."""
     environment = {"MCPFLEET_QUEUE_WAIT": "0.2", "MCPFLEET_ANNOUNCE_INTERVAL": "0.1"}
     async with LocalFleet(desk.app, environment=environment) as fleet, fleet.client() as client:
         fleet.workers[0].clock_ahead = ahead

@@ -35,6 +35,14 @@ async def test_what_it_says_is_heard_until_its_end() -> None:
     assert not child.is_running
 
 
+async def test_an_application_may_begin_its_lines_with_ready(capfd: pytest.CaptureFixture[str]) -> None:
+    child = python("print('ready for customers'); print('ready http://127.0.0.1:1/mcp'); print('ready')")
+    await child.start()
+    await child.listen()
+    assert child.url == "http://127.0.0.1:1/mcp"
+    assert capfd.readouterr().out.splitlines() == ["ready for customers", "ready"]
+
+
 async def test_a_very_long_line_is_no_end_of_hearing() -> None:
     """An application may print whatever it likes."""
     child = python("print('x' * 1_000_000); print('ready', flush=True)")
@@ -115,7 +123,7 @@ from mcpfleet.cli.child import Child
 async def main():
     child = Child("child", [sys.executable, "-c", {SLEEP!r}])
     await child.start()
-    print("ready", child.pid, flush=True)
+    print(f"ready http://child/{{child.pid}}", flush=True)
     time.sleep(60)
 
 anyio.run(main)
@@ -127,7 +135,7 @@ anyio.run(main)
         with anyio.fail_after(10):
             await parent.ready.wait()
         assert parent.url is not None
-        grandchild = Path("/proc") / parent.url
+        grandchild = Path("/proc") / parent.url.rpartition("/")[2]
         assert grandchild.exists()
         await parent.kill()
     await until(lambda: not grandchild.exists() or "Z" in (grandchild / "stat").read_text().split()[2], within=5)

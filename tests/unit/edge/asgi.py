@@ -113,7 +113,7 @@ class Exchange:
 
     def client(self, *, closing: bool = False) -> Client:
         """The same as the edge sees it."""
-        return Client(self.scope, self.receive, self.send, closing=closing)
+        return Client(self.scope, self.receive, self.send, closing=closing, write_timeout=5.0)
 
     def pause(self) -> None:
         """Read nothing, so that the server's `send` waits."""

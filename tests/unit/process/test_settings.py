@@ -214,7 +214,7 @@ def test_the_last_deadline_is_not_before_the_drains_end(monkeypatch: pytest.Monk
 
 
 def test_the_real_defaults_of_every_process() -> None:
-    """Blueprint, section 11."""
+    """What operators read in the documentation is what runs."""
     assert {
         row.name.removeprefix("MCPFLEET_"): f"{row.default} {row.unit}".strip() for row in rows(ProcessSettings)
     } == {

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import pytest
 
 from mcpfleet.app import Context
 from tests.unit.worker.bench import Bench, add, app_of, bench, held_call, text_of
@@ -190,3 +192,35 @@ async def test_an_order_that_comes_when_the_runner_has_ended_is_dropped() -> Non
     runs.runner.obey(late.key)
     await anyio.lowlevel.checkpoint()
     assert runs.ends(late) == []
+
+
+async def raises_after_its_cancel() -> None:
+    try:
+        await anyio.sleep(60)
+    finally:
+        raise ConnectionError("the driver was interrupted")
+
+
+def plain_that_raises_after_its_cancel(ctx: Context) -> None:
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    raise ConnectionError("the driver was interrupted")
+
+
+@pytest.mark.parametrize("handler", [raises_after_its_cancel, plain_that_raises_after_its_cancel])
+async def test_an_error_after_a_cancel_ends_no_other_call(handler: Callable[..., object]) -> None:
+    """Clean-up that fails is one call's business, whether its client left or its time came."""
+
+    async def other() -> str:
+        await anyio.sleep(0.3)
+        return "unharmed"
+
+    async with bench(app_of(handler, other)) as runs:
+        beside = runs.start("other")
+        cancelled = runs.start(handler.__name__)
+        overdue = runs.start(handler.__name__, lasts=0.1)
+        await anyio.sleep(0.05)
+        runs.runner.obey(cancelled.key)
+        await runs.end(cancelled)
+        assert b"did not finish" in (await runs.end(overdue)).body
+        assert b"unharmed" in (await runs.end(beside)).body

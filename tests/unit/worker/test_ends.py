@@ -82,3 +82,17 @@ def test_the_edges_that_may_still_ask_are_known() -> None:
     assert ends.edges() == {"e1", "e2"}
     ends.forget_before(1.0, proven_since=0.0)
     assert ends.edges() == {"e2"}
+
+
+def test_a_result_that_is_forgotten_or_not_wanted_is_waited_for_no_longer() -> None:
+    """Nobody drains for a result that nobody can fetch."""
+    ends = Ends(100)
+    for moment, call in enumerate("abc"):
+        ends.keep(end(call), float(moment))
+        ends.await_fetch(Key("e1", call))
+    ends.await_fetch(Key("e1", "never kept"))
+    ends.fetched(Key("e1", "a"))
+    ends.forget_before(2.0, proven_since=0.0)
+    assert not ends.are_fetched
+    ends.keep(end("d", size=100), 4.0)
+    assert ends.are_fetched
