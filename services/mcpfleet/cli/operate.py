@@ -43,7 +43,7 @@ async def _withdraw(bus: Bus, pool: str) -> int:
         typer.echo(f"{pool!r} has {answer.workers} live workers: stop them first", err=True)
         return 1
     if not answer.definitions:
-        typer.echo(f"{pool!r} lists nothing: it is no pool of this fleet, or was withdrawn before", err=True)
+        typer.echo(f"nothing to withdraw: {pool!r} is not a pool of this fleet, or was withdrawn before", err=True)
         return 1
     typer.echo(f"{answer.definitions} definitions of {pool!r} are withdrawn")
     return 0

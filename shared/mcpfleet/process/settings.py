@@ -179,7 +179,7 @@ class _SecretFiles(PydanticBaseSettingsSource):
         if not path:
             return None, field_name, False
         if os.environ.get(name):
-            raise ConfigurationError(f"{name}: is set, and so is {name}_FILE: which one holds?")
+            raise ConfigurationError(f"{name}: set either it or {name}_FILE, not both")
         try:
             # Editors and secret stores end files with a line feed that is no part of the secret.
             return Path(path).read_text(encoding="utf-8").rstrip("\r\n"), field_name, False

@@ -10,14 +10,10 @@ from typing import Final
 
 MCP_METHOD_NAME: Final = "mcp.method.name"
 MCP_PROTOCOL_VERSION: Final = "mcp.protocol.version"
-MCP_SESSION_ID: Final = "mcp.session.id"
-MCP_RESOURCE_URI: Final = "mcp.resource.uri"
 JSONRPC_REQUEST_ID: Final = "jsonrpc.request.id"
-RPC_RESPONSE_STATUS_CODE: Final = "rpc.response.status_code"
 """A JSON-RPC error's code, as text."""
 GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
 GEN_AI_TOOL_NAME: Final = "gen_ai.tool.name"
-GEN_AI_PROMPT_NAME: Final = "gen_ai.prompt.name"
 
 MESSAGING_SYSTEM: Final = "messaging.system"
 MESSAGING_DESTINATION_NAME: Final = "messaging.destination.name"

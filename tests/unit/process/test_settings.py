@@ -135,7 +135,7 @@ def test_a_secret_stands_in_one_place(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("MCPFLEET_TOKEN", "hush")
     monkeypatch.setenv("MCPFLEET_TOKEN_FILE", str(tmp_path / "token"))
     [line] = problems()
-    assert line.startswith("MCPFLEET_TOKEN: is set, and so is MCPFLEET_TOKEN_FILE")
+    assert line.startswith("MCPFLEET_TOKEN: set either it or MCPFLEET_TOKEN_FILE")
     assert "hush" not in line
 
 

@@ -17,6 +17,7 @@ from mcpfleet.telemetry.setup import Telemetry
 from mcpfleet.telemetry.spans import Kind
 from mcpfleet.telemetry.trace import TraceContext
 from tests.kit.otlp import OtlpReceiver, otlp_receiver
+from tests.kit.waiting import until
 
 PARENT = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", sampled=True, state="a=1")
 
@@ -186,6 +187,7 @@ async def test_an_outage_is_said_once_and_its_end_too(collector: OtlpReceiver, m
             collector.status = 200
             edge.tracer.start("taken", Kind.SERVER, PARENT).end()
             await collector.wait_for(lambda spans: spans)
+            await until(lambda: len(lines) == 2)  # the exporter hears of it after the collector has it
     assert [line["log_level"] for line in lines] == ["warning", "info"]
     assert lines[0]["setting"] == "OTEL_EXPORTER_OTLP_ENDPOINT"
     assert lines[1]["lost"] == 3
