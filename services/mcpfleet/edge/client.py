@@ -59,6 +59,7 @@ class Client:
         self._receive = receive
         self._send = send
         self._write_timeout = write_timeout
+        self._is_whole = False
         self._closing = closing and not self.http_version.startswith("2")
 
     def stated_size(self, limit: int) -> int:
@@ -102,6 +103,7 @@ class Client:
                         await charge(len(part))
                     parts.append(part)
                     if not message.get("more_body", False):
+                        self._is_whole = True
                         return b"".join(parts)
         except TimeoutError:
             raise Rejection(408, headers={"Connection": "close"}) from None
@@ -120,13 +122,37 @@ class Client:
         head = [_JSON] if body else []
         head += [(b"content-length", b"%d" % len(body))]
         head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        if len(body) <= _SMALL:
-            await self._start(status, head)
-            await self._send({"type": "http.response.body", "body": body})
+        if not (self._is_whole or self._has_no_body()):
+            await self._answer_early(status, head, body)
+        elif len(body) <= _SMALL:
+            await self._send_whole(status, head, body)
         else:
             async with self._in_time():
-                await self._start(status, head)
-                await self._send({"type": "http.response.body", "body": body})
+                await self._send_whole(status, head, body)
+
+    async def _send_whole(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        await self._start(status, head)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Answer a request whose body still arrives, and close its connection.
+
+        Parts are taken and dropped meanwhile: Hypercorn's queue of them is bounded, and it puts the news that the
+        request is over into the same one, which nobody else would empty.
+        """
+        if not self.http_version.startswith("2") and all(name != b"connection" for name, _ in head):
+            head.append((b"connection", b"close"))
+        async with self._in_time(), asyncio.TaskGroup() as tasks:
+            discarding = tasks.create_task(self.wait_gone())
+            await self._send_whole(status, head, body)
+            discarding.cancel()
+
+    def _has_no_body(self) -> bool:
+        """Whether the head says so; HTTP/2 has other ways to say it."""
+        if self.http_version.startswith("2"):
+            return False
+        stated = self.headers.all(b"content-length")
+        return not self.headers.all(b"transfer-encoding") and (not stated or stated[0] == b"0")
 
     async def open_stream(self) -> None:
         """Commit the answer to be a stream of events."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from structlog.typing import FilteringBoundLogger
@@ -29,6 +29,9 @@ from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, read_id
 from mcpfleet.wire.errors import Rejection, internal, no_capacity
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
+
+_LONGEST_ID: Final = 128
+"""Characters of a caller's id that a span may have."""
 
 
 class Application:
@@ -68,12 +71,16 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope; the server's own life cycle needs nothing of us."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})  # before it is accepted, that is a 403
         if scope["type"] != "http":
             return
         self._open += 1
         try:
             timeout = self._settings.write_timeout
             await self._serve(Client(scope, receive, send, closing=self.is_draining, write_timeout=timeout))
+        except ClientStalled:
+            self._log.info("client does not read", seconds=self._settings.write_timeout)
         finally:
             self._open -= 1
             if not self._open:
@@ -100,7 +107,7 @@ class Application:
         except ClientGone:
             pass  # nobody is left to answer
         except ClientStalled:
-            self._log.info("client does not read", seconds=self._settings.write_timeout)
+            raise
         except Exception:
             self._log.exception("request failed")
             if not client.is_answered:
@@ -154,8 +161,8 @@ class Application:
                 error_type = "unanswerable"
                 await client.cut()
             except ClientStalled:
-                error_type = "client_stalled"
-                self._log.info("client does not read", seconds=self._settings.write_timeout)
+                span.fail("client_stalled")
+                raise
             except Exception:
                 error_type = "internal"
                 self._log.exception("request failed", method=envelope.method)
@@ -197,7 +204,7 @@ class Application:
         attributes: dict[str, str] = {
             names.MCP_METHOD_NAME: envelope.method,
             names.MCP_PROTOCOL_VERSION: envelope.meta[PROTOCOL_VERSION_META_KEY],
-            names.JSONRPC_REQUEST_ID: str(envelope.id),
+            names.JSONRPC_REQUEST_ID: str(envelope.id)[:_LONGEST_ID],
             names.NETWORK_PROTOCOL_NAME: "http",
             names.NETWORK_PROTOCOL_VERSION: client.http_version,
             names.NETWORK_TRANSPORT: "tcp",

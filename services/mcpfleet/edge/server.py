@@ -9,9 +9,11 @@ from typing import Any, Final
 from wsgiref.handlers import format_date_time
 
 import anyio
+from hypercorn.asyncio import run as hypercorn_run
 from hypercorn.asyncio import serve
 from hypercorn.config import Config, Sockets
 
+from mcpfleet.edge.connection import Connection
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import host_and_port
@@ -31,7 +33,7 @@ class EdgeConfig(Config):
         self.backlog = _BACKLOG
         self.keep_alive_timeout = 75.0
         self.keep_alive_max_requests = 1_000_000_000
-        self.h2_max_concurrent_streams = 10_000
+        self.h2_max_concurrent_streams = 500  # its priority tree holds 1,000, those just closed among them
         self.graceful_timeout = 1.0
         self.accesslog = None
         self.errorlog = logging.getLogger("hypercorn.error")
@@ -57,6 +59,7 @@ class EdgeConfig(Config):
 
 async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) -> None:
     """Serve an ASGI application until told to stop; then connections that are left are closed within a second."""
+    hypercorn_run.TCPServer = Connection  # type: ignore[attr-defined]  # it offers no other place for it
     await serve(application, config, shutdown_trigger=stop.wait, mode="asgi")
 
 

@@ -170,6 +170,7 @@ class ToolCall:
         """Send the one end of the call, as an event where the answer is a stream already."""
         self._release(call)
         status, body, error_type = self._end(call)
+        call.body = b""  # it is part of what is sent; a client that reads slowly need not hold both
         if not self._client.is_streaming:
             await self._client.answer(status, body)
             return error_type

@@ -91,7 +91,8 @@ class Liveness:
             )
         except BusError as error:
             if self._bus.silence(heard) > self._settings.lost_after:
-                self._log.warning("edge lost", edge=edge, calls=len(calls), error=str(error))
+                if calls:
+                    self._log.warning("edge lost", edge=edge, calls=len(calls), error=str(error))
                 for call in calls:
                     self._holder.cancel(Key(edge, call))
             return

@@ -35,9 +35,10 @@ class Crossing(Generic[Value]):
             self._values.clear()
 
     def _drain(self) -> None:
-        # Disarmed first: a value put while this runs is either taken below, or arms the next wake-up.
+        # Disarmed first: a value put while this runs arms the next wake-up.
         self._armed = False
-        while self._values:
+        # Those that are here now: whoever puts without end must not hold the loop.
+        for _ in range(len(self._values)):
             value = self._values.popleft()
             try:
                 self._act(value)

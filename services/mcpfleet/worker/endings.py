@@ -72,6 +72,10 @@ class Endings:
         """The end of a call that nobody waits for; it is not sent."""
         return Ending(Ended(held.key, FrameKind.RESULT, b""), names.CANCELLED)
 
+    def given_up(self, held: Held) -> Ending:
+        """The end of a call that ended with its worker: uncertain."""
+        return Ending(given_up(held), "given_up")
+
     def _authored(self, held: Held, tool: str, error: ProtocolError) -> Ending:
         try:
             frame = self._error(held, error.code, error.message, error.data, AUTHORED_ERROR)

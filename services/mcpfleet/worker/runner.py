@@ -115,7 +115,7 @@ class Runner:
         tool = self._tools[held.definition]
         name = tool.definition.name
         running = _Running(CancelSignal(self._callbacks), anyio.CancelScope())
-        ending = self._endings.cancelled(held)
+        ending: Ending | None = None
         self._running[held.key] = running
         try:
             with consumer_span(self._tracer, _TEMPLATE, held.subject, held.trace) as span, span.activate():
@@ -128,6 +128,7 @@ class Runner:
             del self._running[held.key]
             with anyio.CancelScope(shield=True):
                 await running.signal.finished()
+            ending = ending or self._endings.given_up(held)
             self._tell(ending.frame)
             self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
 
@@ -147,7 +148,8 @@ class Runner:
                 except BaseException as error:
                     # A cancellation of ours goes through. One of the handler's own is a mistake, as `sys.exit` is, or
                     # an error of its clean-up after ours: none of them may end the other calls.
-                    if running.scope.cancel_called and isinstance(error, asyncio.CancelledError):
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                         raise
                     ending = self._endings.raised(held, name, error)
         finally:

@@ -82,9 +82,16 @@ class Tool:
 
     async def _in_thread(self, values: dict[str, Any], threads: anyio.CapacityLimiter) -> Any:
         """Run a plain function. It is never abandoned: its thread, and so its slot, is taken until it returns (P8)."""
-        value = await anyio.to_thread.run_sync(functools.partial(self._handler, **values), limiter=threads)
+        value = await anyio.to_thread.run_sync(functools.partial(self._run_plain, values), limiter=threads)
         # A plain decorator around an async function hands its coroutine on.
         return await value if inspect.isawaitable(value) else value
+
+    def _run_plain(self, values: dict[str, Any]) -> Any:
+        try:
+            return self._handler(**values)
+        except GeneratorExit as error:
+            # A coroutine that waits would be closed by it, and not told.
+            raise RuntimeError("the handler raised GeneratorExit") from error
 
 
 def define(handler: Callable[..., Any], declaration: Declaration, arguments: Arguments, returns: Returns) -> Definition:

@@ -166,3 +166,32 @@ def test_a_handler_that_calls_sys_exit_has_failed_and_its_worker_goes_on() -> No
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.stdout.strip() == "error", done.stderr
+
+
+async def test_a_plain_handler_may_raise_even_what_closes_coroutines() -> None:
+    """GeneratorExit that is thrown into what waits ends it without a word."""
+
+    def close() -> None:
+        raise GeneratorExit
+
+    async def other() -> str:
+        await asyncio.sleep(0.2)
+        return "unharmed"
+
+    async with bench(app_of(close, other)) as runs:
+        beside = runs.start("other")
+        result = await runs.call("close")
+        assert text_of(result).startswith("The tool failed")
+        assert b"unharmed" in (await runs.end(beside)).body
+
+
+async def test_a_call_that_ends_with_its_worker_is_uncertain() -> None:
+    """Neither nothing, nor that the tool failed: it may have had its effect."""
+
+    async def sleep() -> None:
+        await asyncio.sleep(60)
+
+    async with bench(app_of(sleep)) as runs:
+        held = runs.start("sleep")
+        await asyncio.sleep(0.05)
+    assert b"uncertain" in runs.ends(held)[0].body

@@ -1,0 +1,126 @@
+"""What a connection costs when its client leaves early, uploads what nobody reads, or breaks HTTP/2."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from h2.connection import H2Connection
+from psutil import Process
+
+from mcpfleet.edge.client import Client
+from mcpfleet.edge.server import EdgeConfig, run_server
+from mcpfleet.edge.settings import EdgeSettings
+from tests.kit.waiting import until
+
+UPLOAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n"
+
+
+class Desk:
+    """An application that refuses every request before it reads the body."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.may_answer = anyio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.open += 1
+        await self.may_answer.wait()
+        await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(503, b"{}")
+        self.open -= 1
+
+
+@asynccontextmanager
+async def serving(desk: Desk) -> AsyncIterator[EdgeConfig]:
+    """Serve for the length of a block."""
+    config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
+    stop = anyio.Event()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_server, desk, config, stop)
+            yield config
+            stop.set()
+
+
+async def connect(config: EdgeConfig) -> SocketStream:
+    return await anyio.connect_tcp(*config.listening.getsockname()[:2])
+
+
+async def test_a_connection_that_its_client_closes_is_over_at_once() -> None:
+    """Balancers that look whether a port is open would use up an edge's descriptors."""
+    desk = Desk()
+    desk.may_answer.set()
+    async with serving(desk) as config:
+        before = descriptors()
+        for _ in range(50):
+            async with await connect(config) as stream:
+                await stream.send(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            async with await connect(config):
+                pass
+        await until(lambda: descriptors() <= before, within=3)
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return int(Process().num_fds())
+
+
+async def test_an_answer_before_the_body_has_arrived_ends_request_and_connection() -> None:
+    """The server's queue of body parts is full by then, and the news that the request is over has to go through it."""
+    desk = Desk()
+    async with serving(desk) as config, await connect(config) as stream, anyio.create_task_group() as tasks:
+        tasks.start_soon(upload, stream)
+        await until(lambda: desk.open)
+        await anyio.wait_all_tasks_blocked()
+        desk.may_answer.set()
+        answer = b""
+        try:
+            while part := await stream.receive():
+                answer += part
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            pass
+        tasks.cancel_scope.cancel()
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"connection: close" in answer
+    assert desk.open == 0
+
+
+async def upload(stream: SocketStream) -> None:
+    """Send a body until nobody takes it."""
+    try:
+        await stream.send(UPLOAD)
+        for _ in range(79):
+            await stream.send(b"x" * 100_000)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass
+
+
+async def test_a_client_that_opens_streams_without_end_costs_a_line_and_its_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "hypercorn.error")
+    desk = Desk()
+    async with serving(desk) as config, await connect(config) as stream:
+        peer = H2Connection()
+        peer.initiate_connection()
+        await stream.send(peer.data_to_send())
+        head = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "a")]
+        try:
+            for number in range(1, 6001, 2):
+                peer.send_headers(number, head, end_stream=True)
+                peer.reset_stream(number)
+                await stream.send(peer.data_to_send())
+            while True:
+                await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        desk.may_answer.set()
+    [line] = [line for line in caplog.records if "HTTP/2" in line.getMessage()]
+    assert line.exc_info is None
