@@ -116,6 +116,20 @@ async def test_a_mistake_in_the_application_ends_dev_and_is_named(tmp_path: Path
     assert "'x'" in said
 
 
+async def test_an_application_that_cannot_be_imported_is_told_as_python_tells_it(tmp_path: Path) -> None:
+    """Its author's own lines, without ours and the import system's that led there."""
+    application = tmp_path / "broken.py"
+    application.write_text("import json\n\ndef helper():\n    return json.loads('{')\n\nhelper()\n")
+    async with dev(application) as terminal:
+        assert await terminal.process.wait() == 2
+    said = "\n".join(terminal.errors)
+    assert "broken.py cannot be imported" in said
+    assert f'File "{application}", line 6, in <module>' in said
+    assert "JSONDecodeError" in said
+    assert "loading.py" not in said
+    assert "frozen importlib" not in said
+
+
 async def test_an_unknown_setting_ends_dev_with_the_nearest_name() -> None:
     """A setting that nobody reads is a mistake that would otherwise be silent."""
     async with dev(LIBRARY, environment={"MCPFLEET_SLOT": "4"}) as terminal:

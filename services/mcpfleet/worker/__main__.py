@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import anyio
 
+import mcpfleet.app
 from mcpfleet.app import App, DeclarationError, LoadError, load
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of, watch_link
@@ -103,6 +107,17 @@ def _load(target: str) -> App:
         return load(target)
     except (LoadError, DeclarationError) as error:
         raise ConfigurationError(str(error)) from error
+    except Exception as error:
+        raise ConfigurationError(f"{target} cannot be imported:\n{_authors_traceback(error)}") from error
+
+
+def _authors_traceback(error: Exception) -> str:
+    """The error as Python prints it, without the frames of ours and of the import system that led there."""
+    told = traceback.TracebackException.from_exception(error)
+    ours = str(Path(mcpfleet.app.__file__).parent), importlib.__file__, "<frozen importlib", __file__
+    own = [frame for frame in told.stack if not frame.filename.startswith(ours)]
+    told.stack = traceback.StackSummary.from_list(own)
+    return "".join(told.format(chain=False)).rstrip()
 
 
 SERVICE: Final = Service("worker", serve, WorkerSettings)
