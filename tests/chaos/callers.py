@@ -68,10 +68,10 @@ class Callers:
             await connection.send("tools/call", {"name": "effect", "arguments": {"token": token}})
             answer = await connection.answer()
         message = answer.message
-        if answer.status == 503:
-            return Told.NOT_RUN, message["error"]["message"]
         if "error" in message:
-            return Told.OTHER, json.dumps(message["error"])
+            text = message["error"]["message"]
+            promises = answer.status == 503 or "nothing was run" in text
+            return (Told.NOT_RUN, text) if promises else (Told.OTHER, json.dumps(message["error"]))
         text = message["result"]["content"][0]["text"]
         if not message["result"]["isError"]:
             return Told.RESULT, text
