@@ -91,16 +91,16 @@ class ToolCall:
     async def _run_watched(self, call: Call | None, make_order: MakeOrder) -> str | None:
         outcome: str | None = "client_gone"
         # What is raised inside is raised again outside of the group, which would wrap it.
-        rejection: Rejection | ClientStalled | None = None
+        failure: Rejection | ClientStalled | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_gone, tasks.cancel_scope)
             try:
                 outcome = await self._follow(call, make_order)
             except (Rejection, ClientStalled) as error:
-                rejection = error
+                failure = error
             tasks.cancel_scope.cancel()
-        if rejection is not None:
-            raise rejection
+        if failure is not None:
+            raise failure
         return outcome
 
     async def _cancel_when_gone(self, scope: anyio.CancelScope) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mcpfleet.bus import header
 from mcpfleet.bus.errors import Busy, Expired, Failed, NoResponders, NotRun
 from mcpfleet.bus.port import Incoming
+
+_LONGEST_CLOCK: Final = 16
+"""Digits that milliseconds since 1970 may have: whoever answers may write anything."""
 
 
 def answer(subject: str, reply: Incoming) -> Incoming:
@@ -24,7 +29,8 @@ def ending(subject: str, reply: Incoming) -> NotRun | Failed | None:
         case ["busy", *_]:
             return Busy(f"{subject}: the receiver has no room")
         case ["expired", clock, *_]:
-            return Expired(subject, int(clock) / 1000 - header.now() if clock.isdecimal() else 0.0)
+            is_clock = clock.isdecimal() and len(clock) <= _LONGEST_CLOCK
+            return Expired(subject, int(clock) / 1000 - header.now() if is_clock else 0.0)
         case ["fault", kind, *_]:
             return Failed(kind, reply.body.decode(errors="replace"))
         case _:

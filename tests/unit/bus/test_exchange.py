@@ -65,6 +65,13 @@ def test_busy_and_no_responders_have_not_run() -> None:
     assert isinstance(ending("s", answer(None, no_responders=True)), NoResponders)
 
 
+@pytest.mark.parametrize("clock", ["", "soon", "-1", "9" * 5000], ids=["none", "words", "negative", "endless"])
+def test_invariant_13_a_clock_that_is_none_costs_the_asker_nothing(clock: str) -> None:
+    """Whoever answers may write anything, and Python refuses to read a number of more than 4,300 digits."""
+    ended = ending("s", answer(f"1 expired {clock}"))
+    assert isinstance(ended, Expired)
+
+
 def test_expired_tells_by_how_much_the_receivers_clock_is_ahead() -> None:
     """So that a wrong clock is found."""
     expired = ending("s", answer(f"1 expired {(time.time() + 30) * 1000:.0f}"))
