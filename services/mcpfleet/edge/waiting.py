@@ -30,6 +30,8 @@ class _Ticket:
 
     news: anyio.Event = field(default_factory=anyio.Event)
     may_try: bool = False
+    probes: bool = False
+    """Its turn came without an end that freed a slot; where it is taken, there may be room for more."""
 
 
 class _Line:
@@ -37,7 +39,9 @@ class _Line:
 
     A ticket may try when a call of the pool ends at this edge, which frees a slot. Beside that the first in line
     probes from time to time, since calls of other edges end unseen, and workers come: one at a time, so that a full
-    pool is not asked by all who wait for it, and a pool that works off its calls takes the next without a pause.
+    pool is not asked by all who wait for it. Where a probe is taken the next probes at once, so that a pool that came
+    back is soon used whole; one without an answer may have gone to a worker that died, and holds up the line for no
+    longer than a pause.
     """
 
     def __init__(self, settings: EdgeSettings) -> None:
@@ -47,11 +51,11 @@ class _Line:
         self.size = 0
         """Calls in line, those that are trying included."""
 
-    def release(self) -> None:
-        """Let the first try: there may be room."""
+    def release(self, *, probes: bool = False) -> None:
+        """Let the first try: there is room, or there may be."""
         if self._tickets:
             ticket = self._tickets.popleft()
-            ticket.may_try = True
+            ticket.may_try, ticket.probes = True, probes
             ticket.news.set()
             self._tell_first()
 
@@ -75,7 +79,7 @@ class _Line:
                 # It may have lost its place meanwhile to one who came back from a try, or have been let go already.
                 if self._may_probe(ticket) and time.monotonic() < until:
                     self._probing = ticket
-                    ticket.may_try = True
+                    ticket.may_try = ticket.probes = True
         finally:
             if ticket in self._tickets:
                 self._tickets.remove(ticket)
@@ -156,15 +160,17 @@ class Dispatch:
         returns = False
         try:
             while await line.wait(ticket, until, returns=returns):
-                call = await self._try(make_order())
+                call = await self._try(make_order(), lambda: line.leave(ticket))
                 if call is not None:
+                    if ticket.probes:
+                        line.release(probes=True)
                     return call
                 returns = True
         finally:
             line.leave(ticket)
         raise _refused()
 
-    async def _try(self, order: Order) -> Call | None:
+    async def _try(self, order: Order, let_others_probe: Callable[[], None]) -> Call | None:
         """Place the order once; None where it was refused.
 
         Once sent it is waited for past the line's own patience: a call that may have been taken is never told that it
@@ -175,6 +181,8 @@ class Dispatch:
         except NotRun:
             return None
         try:
+            if not await call.wait(self._settings.probe_max):
+                let_others_probe()
             while call.heard is None and not call.is_settled:
                 await call.wait(self._settings.unaccepted_after)
         except BaseException:

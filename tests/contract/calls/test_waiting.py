@@ -225,6 +225,29 @@ async def test_a_try_that_nobody_answers_is_uncertain(fabric: Fabric) -> None:
         assert waiting.call.end is End.UNACCEPTED
 
 
+async def test_a_try_that_nobody_answers_does_not_hold_up_the_line(fabric: Fabric) -> None:
+    """After a restart of NATS a group may still name a worker's former connection, which swallows what it is sent."""
+    async with desk(fabric, unaccepted_after=60, probe_min=0.05, probe_max=0.05) as at:
+        swallowed = []
+        at.worker.on_call = lambda taken: swallowed.append(taken) if not swallowed else at.worker.accept(taken)
+        first, second, third = await in_line(at, 3)
+        for waiting in (second, third):
+            await waiting.over()
+            assert waiting.call is not None
+        assert not first.is_over
+
+
+async def test_a_try_that_is_taken_lets_the_next_try_without_a_pause(fabric: Fabric) -> None:
+    async with desk(fabric, probe_min=0.1, probe_max=2.0) as at:
+        pool = Pool(at, 0)
+        waiting = await in_line(at, 20)
+        pool.slots = 20
+        began = time.monotonic()
+        for each in waiting:
+            await each.over()
+        assert time.monotonic() - began < 4  # twenty pauses would be ten seconds on average and more
+
+
 async def test_what_came_with_the_acceptance_is_news_to_whoever_reads_the_call(fabric: Fabric) -> None:
     async with desk(fabric) as at:
         at.worker.on_call = at.worker.finish
