@@ -1,36 +1,31 @@
 """The port over NATS: one nats-py client, used once and thrown away.
 
 The client is kept on a short lead, since it has traps that each cost a process its hearing (`docs/decisions/bus.md`):
-it may not reconnect by itself, may not buffer while disconnected, may not wait in `publish`, and is believed to be
-connected only as long as the bus's own question comes back through it.
+it may not reconnect by itself, may not buffer while disconnected, and is believed to be connected only as long as the
+bus's own question comes back through it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
-import nats
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import TooLarge, Unavailable
-from mcpfleet.bus.header import NAME
-from mcpfleet.bus.port import ConnectFailed, Deliver, Incoming, Interest, Link, OnRefused
+from mcpfleet.bus.nats_client import ShortClient
+from mcpfleet.bus.port import ConnectFailed, Deliver, Interest, Link, OnRefused
 from mcpfleet.process.address import is_loopback
 from mcpfleet.process.settings import ProcessSettings
 
 _REFUSAL: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
 _HEADER_ROOM: Final = 64
 """Bytes that NATS counts as headers beside our line: its version line, the name, line ends."""
-_PENDING_PER_SUBSCRIPTION: Final = 64 * 1024 * 1024
 _CLOSE_TIMEOUT: Final = 1.0
 _LEAVE_TIMEOUT: Final = 5.0
 
@@ -107,7 +102,7 @@ class NatsLink:
     """One nats-py client, from its connection to its loss."""
 
     def __init__(self, settings: ProcessSettings, on_refused: OnRefused, log: FilteringBoundLogger) -> None:
-        self.client = Client()
+        self.client = ShortClient()
         self.lost = anyio.Event()
         self._settings = settings
         self._on_refused = on_refused
@@ -134,9 +129,8 @@ class NatsLink:
             raise Unavailable(f"{subject}: the link to NATS is lost")
         if self.client.pending_data_size > settings.bus_pending_bytes:
             raise Unavailable(f"{subject}: {self.client.pending_data_size} bytes wait for NATS already")
-        headers = {NAME: header} if header else None
         try:
-            _run_without_waiting(self.client.publish(subject, body, reply, headers))
+            self.client.send(subject, body, reply, header)
         except (nats.errors.Error, OSError) as error:
             self.lost.set()
             raise Unavailable(f"{subject}: {error}") from error
@@ -144,12 +138,7 @@ class NatsLink:
     async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> Interest:
         """Hear a subject; see `mcpfleet.bus.port.Link.subscribe`."""
         try:
-            return await self.client.subscribe(
-                subject,
-                queue=group,
-                cb=_callback(deliver),
-                pending_bytes_limit=_PENDING_PER_SUBSCRIPTION,
-            )
+            return await self.client.hear(subject, group, deliver)
         except (nats.errors.Error, OSError) as error:
             self.lost.set()
             raise Unavailable(f"{subject}: {error}") from error
@@ -187,43 +176,15 @@ class NatsLink:
             writer.transport.abort()
 
     async def on_error(self, error: Exception) -> None:
-        """Hear the client's own errors: refusals are passed on, and where messages were lost, so is the link."""
+        """Hear the client's own errors; refusals are passed on."""
         refusal = _REFUSAL.search(str(error))
         if refusal:
             verb = "publish to" if refusal[1].lower() == "publish" else "subscribe to"
             self._on_refused(verb, refusal[2])
             return
-        if isinstance(error, nats.errors.SlowConsumerError):
-            self.lost.set()
-        if self._is_up and (not self.lost.is_set() or isinstance(error, nats.errors.SlowConsumerError)):
+        if self._is_up and not self.lost.is_set():
             self._log.warning("the NATS client reports", error=f"{type(error).__name__}: {error}")
 
     async def on_closed(self) -> None:
         """Hear that the client gave up its connection."""
         self.lost.set()
-
-
-def _callback(deliver: Deliver) -> Callable[[Msg], Awaitable[None]]:
-    async def on_message(message: Msg) -> None:
-        headers = message.headers
-        if headers is None:
-            deliver(Incoming(message.subject, message.reply, message.data))
-            return
-        no_responders = not message.data and headers.get("Status") == "503"
-        deliver(Incoming(message.subject, message.reply, message.data, headers.get(NAME), no_responders))
-
-    return on_message
-
-
-def _run_without_waiting(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that does not wait to its end, as a plain call.
-
-    With `pending_size=-1` nats-py's `publish` only appends to a list and wakes its flusher. Being a plain call keeps
-    messages in the order of the calls, and lets a callback answer without a task of its own.
-    """
-    try:
-        coroutine.send(None)
-    except StopIteration:
-        return
-    coroutine.close()
-    raise Unavailable("nats-py's publish waited, which it must not: its version does not fit")
