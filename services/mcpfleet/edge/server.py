@@ -13,13 +13,15 @@ from hypercorn.asyncio import run as hypercorn_run
 from hypercorn.asyncio import serve
 from hypercorn.config import Config, Sockets
 
-from mcpfleet.edge.connection import Connection
+from mcpfleet.edge.connection import Connection, IdleConnections
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import host_and_port
 
 _BACKLOG: Final = 2048
 """Connections that may wait to be accepted; Hypercorn's 100 refuses a burst of clients (D14)."""
+_KEEP_ALIVE: Final = 75.0
+"""Seconds that a connection without a request is kept."""
 _SEND_BUFFER: Final = 256 * 1024
 """Bytes that the kernel takes for a client that does not read; small, so that we notice."""
 _CACHE_CONTROL: Final = (b"cache-control", b"no-store, no-transform")
@@ -31,7 +33,7 @@ class EdgeConfig(Config):
     def __init__(self, settings: EdgeSettings) -> None:
         super().__init__()
         self.backlog = _BACKLOG
-        self.keep_alive_timeout = 75.0
+        self.idle = IdleConnections(_KEEP_ALIVE)
         self.keep_alive_max_requests = 1_000_000_000
         self.h2_max_concurrent_streams = 500  # its priority tree holds 1,000, those just closed among them
         self.graceful_timeout = 1.0
@@ -59,8 +61,13 @@ class EdgeConfig(Config):
 
 async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) -> None:
     """Serve an ASGI application until told to stop; then connections that are left are closed within a second."""
-    hypercorn_run.TCPServer = Connection  # type: ignore[attr-defined]  # it offers no other place for it
-    await serve(application, config, shutdown_trigger=stop.wait, mode="asgi")
+
+    async def stopped() -> None:
+        await stop.wait()
+        config.idle.close_all()
+
+    hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]  # it offers no other place
+    await serve(application, config, shutdown_trigger=stopped, mode="asgi")
 
 
 def _listen(settings: EdgeSettings) -> socket.socket:

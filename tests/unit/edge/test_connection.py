@@ -14,6 +14,7 @@ from h2.connection import H2Connection
 from psutil import Process
 
 from mcpfleet.edge.client import Client
+from mcpfleet.edge.connection import IdleConnections
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from tests.kit.waiting import until
@@ -65,6 +66,44 @@ async def test_a_connection_that_its_client_closes_is_over_at_once() -> None:
             async with await connect(config):
                 pass
         await until(lambda: descriptors() <= before, within=3)
+
+
+REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+async def test_a_connection_is_kept_between_requests_and_closed_when_it_is_idle_for_too_long() -> None:
+    desk = Desk()
+    desk.may_answer.set()
+    async with serving(desk) as config:
+        config.idle = IdleConnections(0.5)
+        async with await connect(config) as stream:
+            for _ in range(4):
+                await stream.send(REQUEST)
+                assert (await stream.receive()).endswith(b"{}")
+                await anyio.sleep(0.2)  # together longer than the idle time
+            with pytest.raises(anyio.EndOfStream):
+                await stream.receive()
+
+
+async def test_idle_connections_are_closed_at_once_when_the_server_ends() -> None:
+    desk = Desk()
+    desk.may_answer.set()
+    async with serving(desk) as config:
+        stream = await connect(config)
+        await stream.send(REQUEST)
+        await stream.receive()
+    async with stream:
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+
+
+async def test_an_answer_leaves_in_one_piece() -> None:
+    """Head and body in one write: each write is a call of the system, and on the way a packet."""
+    desk = Desk()
+    desk.may_answer.set()
+    async with serving(desk) as config, await connect(config) as stream:
+        await stream.send(REQUEST)
+        assert (await stream.receive()).endswith(b"\r\n\r\n{}")
 
 
 def descriptors() -> int:
