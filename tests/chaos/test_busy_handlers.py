@@ -48,7 +48,7 @@ async def test_a_handler_that_blocks_its_loop_loses_no_call_and_is_named(tmp_pat
     assert len(results) == 9
     assert callers.counts()[Told.RESULT] == len(callers.calls), callers.counts()
     took = sorted(call.ended - call.asked for call in callers.calls)
-    assert took[len(took) // 4] < 1.0, "the other worker's calls are not harmed"
+    assert took[len(took) * 3 // 4] < 1.0, "new calls go to the other worker once the first is known to be blocked"
     assert json.loads(line)["function"] == "block"
 
 

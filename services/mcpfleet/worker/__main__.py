@@ -58,7 +58,7 @@ async def serve_over(
         await actor.listen([tool.definition.digest for tool in app.tools.values()])
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
-        tasks.start_soon(thread.watch, settings.blocked_after, process.log)
+        tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
         async with anyio.create_task_group() as announcing:
             announcing.start_soon(_announce, process, announcer, on_ready)
             await process.stopping.wait()

@@ -75,7 +75,9 @@ class CallActor:
         self._table = Table(slots=settings.slots, queue=settings.queue)
         self._ends = Ends(settings.ends_limit)
         self._alive = Liveness(bus, pool, settings, table=self._table, ends=self._ends, holder=self, log=log)
+        self._definitions: list[str] = []
         self._groups: list[Subscription] = []
+        self._is_leaving = False
         self._idle = anyio.Event()
         instruments.slots.set(settings.slots)
 
@@ -85,15 +87,34 @@ class CallActor:
         await self._bus.subscribe(process_cancel_subject(self._pool, self._bus.process), self._on_cancel)
         pulls = pull_subject(self._pool, self._bus.process)
         await self._bus.subscribe(pulls, self._on_pull, asked_by=lambda _subject: "inbox.edge.")
-        for definition in definitions:
+        self._definitions = definitions
+        await self._join()
+
+    async def hear_blocked(self, is_blocked: bool) -> None:  # noqa: FBT001  # it is a callback
+        """Leave the groups while nothing can start here, so that new calls go to the pool's other workers."""
+        if is_blocked:
+            await self._leave()
+            self._log.warning("takes no new calls until its handlers' loop runs again", held=len(self._table))
+        elif not self._is_leaving:
+            await self._join()
+            if self._is_leaving:  # since then
+                await self._leave()
+
+    async def _join(self) -> None:
+        for definition in self._definitions:
             subject = call_subject(self._pool, definition)
             self._groups.append(await self._bus.subscribe(subject, self._on_call, _GROUP, asked_by=replies_to_edge))
 
+    async def _leave(self) -> None:
+        groups, self._groups = self._groups, []
+        async with anyio.create_task_group() as tasks:
+            for subscription in groups:
+                tasks.start_soon(self._bus.leave, subscription)
+
     async def drain(self) -> None:
         """Take no new call, and wait until those that are held have ended."""
-        async with anyio.create_task_group() as tasks:
-            for subscription in self._groups:
-                tasks.start_soon(self._bus.leave, subscription)
+        self._is_leaving = True
+        await self._leave()
         self._log.info("takes no new calls", held=len(self._table))
         while len(self._table):
             self._idle = anyio.Event()

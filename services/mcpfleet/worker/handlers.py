@@ -8,6 +8,7 @@ import sysconfig
 import threading
 import time
 import traceback
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType
@@ -56,17 +57,26 @@ class HandlerThread:
                 self._stop()
                 await asyncio.shield(asyncio.wrap_future(self._done))
 
-    async def watch(self, limit: float, log: FilteringBoundLogger) -> None:
-        """Name in the log what holds the handlers' loop for longer than `limit` seconds, until cancelled."""
-        told = 0.0
+    async def watch(self, limit: float, log: FilteringBoundLogger, tell: Callable[[bool], Awaitable[None]]) -> None:
+        """Look whether anything holds the handlers' loop for longer than `limit` seconds, until cancelled.
+
+        Args:
+            limit: in seconds.
+            log: where what holds the loop is named.
+            tell: hears that the loop is blocked (True), and that it runs again (False).
+        """
+        is_blocked = False
         while True:
             self._loop.call_soon_threadsafe(self._touch)
             await anyio.sleep(limit / 2)
-            beat = self._beat
-            if time.monotonic() - beat > limit and told != beat:
-                told = beat
+            held = time.monotonic() - self._beat
+            if (held > limit) is is_blocked:
+                continue
+            is_blocked = not is_blocked
+            if is_blocked:
                 frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  # the only way to look
-                log.warning("a handler blocks its loop", seconds=round(time.monotonic() - beat, 1), **_where(frame))
+                log.warning("a handler blocks its loop", seconds=round(held, 1), **_where(frame))
+            await tell(is_blocked)
 
     def _touch(self) -> None:
         self._beat = time.monotonic()

@@ -39,7 +39,7 @@ class WorkerSettings(ProcessSettings):
     error_limit: Bytes = Field(64 * 1024, description="largest error that an application answers with")
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result")
     blocked_after: Seconds = Field(
-        1.0, gt=0, description="after which a handler that holds the loop is named in the log"
+        1.0, gt=0, description="after which a handler that holds the loop is named, and new calls go to other workers"
     )
 
     @model_validator(mode="after")

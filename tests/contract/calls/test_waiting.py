@@ -228,7 +228,7 @@ async def test_a_try_that_nobody_answers_is_uncertain(fabric: Fabric) -> None:
 async def test_a_try_that_nobody_answers_does_not_hold_up_the_line(fabric: Fabric) -> None:
     """After a restart of NATS a group may still name a worker's former connection, which swallows what it is sent."""
     async with desk(fabric, unaccepted_after=60, probe_min=0.05, probe_max=0.05) as at:
-        swallowed = []
+        swallowed: list[Taken] = []
         at.worker.on_call = lambda taken: swallowed.append(taken) if not swallowed else at.worker.accept(taken)
         first, second, third = await in_line(at, 3)
         for waiting in (second, third):

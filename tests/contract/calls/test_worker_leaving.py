@@ -146,6 +146,25 @@ async def test_a_worker_that_drains_finishes_what_it_holds_and_takes_nothing_new
     assert at.application.started == ["1", "2"]
 
 
+async def test_a_worker_whose_loop_is_blocked_takes_calls_again_when_it_runs(fabric: Fabric) -> None:
+    async with site(fabric) as at:
+        await at.actor.hear_blocked(True)
+        at.place("echo", {"text": "meanwhile"}, call="1")
+        assert isinstance(await at.edge.refused("1"), NoResponders)
+        await at.actor.hear_blocked(False)
+        at.place("echo", {"text": "again"}, call="2")
+        await at.edge.said("result", "2")
+
+
+async def test_a_worker_that_drains_does_not_come_back_when_its_loop_runs_again(fabric: Fabric) -> None:
+    async with site(fabric) as at:
+        await at.actor.hear_blocked(True)
+        await at.actor.drain()
+        await at.actor.hear_blocked(False)
+        at.place("echo", {"text": "late"}, call="1")
+        assert isinstance(await at.edge.refused("1"), NoResponders)
+
+
 async def test_a_worker_without_calls_drains_at_once(fabric: Fabric) -> None:
     async with site(fabric) as at:
         with anyio.fail_after(5):

@@ -114,11 +114,21 @@ async def test_a_handler_that_blocks_its_loop_leaves_ours_free() -> None:
         assert len(await frames.results(1)) == 1
 
 
+class Told:
+    """What the watch told."""
+
+    def __init__(self) -> None:
+        self.blocked: list[bool] = []
+
+    async def __call__(self, is_blocked: bool) -> None:
+        self.blocked.append(is_blocked)
+
+
 @pytest.mark.parametrize("tool", ["block_the_loop", "sort_badly"])
 async def test_the_watch_names_the_function_that_blocks_the_loop(tool: str) -> None:
     log = LogCapture()
     async with handler_thread(Frames(), log) as thread, anyio.create_task_group() as tasks:
-        tasks.start_soon(thread.watch, 0.1, captured(log))
+        tasks.start_soon(thread.watch, 0.1, captured(log), Told())
         thread.order(held_call(app, tool))
         await until(lambda: log.entries, within=5)
         [line] = log.entries
@@ -132,12 +142,13 @@ async def test_the_watch_names_the_function_that_blocks_the_loop(tool: str) -> N
 async def test_the_watch_tells_of_one_block_once_and_of_the_next_again() -> None:
     log = LogCapture()
     frames = Frames()
+    told = Told()
 
     def seen(times: int) -> bool:
         return len(log.entries) >= times
 
     async with handler_thread(frames, log) as thread, anyio.create_task_group() as tasks:
-        tasks.start_soon(thread.watch, 0.1, captured(log))
+        tasks.start_soon(thread.watch, 0.1, captured(log), told)
         for times in (1, 2):
             release.clear()
             thread.order(held_call(app, "block_the_loop"))
@@ -146,7 +157,9 @@ async def test_the_watch_tells_of_one_block_once_and_of_the_next_again() -> None
             assert len(log.entries) == times
             release.set()
             await frames.results(times)
+            await until(lambda: told.blocked[-1] is False, within=5)
         tasks.cancel_scope.cancel()
+    assert told.blocked == [True, False, True, False]
 
 
 async def test_a_thread_that_a_handler_blocks_does_not_hold_up_the_end() -> None:
