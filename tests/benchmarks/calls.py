@@ -1,4 +1,4 @@
-"""Calls a second, and CPU a call, beside the official Python SDK and beside Hypercorn answering a constant.
+"""Calls a second, and CPU a call, beside the official SDKs and beside Hypercorn answering a constant.
 
     .venv/bin/python -m tests.benchmarks.calls --rounds 5 --seconds 3
 
@@ -24,10 +24,16 @@ from rich.console import Console
 from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
+from tests.kit.node import install
 
 HERE = Path(__file__).parent
 APP = HERE.parent / "fleet" / "app.py"
-WARM_UP = 1.0
+WARM_UP = 3.0
+"""Seconds of load before the first round; Node's compiler needs the most."""
+
+CONSTANT, PYTHON, TYPESCRIPT = "Hypercorn, a constant", "Python SDK", "TypeScript SDK"
+RATIOS = {"of constant": CONSTANT, "of Python SDK": PYTHON, "of TS SDK": TYPESCRIPT}
+"""The columns that compare rates, and with whose."""
 
 
 @dataclass
@@ -68,9 +74,9 @@ async def measure(subject: Subject, connections: int, seconds: float) -> None:
 
 
 @asynccontextmanager
-async def reference(name: str) -> AsyncIterator[tuple[str, psutil.Process]]:
+async def reference(*arguments: str) -> AsyncIterator[tuple[str, psutil.Process]]:
     """Run one of the references; yields its URL and its process."""
-    command = [sys.executable, str(HERE / "references.py"), name]
+    command = [sys.executable, "-m", "tests.benchmarks.references", *arguments]
     async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         try:
@@ -82,9 +88,10 @@ async def reference(name: str) -> AsyncIterator[tuple[str, psutil.Process]]:
 async def subjects(stack: AsyncExitStack) -> list[Subject]:
     """Start everything that is measured."""
     found = []
-    for name in ("constant", "sdk"):
-        url, process = await stack.enter_async_context(reference(name))
-        found.append(Subject({"constant": "Hypercorn, a constant", "sdk": "Python SDK"}[name], url, [process]))
+    installed = await anyio.to_thread.run_sync(install, HERE / "typescript")
+    for name, *arguments in ((CONSTANT, "constant"), (PYTHON, "sdk"), (TYPESCRIPT, "typescript", str(installed))):
+        url, process = await stack.enter_async_context(reference(*arguments))
+        found.append(Subject(name, url, [process]))
     collector, _ = await stack.enter_async_context(reference("collector"))
     traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.removesuffix("/mcp"), "OTEL_METRICS_EXPORTER": "none"}
     for name, environment in (
@@ -113,20 +120,20 @@ async def main(rounds: int, seconds: float, connections: int) -> None:
 def show(measured: Sequence[Subject], connections: int) -> None:
     """Print the table."""
     table = Table(title=f"tools/call over {connections} connections", highlight=False)
-    for heading in ("", "calls/s", "lowest", "highest", "CPU µs, front", "CPU µs, all", "of constant", "of SDK"):
+    for heading in ("", "calls/s", "lowest", "highest", "CPU µs, front", "CPU µs, all", *RATIOS):
         table.add_column(heading, justify="left" if not heading else "right")
-    constant, sdk = (statistics.median(subject.rates) for subject in measured[:2])
+    rates = {subject.name: statistics.median(subject.rates) for subject in measured}
     for subject in measured:
-        rate = statistics.median(subject.rates)
+        rate = rates[subject.name]
         figures = (
             rate,
             min(subject.rates),
             max(subject.rates),
             *map(statistics.median, (subject.front, subject.whole)),
         )
-        ratios = (f"{rate / constant:.2f}", f"{rate / sdk:.2f}")
+        ratios = (f"{rate / rates[name]:.2f}" for name in RATIOS.values())
         table.add_row(subject.name, *(f"{figure:,.0f}" for figure in figures), *ratios)
-    Console(width=120).print(table)
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

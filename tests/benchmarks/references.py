@@ -1,21 +1,28 @@
-"""What mcpfleet is measured beside, each as a process of its own: `python references.py NAME`; it prints its URL.
+"""What mcpfleet is measured beside, each a process: `python -m tests.benchmarks.references NAME`; it prints its URL.
 
 `constant` is Hypercorn answering the same bytes to everything; `sdk` is the official Python SDK's server with one tool,
-as its documentation starts it; `collector` takes traces and forgets them.
+as its documentation starts it; `typescript FOLDER` is the official TypeScript SDK's, likewise, whose packages are
+installed in that folder; `collector` takes traces and forgets them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 
 import uvloop
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
+from tests.kit.node import NODE, environment
+
+TYPESCRIPT = Path(__file__).with_name("typescript")
 CONSTANT = (
     b'{"jsonrpc":"2.0","id":1,"result":{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"constant","version":"1"}},'
     b'"resultType":"complete","content":[{"type":"text","text":"5"}],"isError":false,"structuredContent":5}}'
@@ -55,7 +62,7 @@ def serve_hypercorn() -> None:
 
 
 def serve_sdk() -> None:
-    """Run the official SDK's server."""
+    """Run the official Python SDK's server."""
     import uvicorn
     from mcp.server import MCPServer
 
@@ -71,5 +78,18 @@ def serve_sdk() -> None:
     uvicorn.Server(config).run([found])
 
 
+def serve_typescript(installed: str) -> None:
+    """Become Node with the official TypeScript SDK's server, put where it finds its packages."""
+    program = shutil.copy(TYPESCRIPT / "server.mjs", installed)
+    os.execve(NODE, [str(NODE), program], environment())
+
+
+SERVE: dict[str, Callable[..., None]] = {
+    "constant": serve_hypercorn,
+    "collector": serve_hypercorn,
+    "sdk": serve_sdk,
+    "typescript": serve_typescript,
+}
+
 if __name__ == "__main__":
-    {"constant": serve_hypercorn, "collector": serve_hypercorn, "sdk": serve_sdk}[sys.argv[1]]()
+    SERVE[sys.argv[1]](*sys.argv[2:])

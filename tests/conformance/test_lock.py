@@ -1,11 +1,14 @@
-"""The suite's lock file: exact, checked by digests, and free of addresses."""
+"""The lock files of the suite and of the benchmark's server: exact, checked by digests, and free of addresses."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
+SERVER = HERE.parent / "benchmarks" / "typescript"
 SUITE = "@modelcontextprotocol/conformance"
 
 
@@ -17,9 +20,17 @@ def test_the_lock_holds_the_release_that_the_tests_are_written_for() -> None:
     assert locked[f"node_modules/{SUITE}"]["version"] == wanted[SUITE]
 
 
-def test_the_lock_checks_contents_and_names_no_registry() -> None:
+def test_the_benchmark_is_beside_one_release_of_the_server() -> None:
+    """The package names one version of all that its server imports, and the lock has them."""
+    wanted = json.loads((SERVER / "package.json").read_text())["dependencies"]
+    locked = json.loads((SERVER / "package-lock.json").read_text())["packages"]
+    assert {name: locked[f"node_modules/{name}"]["version"] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("project", [HERE, SERVER], ids=["suite", "server"])
+def test_the_lock_checks_contents_and_names_no_registry(project: Path) -> None:
     """Each package has its digest, and comes from whichever registry a machine uses."""
-    packages = json.loads((HERE / "package-lock.json").read_text())["packages"]
+    packages = json.loads((project / "package-lock.json").read_text())["packages"]
     del packages[""]
     assert [name for name, package in packages.items() if "integrity" not in package] == []
     assert [name for name, package in packages.items() if "resolved" in package] == []
