@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 import anyio
 
@@ -40,10 +41,13 @@ class Callers:
     """An open loop: calls begin at their times, over one edge after another."""
 
     urls: list[str]
+    """The edges' URLs; one that is leaving is taken out by whoever has it leave, as a balancer does."""
     rate: float
     """Calls a second."""
     patience: float = 30.0
     calls: list[Call] = field(default_factory=list)
+    is_over: bool = False
+    """Begin no more calls."""
 
     async def run(self, seconds: float) -> None:
         """Begin calls for so long, and wait until each has its answer."""
@@ -51,6 +55,8 @@ class Callers:
         async with anyio.create_task_group() as tasks:
             for number in range(int(self.rate * seconds)):
                 await anyio.sleep(max(0.0, began + number / self.rate - time.monotonic()))
+                if self.is_over:
+                    break
                 tasks.start_soon(self._call, f"{began:.3f}-{number}", self.urls[number % len(self.urls)])
 
     async def _call(self, token: str, url: str) -> None:
@@ -59,7 +65,7 @@ class Callers:
         with anyio.move_on_after(self.patience):
             try:
                 told, text = await self._ask(token, url)
-            except (OSError, anyio.EndOfStream, anyio.IncompleteRead) as error:
+            except (OSError, anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
                 text = type(error).__name__
         self.calls.append(Call(token, asked, time.monotonic(), told, text))
 
@@ -81,3 +87,10 @@ class Callers:
         """How many calls were told what."""
         counted = Counter(call.told for call in self.calls)
         return {told: counted[told] for told in Told}
+
+    def effects(self, file: Path) -> tuple[int, int]:
+        """How many effects in a file belong to calls that were told not to have run, and how many to calls twice."""
+        mine = {call.token for call in self.calls}
+        had = [token for token in (line.split()[0] for line in file.read_text().splitlines()) if token in mine]
+        not_run = {call.token for call in self.calls if call.told is Told.NOT_RUN}
+        return len(not_run.intersection(had)), len(had) - len(set(had))

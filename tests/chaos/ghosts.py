@@ -86,15 +86,12 @@ class Haunted:
             with disturbance:
                 await anyio.sleep(seconds)
             returned = time.monotonic()
-        effects = [line.split()[0] for line in self._effects.read_text().splitlines()]
-        mine = {call.token for call in callers.calls}
-        had = [token for token in effects if token in mine]
-        not_run = {call.token for call in callers.calls if call.told is Told.NOT_RUN}
+        ghosts, doubled = callers.effects(self._effects)
         return Phase(
             name,
             callers.counts(),
-            ghosts=len(not_run.intersection(had)),
-            doubled=len(had) - len(set(had)),
+            ghosts=ghosts,
+            doubled=doubled,
             recovered=_recovered(callers, returned),
             unclear=tuple(sorted({call.text for call in callers.calls if call.told is Told.OTHER}))[:3],
         )

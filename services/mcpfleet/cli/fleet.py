@@ -138,6 +138,15 @@ class Fleet:
             await worker.ready.wait()
         return worker
 
+    async def restart(self, child: Child, *, drain: bool) -> None:
+        """End a process, which nobody keeps running, and start it again; a worker or an edge is ready then."""
+        await (child.stop(self.plan.settings.last_deadline) if drain else child.kill())
+        child.ready = anyio.Event()
+        self._tasks.start_soon(self._keep, child)
+        if child is not self.services:  # which say nothing; what needs them waits for them
+            with anyio.fail_after(_READY_WITHIN):
+                await child.ready.wait()
+
     async def keep(self, child: Child) -> None:
         """Run a process once.
 

@@ -96,6 +96,11 @@ class Fleet:
         return self._running.workers
 
     @property
+    def services(self) -> Child:
+        """The process of all services."""
+        return self._running.services
+
+    @property
     def nats(self) -> Child:
         """The NATS server's process."""
         assert self._running.nats is not None
@@ -115,6 +120,10 @@ class Fleet:
         assert self._running.nats is not None
         await self._running.nats.child.kill()
         await self._running.nats.start()
+
+    async def restart(self, child: Child, *, drain: bool = True) -> None:
+        """Have a process drain, or kill it, and start it again; an edge is ready then, at another URL."""
+        await self._running.restart(child, drain=drain)
 
     async def add_worker(self, target: str | Path) -> Child:
         """Start one more worker in the pool, and wait until it is ready; its application may be another version."""

@@ -90,18 +90,19 @@ class CallActor:
         self._definitions = definitions
         await self._join()
 
-    async def hear_blocked(self, is_blocked: bool) -> None:  # noqa: FBT001  # it is a callback
+    async def hear_blocked(self, is_blocked: bool) -> None:  # it is a callback
         """Leave the groups while nothing can start here, so that new calls go to the pool's other workers."""
         if is_blocked:
             await self._leave()
             self._log.warning("takes no new calls until its handlers' loop runs again", held=len(self._table))
-        elif not self._is_leaving:
+        else:
             await self._join()
-            if self._is_leaving:  # since then
-                await self._leave()
 
     async def _join(self) -> None:
         for definition in self._definitions:
+            if self._is_leaving:  # which may have begun meanwhile
+                await self._leave()
+                return
             subject = call_subject(self._pool, definition)
             self._groups.append(await self._bus.subscribe(subject, self._on_call, _GROUP, asked_by=replies_to_edge))
 
