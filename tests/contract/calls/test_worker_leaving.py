@@ -12,7 +12,7 @@ from mcpfleet.contracts.call import (
     Pull,
     pull_subject,
 )
-from tests.contract.bus.fabric import Fabric
+from tests.contract.bus.fabric import Fabric, heard
 from tests.contract.calls.site import POOL, site
 from tests.kit.waiting import until
 
@@ -152,6 +152,7 @@ async def test_a_worker_whose_loop_is_blocked_takes_calls_again_when_it_runs(fab
         at.place("echo", {"text": "meanwhile"}, call="1")
         assert isinstance(await at.edge.refused("1"), NoResponders)
         await at.actor.hear_blocked(False)
+        await heard(at.pool)
         at.place("echo", {"text": "again"}, call="2")
         await at.edge.said("result", "2")
 
