@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 from pydantic import Field, SecretStr, field_serializer
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.exchange import Exchange, ask
 from mcpfleet.contracts.base import Message
-from mcpfleet.contracts.manifest import POOL_PATTERN
+from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
 
 
@@ -33,13 +35,95 @@ class Admitted(Message):
     """Seconds from the asking that the verdict may be cached: time left, so that no two clocks are compared."""
     reason: str | None = None
     """Why the credential was refused, for the operator's log; never for the client."""
+    number: int = 0
+    """The newest revocation that the verdict knows of: one that an edge heard of meanwhile is not in it."""
+
+
+class Revocation(Message):
+    """A subject, client or tenant whose permission ended at a moment: what was admitted before is asked anew."""
+
+    number: int
+    kind: Literal["subject", "client", "tenant", "policy"]
+    """`policy` concerns everybody."""
+    key: str
+    """The first 32 hexadecimal digits of the name's SHA-256; empty for `policy`."""
+
+    def concerns(self, principal: Principal) -> bool:
+        """Whether a principal's permission may have ended."""
+        name = {"subject": principal.subject, "client": principal.client, "tenant": principal.tenant}.get(self.kind)
+        return self.kind == "policy" or (name is not None and digest_of(name.encode()) == self.key)
+
+
+class Authority(Message):
+    """The hint on `hint.authority`: the newest number, and the newest revocations; repeated every 2 s."""
+
+    number: int
+    revocations: tuple[Revocation, ...] = ()
+
+
+class ChangesWanted(Message):
+    """An edge asks for the revocations after a number."""
+
+    after: int
+
+
+class Changes(Message):
+    """The revocations after the number, the oldest first, and the newest number; `complete` says that none is left."""
+
+    number: int
+    revocations: tuple[Revocation, ...] = ()
+    complete: bool = True
+
+
+class Revoke(Message):
+    """An operator ends the permission of whoever a name is of.
+
+    Edges forget what they were told of it and ask again; credentials that were issued before the revocation are
+    refused from then on, as far as they say when that was (`iat`), and others as long as the revocation is kept.
+    """
+
+    kind: Literal["subject", "client", "tenant", "policy"]
+    name: str = Field("", max_length=1024)
+    id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    """Made by the asker: asking twice revokes once."""
+
+
+class Revoked(Message):
+    """The revocation stands."""
+
+    number: int
+
+
+class TakeFromLimit(Message):
+    """An edge asks for calls of a limit's window."""
+
+    key: str = Field(pattern=r"^[0-9a-f]{32}$")
+    """Names what is limited: endpoint, partition, and the tool where it is one's own limit."""
+    limit: int = Field(gt=0)
+    seconds: float = Field(gt=0, le=86_400, allow_inf_nan=False)
+    """The window's length; windows begin at multiples of it on the database's clock."""
+    wanted: int = Field(gt=0)
+    id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    """Made by the asker: asking twice takes once."""
+
+
+class Taken(Message):
+    """What was granted of what was wanted, and how long the window still lasts."""
+
+    granted: int = Field(ge=0)
+    rest: float = Field(ge=0)
+    """Seconds until the next window begins: `Retry-After` where nothing was granted."""
 
 
 ADMIT = Exchange("authorization.admit", Admit, Admitted, asked_by="edge", repeat=True)
+CHANGES = Exchange("authorization.changes", ChangesWanted, Changes, asked_by="edge", repeat=True)
+LIMITS = Exchange("authorization.limits", TakeFromLimit, Taken, asked_by="edge", repeat=True)
+REVOKE = Exchange("authorization.revoke", Revoke, Revoked, asked_by="operator", repeat=True)
+AUTHORITY_SUBJECT: Final = "hint.authority"
 
 
 class AuthorizationClient:
-    """What edges ask of authorization; methods raise `BusError`."""
+    """What edges and operators ask of authorization; methods raise `BusError`."""
 
     def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
         self._bus = bus
@@ -48,3 +132,15 @@ class AuthorizationClient:
     async def admit(self, request: Admit) -> Admitted:
         """Ask who the caller is."""
         return await ask(self._bus, ADMIT, request, timeout=self._timeout)
+
+    async def changes(self, after: int) -> Changes:
+        """Fetch the revocations after a number."""
+        return await ask(self._bus, CHANGES, ChangesWanted(after=after), timeout=self._timeout)
+
+    async def take(self, request: TakeFromLimit) -> Taken:
+        """Take calls of a limit's window."""
+        return await ask(self._bus, LIMITS, request, timeout=self._timeout)
+
+    async def revoke(self, request: Revoke) -> Revoked:
+        """End the permission of whoever a name is of."""
+        return await ask(self._bus, REVOKE, request, timeout=self._timeout)

@@ -29,6 +29,12 @@ NO_FLAGS: Final = "-"
 
 AUTHORED_ERROR: Final = "1 authored"
 """An error frame's line: the application chose the error, so HTTP says 400."""
+NOT_FOUND: Final = "1 not-found"
+"""An error frame's line: the target does not exist under this URI; the edge composes the error (M42)."""
+BAD_PARAMS: Final = "1 bad-params"
+"""An error frame's line: -32602, and HTTP says 400; the body is the error object, of which the message counts."""
+LACKING: Final = "1 lacking"
+"""An error frame's line, followed by names of what may be asked: the handler asked what this client cannot answer."""
 
 
 class FrameKind(StrEnum):
@@ -36,13 +42,28 @@ class FrameKind(StrEnum):
 
     ACCEPTED = "accepted"
     PROGRESS = "progress"
+    LOG = "log"
+    """`{"level":…,"logger":…,"data":…}`, for a request that asked for its level or lower ones (M49)."""
+    ASK = "ask"
+    """`{"inputRequests":{…},"memory":{…}}`: the handler asks its caller, and runs again with the answers (M50)."""
     RESULT = "result"
     ERROR = "error"
 
     @property
     def is_end(self) -> bool:
         """Whether nothing follows it."""
-        return self in (FrameKind.RESULT, FrameKind.ERROR)
+        return self in (FrameKind.RESULT, FrameKind.ERROR, FrameKind.ASK)
+
+
+@dataclass(frozen=True, slots=True)
+class Completing:
+    """What a completer is asked: an argument of a prompt, or a variable of a template (M48)."""
+
+    argument: str
+    value: str
+    """What the user has typed of it."""
+    context: dict[str, str] = field(default_factory=dict)
+    """The arguments that are settled already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +76,27 @@ class CallBody:
     client: dict[str, Any] = field(default_factory=dict)
     """`clientInfo` as the client gave it; it grants nothing."""
     principal: Principal = ANONYMOUS
+    uri: str | None = None
+    """The URI that is read, for a resource or a template."""
+    completing: Completing | None = None
+    """A completer is asked, and not the prompt or template itself."""
+    cursor: str | None = None
+    """Where a lister goes on; its own words."""
+    answers: dict[str, Any] | None = None
+    """`inputResponses` as the client sent them, by the questions' keys; nobody has checked them yet."""
+    memory: dict[str, Any] | None = None
+    """What the handler's earlier rounds left in their `ask` frame; it was sealed meanwhile, so it is ours."""
+    log_level: str | None = None
+    """The least level of log messages that the request wants to hear."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
         body: dict[str, Any] = {"arguments": self.arguments, "capabilities": self.capabilities, "client": self.client}
         if self.principal is not ANONYMOUS:
             body["principal"] = self.principal.model_dump()
+        for name in _OPTIONAL:
+            if (value := getattr(self, name)) is not None:
+                body[name] = value
         return to_json(body)
 
     @classmethod
@@ -73,13 +109,19 @@ class CallBody:
         value = from_json(body)
         if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
             raise ValueError("a call's body must be an object with arguments")  # noqa: TRY004  # it is bad input
-        principal = value.get("principal")
+        principal, completing = value.get("principal"), value.get("completing")
         return cls(
             value["arguments"],
             value.get("capabilities") or {},
             value.get("client") or {},
             Principal.model_validate(principal) if principal else ANONYMOUS,
+            completing=Completing(**completing) if completing else None,
+            **{name: value[name] for name in _PLAIN if name in value},
         )
+
+
+_PLAIN: Final = ("uri", "cursor", "answers", "memory", "log_level")
+_OPTIONAL: Final = (*_PLAIN, "completing")
 
 
 def call_subject(pool: str, definition: str) -> str:

@@ -24,7 +24,9 @@ LONGEST_TIMEOUT: Final = 86_400.0
 MOST_DEFINITIONS: Final = 2_000
 """Definitions of one manifest."""
 MOST_WORDS: Final = 64
-"""Entries of a definition's `asks` or `scopes`."""
+"""Entries of a definition's `asks`, `scopes` and the like."""
+LONGEST_NAME: Final = 2_048
+"""Characters of a definition's name, which may be a URI; a tool's and a prompt's have 128."""
 
 
 def digest_of(body: bytes) -> str:
@@ -39,25 +41,54 @@ def default_pool(target: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", last.lower()).strip("-")[:63] or "application"
 
 
+Kind = Literal["tool", "resource", "template", "prompt", "lister"]
+"""What a definition is; a lister lists resources that no declaration names."""
+
+
+class Rate(Message):
+    """So many calls in a window of so many seconds."""
+
+    calls: int = Field(gt=0)
+    seconds: float = Field(gt=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
+
+
 class Definition(Message):
-    """One tool as a worker declares it; calls go by its digest, so equal definitions share their calls.
+    """One tool, resource, template, prompt or lister as a worker declares it.
+
+    Calls go by its digest, so equal definitions share their calls.
 
     What travels is its text, and the digest names that text alone: a release that knows fewer fields reads fewer, and
     still calls it by the same name.
     """
 
-    kind: Literal["tool"]
-    name: str = Field(min_length=1, max_length=128)
+    kind: Kind
+    name: str = Field(min_length=1, max_length=LONGEST_NAME)
+    """A tool's or a prompt's name, a resource's URI, a template's URI template, a lister's name."""
     wire: dict[str, Any]
-    """The declaration as 2026-07-28's lists show it: name, title, description, inputSchema, …"""
+    """The declaration as 2026-07-28's lists show it: name, title, description, inputSchema, …; a lister has none."""
     timeout: float = Field(default=60.0, gt=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
     """Seconds that a call may take, whatever progress it reports."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Whether a client that leaves stops the work (D12)."""
     asks: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
-    """What the handler may ask of the client, for example `elicitation.form` (D16)."""
+    """What the handler asks of the client, for example `elicitation.form`: a client without it is refused (D16)."""
+    may_ask: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
+    """What the handler asks of clients that can answer, and does without otherwise."""
     scopes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
-    """The scopes that a caller's token needs."""
+    """The scopes that a caller's token needs: without them it is listed, and refused (D10)."""
+    only_for: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
+    """Whom it exists for, as `tenant:`, `client:` or `subject:` and a pattern (`*`, `?`); empty is everybody.
+
+    For all others it does not exist (D10): policy is data, since an edge decides by it without asking anybody.
+    """
+    per_caller: bool = False
+    """What it answers depends on who reads it, so that no shared cache may keep it (M46)."""
+    ttl: float = Field(default=0.0, ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
+    """Seconds for which a client may keep what was read of a resource."""
+    completes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
+    """The arguments of a prompt, or variables of a template, that have a completer (M48)."""
+    rate: Rate | None = None
+    """How often a caller's partition may call a tool; the edge's own limit holds besides."""
 
     @cached_property
     def text(self) -> str:

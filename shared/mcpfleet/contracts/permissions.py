@@ -26,6 +26,10 @@ class Row:
 
 TABLE: Final = (
     Row("authorization.admit", ("edge",), ("authorization",)),
+    Row("authorization.changes", ("edge",), ("authorization",)),
+    Row("authorization.limits", ("edge",), ("authorization",)),
+    Row("authorization.revoke", ("operator",), ("authorization",)),
+    Row("hint.authority", ("authorization",), ("edge",)),
     Row("catalog.snapshot", ("edge",), ("catalog",)),
     Row("catalog.withdraw", ("operator",), ("catalog",)),
     Row("catalog.announce.{pool}", (POOL,), ("catalog",)),
