@@ -22,6 +22,7 @@ from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.keys import make_keys
 from mcpfleet.process.settings import ProcessSettings
 
 OPERATOR: Final = "operator"
@@ -184,7 +185,7 @@ class Fleet:
 
     def _edge(self, number: int) -> Child:
         port = self.plan.port + number if self.plan.port else 0
-        environment = {"MCPFLEET_BIND": f"127.0.0.1:{port}"}
+        environment = {"MCPFLEET_BIND": f"127.0.0.1:{port}", "MCPFLEET_SEAL_KEYS": str(make_keys(self._directory))}
         return self._child(f"edge {number + 1}", ["mcpfleet.cli", "edge"], _EDGE, environment)
 
     def _child(self, name: str, module: list[str], user: str, environment: Mapping[str, str] = _NOTHING) -> Child:

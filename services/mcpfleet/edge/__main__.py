@@ -15,17 +15,25 @@ from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed
 from mcpfleet.edge.admission import Admission
+from mcpfleet.edge.answering import Answering
+from mcpfleet.edge.audit import Audit
 from mcpfleet.edge.bodies import Bodies
 from mcpfleet.edge.calls import Calls
+from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.drain import drain
+from mcpfleet.edge.ends import Ends
 from mcpfleet.edge.http import Application
+from mcpfleet.edge.lists import Lists
 from mcpfleet.edge.methods import Methods
+from mcpfleet.edge.protector import Protector
 from mcpfleet.edge.readiness import Readiness
 from mcpfleet.edge.room import Room
+from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
@@ -55,7 +63,8 @@ async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, u
     settings = process.settings
     snapshots = Snapshots(bus, CatalogClient(bus), settings.endpoints, settings=settings, log=process.log)
     calls = Calls(bus, settings, process.log)
-    application = _application(process, bus, snapshots, calls)
+    protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
+    application = _application(process, bus, snapshots, calls, protector)
     readiness = Readiness(process, bus, snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -65,6 +74,7 @@ async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, u
         tasks.start_soon(calls.sweep)
         await tasks.start(snapshots.run)
         tasks.start_soon(readiness.run)
+        tasks.start_soon(protector.watch, settings.seal_keys_reread)
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, application, stopped)
             await process.stopping.wait()
@@ -73,23 +83,35 @@ async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, u
         tasks.cancel_scope.cancel()
 
 
-def _application(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, calls: Calls) -> Application:
+def _application(
+    process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, calls: Calls, protector: Protector
+) -> Application:
     settings = process.settings
     instruments = EdgeInstruments(process.telemetry.metrics)
     instruments.calls_running.observe(lambda: len(calls))
     admission = Admission(AuthorizationClient(bus), entries=settings.admission_entries)
-    methods = Methods(
-        admission=admission,
-        snapshots=snapshots,
-        calls=calls,
-        dispatch=Dispatch(calls, settings, instruments),
-        bodies=Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings.result_limit),
+    rounds = Rounds(protector, settings)
+    answering = Answering(
+        calls,
+        Dispatch(calls, settings, instruments),
+        Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings.result_limit),
+        Ends(rounds, process.log),
         settings=settings,
         log=process.log,
     )
+    uses = Uses(answering, rounds, snapshots, settings)
+    methods = Methods(
+        admission=admission,
+        snapshots=snapshots,
+        lists=Lists(protector, uses, settings),
+        uses=uses,
+        audit=Audit(process.name, process.id, is_on=settings.audit),
+    )
+    cors = Cors(settings.cors_origins)
     return Application(
         endpoints=settings.endpoints,
-        doors=Doors(settings.bind, settings.public_hosts),
+        doors=Doors(settings.bind, settings.public_hosts, cors.origins),
+        cors=cors,
         admission=admission,
         methods=methods,
         room=Room(settings.request_room, "MCPFLEET_REQUEST_ROOM"),

@@ -23,7 +23,6 @@ from mcpfleet.bus.outcome import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
     ALIVE,
-    AUTHORED_ERROR,
     NO_FLAGS,
     Alive,
     AliveAnswer,
@@ -48,6 +47,8 @@ class End(StrEnum):
     RESULT = "result"
     ERROR = "error"
     """A JSON-RPC error that the application or its worker gave."""
+    ASK = "ask"
+    """The handler asks its caller, and runs again with the answers."""
     UNACCEPTED = "unaccepted"
     """No worker said that it had the call; one may have it. Uncertain."""
     LOST = "lost"
@@ -58,6 +59,10 @@ class End(StrEnum):
     """This edge had to leave before the call ended. Uncertain."""
     OVERDUE = "overdue"
     """The worker that has the call did not end it in time. Uncertain."""
+
+
+_NOTICES: Final = {FrameKind.PROGRESS.value: FrameKind.PROGRESS, FrameKind.LOG.value: FrameKind.LOG}
+_OTHER_ENDS: Final = {FrameKind.ERROR.value: End.ERROR, FrameKind.ASK.value: End.ASK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +97,18 @@ class Call:
     id: str
     order: Order
     placed: float
-    progress: deque[bytes]
-    """Reports that the client has not been sent; when full, the newest win."""
+    notices: deque[tuple[FrameKind, bytes]]
+    """Progress and log messages that the client has not been sent; when full, the newest win."""
     worker: str | None = None
     heard: float | None = None
     """When the call's worker last spoke of it (monotonic); None before the call is accepted."""
     end: End | None = None
     body: bytes = b""
-    """The end's body: the result or the error object."""
+    """The end's body: the result, the questions or the error object."""
+    line: str | None = None
+    """The header line of the frame that ended it."""
     remote: Remote | None = None
     """Where the result is, when it is too large for its frame."""
-    status: int = 200
-    """The HTTP status that goes with an error."""
     refusal: NotRun | None = None
     """Why the call has not run and never will."""
     missed: int = 0
@@ -171,7 +176,7 @@ class Calls:
             NotRun: nothing was sent.
         """
         now = time.monotonic()
-        call = Call(secrets.token_hex(8), order, now, deque(maxlen=self._settings.progress_kept))
+        call = Call(secrets.token_hex(8), order, now, deque(maxlen=self._settings.notices_kept))
         line = header.write(order.deadline - now, order.trace, call.id, self._edge, order.flags + flags or NO_FLAGS)
         self._open[call.id] = call
         try:
@@ -244,15 +249,15 @@ class Calls:
         if kind == FrameKind.RESULT:
             call.remote = _remote(call, message.header)
             self._finish(call, End.RESULT, message.body)
-        elif kind == FrameKind.ERROR:
-            call.status = 400 if message.header == AUTHORED_ERROR else 200
-            self._finish(call, End.ERROR, message.body)
-        elif kind == FrameKind.PROGRESS:
-            call.progress.append(message.body)
-            call.notify()
         elif kind == FrameKind.ACCEPTED:
             call.worker = _worker((message.header or "").partition(" ")[2])
             call.notify()
+        elif kind in _NOTICES:
+            call.notices.append((_NOTICES[kind], message.body))
+            call.notify()
+        elif kind in _OTHER_ENDS:
+            call.line = message.header
+            self._finish(call, _OTHER_ENDS[kind], message.body)
 
     def _on_reply(self, identifier: str, message: Incoming) -> None:
         call = self._open.get(identifier)

@@ -28,7 +28,7 @@ _SMALL: Final = 64 * 1024
 
 
 class ClientGone(Exception):
-    """Raised when the client closed its side before its request was whole."""
+    """Raised when the client closed its side before there was anything to send, or is to be sent nothing at all."""
 
 
 class ClientStalled(Exception):
@@ -53,6 +53,8 @@ class Client:
         self.headers = Headers(scope["headers"])
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.http_version: str = scope["http_version"]
+        self.extra: list[tuple[bytes, bytes]] = []
+        """Headers of every answer to this request."""
         self.is_streaming = False
         self.is_answered = False
         """The answer has begun, so no other can be given."""
@@ -184,6 +186,7 @@ class Client:
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.is_answered = True
+        headers += self.extra
         if self._closing and all(name != b"connection" for name, _ in headers):
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -20,13 +20,15 @@ _AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]
 class Doors:
     """The names by which clients may call us; loopback's names count where we listen on loopback."""
 
-    def __init__(self, bind: str, public_hosts: Iterable[str]) -> None:
+    def __init__(self, bind: str, public_hosts: Iterable[str], origins: Collection[bytes] = ()) -> None:
         """Set the names up.
 
         Args:
             bind: where the edge listens.
             public_hosts: `host` or `host:port` in clients' URLs; without a port, any.
+            origins: other origins whose pages may call.
         """
+        self._origins = origins
         self._loopback = is_loopback(host_and_port(bind)[0])
         self._public = frozenset(host.lower() for host in public_hosts)
         self._is_ours = lru_cache(maxsize=_NAMES_REMEMBERED)(self._judge)
@@ -48,7 +50,7 @@ class Doors:
             Rejection: 403.
         """
         origins = headers.all(b"origin")
-        if not origins:
+        if not origins or (len(origins) == 1 and origins[0] in self._origins):
             return
         scheme, separator, authority = origins[0].decode("latin-1").partition("://")
         if len(origins) > 1 or not separator or scheme not in ("http", "https") or not self._is_ours(authority):

@@ -12,8 +12,9 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
+from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.ladder import check_head, check_message
+from mcpfleet.edge.ladder import check_form, check_message, check_place
 from mcpfleet.edge.methods import Methods
 from mcpfleet.edge.request import Request
 from mcpfleet.edge.room import NoRoom, Room
@@ -30,6 +31,7 @@ from mcpfleet.wire.errors import Rejection, internal, no_capacity
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
+_VERSION: Final = b"mcp-protocol-version"
 _LONGEST_ID: Final = 128
 """Characters of a caller's id that a span may have."""
 
@@ -42,6 +44,7 @@ class Application:
         *,
         endpoints: Mapping[str, Endpoint],
         doors: Doors,
+        cors: Cors,
         admission: Admission,
         methods: Methods,
         room: Room,
@@ -52,8 +55,10 @@ class Application:
         instruments: EdgeInstruments,
         log: FilteringBoundLogger,
     ) -> None:
+        self._endpoints = endpoints
         self._names = {endpoint.path: name for name, endpoint in endpoints.items()}
         self._doors = doors
+        self._cors = cors
         self._admission = admission
         self._methods = methods
         self._room = room
@@ -94,7 +99,12 @@ class Application:
 
     async def _serve(self, client: Client) -> None:
         try:
-            endpoint = check_head(client, self._names, self._doors)
+            client.extra = self._cors.headers(client.headers)
+            endpoint = check_place(client, self._names, self._doors)
+            if self._cors.is_preflight(client.method, client.headers):
+                await client.answer(204, headers=self._cors.preflight(client.headers))
+                return
+            check_form(client)
             if client.stated_size(self._settings.max_request) <= self._settings.large_body:
                 # Most requests: what is small needs no account.
                 await self._serve_message(client, endpoint, await self._read(client))
@@ -137,7 +147,8 @@ class Application:
             message = read_message(body)
             identifier = read_id(message)
             silent = is_notification(message)
-            envelope = check_message(client.headers, body, message)
+            lenient = self._endpoints[endpoint].body_version_wins
+            envelope = check_message(client.headers, body, message, body_version_wins=lenient)
             if envelope.id is None:
                 await self._admission.admit(endpoint)
                 await client.answer(202)
@@ -170,6 +181,8 @@ class Application:
             if error_type is not None:
                 span.fail(error_type)
         version = envelope.meta[PROTOCOL_VERSION_META_KEY]
+        if self._endpoints[endpoint].body_version_wins and client.headers.all(_VERSION) != (version.encode(),):
+            self._instruments.lenient.add(1, endpoint)
         self._instruments.operation_duration.record(
             time.monotonic() - started, envelope.method, tool or "", version, error_type or ""
         )

@@ -1,7 +1,7 @@
 """The order in which a request is checked: first failure wins (T11), read from top to bottom.
 
-`check_head` needs no body, `check_message` no caller; what needs the caller, its view and its limits follows in
-`methods`.
+`check_place` and `check_form` need no body, `check_message` no caller. What needs the caller, its view and its limits
+follows in `methods`, what needs the target in `uses`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mcpfleet.edge.client import Client
 from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.structure import METHODS, NOTIFICATIONS
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
 from mcpfleet.wire.errors import Rejection, bad_params, handshake_is_gone, unknown_method, unsupported_version
@@ -29,13 +30,11 @@ _VALUES_REMEMBERED: Final = 256
 _REFUSED: Final = re.compile(r"q\s*=\s*0(\.0{0,3})?")
 """The weight 0 of a range in `Accept`."""
 
-METHODS: Final = frozenset({"server/discover", "tools/list", "tools/call"})
-NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
 
-def check_head(client: Client, endpoints: Mapping[str, str], doors: Doors) -> str:
-    """Groups 2 to 4b: what the request's head alone can tell.
+def check_place(client: Client, endpoints: Mapping[str, str], doors: Doors) -> str:
+    """Groups 2 and 3: where the request goes, and where it comes from.
 
     Args:
         client: who asks.
@@ -53,16 +52,30 @@ def check_head(client: Client, endpoints: Mapping[str, str], doors: Doors) -> st
         raise Rejection(404)
     doors.check_host(client.headers)
     doors.check_origin(client.headers)
+    return endpoint
+
+
+def check_form(client: Client) -> None:
+    """Group 4: method, media type, what the client accepts, coding.
+
+    Raises:
+        Rejection: without a body, since no id is known yet.
+    """
     if client.method != "POST":
         raise Rejection(405, headers={"Allow": "POST"})
     _check_media(client.headers)
     _check_accept(client.headers)
     _check_coding(client.headers)
-    return endpoint
 
 
-def check_message(headers: Headers, body: bytes, message: Any) -> Envelope:
+def check_message(headers: Headers, body: bytes, message: Any, *, body_version_wins: bool = False) -> Envelope:
     """Groups 6 to 10 of a body that is JSON: what the message alone can tell.
+
+    Args:
+        headers: the request's.
+        body: as it came.
+        message: what it says.
+        body_version_wins: a version header that differs from the body is let through (D5).
 
     Raises:
         Rejection: whose id, where one could be read, is the message's.
@@ -73,7 +86,8 @@ def check_message(headers: Headers, body: bytes, message: Any) -> Envelope:
         return envelope
     _check_era(headers, envelope)
     _check_meta(envelope.meta)
-    mirror.check_version(headers, envelope.meta[PROTOCOL_VERSION_META_KEY])
+    if not body_version_wins:
+        mirror.check_version(headers, envelope.meta[PROTOCOL_VERSION_META_KEY])
     mirror.check_method_and_name(headers, envelope)
     if envelope.meta[PROTOCOL_VERSION_META_KEY] not in SERVED:
         raise unsupported_version(envelope.meta[PROTOCOL_VERSION_META_KEY])
@@ -81,7 +95,7 @@ def check_message(headers: Headers, body: bytes, message: Any) -> Envelope:
         raise handshake_is_gone()
     if envelope.method not in METHODS:
         raise unknown_method()
-    _check_structure(envelope)
+    METHODS[envelope.method].check(envelope.params)
     return envelope
 
 
@@ -161,16 +175,3 @@ def _check_meta(meta: dict[str, Any]) -> None:
     level = meta.get(LOG_LEVEL_META_KEY, "info")
     if not isinstance(level, str) or level not in LOG_LEVELS:
         raise bad_params("unknown log level")
-
-
-def _check_structure(envelope: Envelope) -> None:
-    params = envelope.params
-    match envelope.method:
-        case "tools/call":
-            if not isinstance(params.get("name"), str):
-                raise bad_params("`name` must be a string")
-            if not isinstance(params.get("arguments", {}), dict):
-                raise bad_params("`arguments` must be an object")
-        case "tools/list":
-            if "cursor" in params:
-                raise bad_params("unknown cursor")

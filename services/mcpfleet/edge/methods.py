@@ -1,52 +1,44 @@
-"""What each method answers: groups 11 and 12 of the ladder (T11), which need the caller and its view."""
+"""What each method is answered by, once the ladder let the request through: admission, the view, and who answers."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
 
-from structlog.typing import FilteringBoundLogger
-
-from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody
-from mcpfleet.contracts.principal import ANONYMOUS, Principal
+from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.bodies import Bodies
-from mcpfleet.edge.calls import Calls, Order
+from mcpfleet.edge.audit import Audit
 from mcpfleet.edge.client import ClientGone
-from mcpfleet.edge.request import Request
-from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.lists import KINDS, Lists
+from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.snapshots import Snapshots
-from mcpfleet.edge.tool_call import Target, ToolCall
-from mcpfleet.edge.waiting import Dispatch
-from mcpfleet.views.view import Tool, View
-from mcpfleet.wire import parameters, reply
-from mcpfleet.wire.capabilities import missing
-from mcpfleet.wire.envelope import RequestId
-from mcpfleet.wire.errors import bad_params, missing_capabilities, not_answered, unknown_method
-from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, SERVED
+from mcpfleet.edge.structure import METHODS
+from mcpfleet.edge.uses import Uses
+from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
+from mcpfleet.wire.versions import SERVED
+
+Answer: TypeAlias = Callable[[Inquiry], Awaitable[str | None]]
+
+
+_AUDITED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 class Methods:
     """Answers requests that the ladder let through."""
 
-    def __init__(
-        self,
-        *,
-        admission: Admission,
-        snapshots: Snapshots,
-        calls: Calls,
-        dispatch: Dispatch,
-        bodies: Bodies,
-        settings: EdgeSettings,
-        log: FilteringBoundLogger,
-    ) -> None:
+    def __init__(self, *, admission: Admission, snapshots: Snapshots, lists: Lists, uses: Uses, audit: Audit) -> None:
         self._admission = admission
+        self._audit = audit
         self._snapshots = snapshots
-        self._calls = calls
-        self._dispatch = dispatch
-        self._bodies = bodies
-        self._settings = settings
-        self._log = log
+        self._lists = lists
+        self._answers: Mapping[str, Answer] = {
+            **dict.fromkeys(KINDS, lists.answer),
+            "tools/call": uses.call_tool,
+            "prompts/get": uses.get_prompt,
+            "resources/read": uses.read_resource,
+            "completion/complete": uses.complete,
+        }
 
     async def answer(self, request: Request) -> str | None:
         """Answer a request; returns the error's type, or None for a result.
@@ -55,91 +47,46 @@ class Methods:
             Rejection: the answer is an error, and nothing was sent yet.
             ClientGone: `server/discover` cannot be answered truly: the connection closes (D15).
         """
-        if request.envelope.method == "server/discover":
+        method = request.envelope.method
+        if method == "server/discover":
             await self._discover(request)
             return None
         principal = await self._admission.admit(request.endpoint)
         view = self._snapshots.view(request.endpoint, principal)
         if view is None:
             raise not_answered("the catalog")
-        if "tools" not in view.capabilities:
+        if METHODS[method].capability not in view.capabilities:
             raise unknown_method()
-        if request.envelope.method == "tools/list":
-            result = view.tools_list(_milliseconds(self._settings.list_ttl))
-            await request.client.answer(200, reply.response(request.id, result, view.server))
-            return None
-        return await self._call(request, principal, view)
+        inquiry = Inquiry(request, principal, view)
+        if method not in _AUDITED:
+            return await self._answers[method](inquiry)
+        started, outcome = time.monotonic(), "cancelled"
+        try:
+            error = await self._answers[method](inquiry)
+            outcome = error or "ok"
+        except Rejection as rejection:
+            outcome = str(rejection.code or rejection.status)
+            raise
+        finally:
+            self._audit.note(inquiry, _target(inquiry), outcome, time.monotonic() - started)
+        return error
 
     async def _discover(self, request: Request) -> None:
         """Answer from memory: neither admission nor limits nor a bus are needed (D15, M32)."""
         view = self._snapshots.view(request.endpoint, ANONYMOUS)
         if view is None:
             raise ClientGone
-        result = view.discover(SERVED, _milliseconds(self._settings.discover_ttl))
-        await request.client.answer(200, reply.response(request.id, result, view.server))
-
-    async def _call(self, request: Request, principal: Principal, view: View) -> str | None:
-        token = progress_token(request.envelope.meta)
-        flags = WANTS_PROGRESS if token is not None else ""
-
-        def make_order() -> Order:
-            newest = self._snapshots.view(request.endpoint, principal) or view
-            return self._order(_callable_tool(newest, request), request, principal, flags)
-
-        target = Target(request.id, view.server, token, request.trace.trace_id)
-        call = ToolCall(
-            request.client,
-            target,
-            calls=self._calls,
-            dispatch=self._dispatch,
-            bodies=self._bodies,
-            settings=self._settings,
-            log=self._log,
-        )
-        return await call.run(make_order)
-
-    def _order(self, tool: Tool, request: Request, principal: Principal, flags: str) -> Order:
-        definition, envelope = tool.listed.definition, request.envelope
-        client_info = envelope.meta.get(CLIENT_INFO_META_KEY)
-        body = CallBody(
-            arguments=envelope.params.get("arguments", {}),
-            capabilities=envelope.meta[CLIENT_CAPABILITIES_META_KEY],
-            client=client_info if isinstance(client_info, dict) else {},
-            principal=principal,
-        )
-        return Order(
-            pool=tool.listed.pool,
-            definition=tool.listed.digest,
-            body=body.write(),
-            deadline=time.monotonic() + definition.timeout + self._settings.deadline_grace,
-            trace=request.trace,
-            flags=flags,
-            outlives_client=definition.on_disconnect == "continue",
-        )
+        await self._lists.discover(Inquiry(request, ANONYMOUS, view), SERVED)
 
 
-def _callable_tool(view: View, request: Request) -> Tool:
-    """Find the tool in the caller's view, and check what only the tool can tell (T11, group 11).
-
-    Raises:
-        Rejection: -32602 for an unknown tool, -32020 for its headers, -32021 for a capability that it needs.
-    """
-    envelope = request.envelope
-    tool = view.tools.get(envelope.params["name"])
-    if tool is None:
-        raise bad_params("unknown tool")
-    parameters.check(request.client.headers, tool.mirrored, envelope.params.get("arguments", {}))
-    lacking = missing(tool.listed.definition.asks, envelope.meta[CLIENT_CAPABILITIES_META_KEY])
-    if lacking:
-        raise missing_capabilities(lacking)
-    return tool
-
-
-def progress_token(meta: dict[str, Any]) -> RequestId | None:
-    """The token under which the client hears progress, where it is a valid one (P1)."""
-    token = meta.get("progressToken")
-    return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
+def _target(inquiry: Inquiry) -> str | None:
+    """What was used, by its declared name; nothing where it does not exist, since the name is a caller's own making."""
+    params, view = inquiry.request.params, inquiry.view
+    match inquiry.request.envelope.method:
+        case "tools/call":
+            target = view.find("tool", params["name"])
+        case "prompts/get":
+            target = view.find("prompt", params["name"])
+        case _:
+            target = view.find_resource(params["uri"])
+    return target.listed.definition.name if target is not None else None

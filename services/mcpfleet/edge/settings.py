@@ -37,7 +37,7 @@ class EdgeSettings(EndpointSettings, ProcessSettings):
         6.0, gt=0, description="silence on a proven link after which a worker's calls are uncertain"
     )
     deadline_grace: Seconds = Field(1.0, description="beyond a tool's timeout, for the worker to say that it is over")
-    progress_kept: int = Field(16, description="progress reports kept for a client that reads slowly", gt=0)
+    notices_kept: int = Field(16, description="progress reports and log messages kept for a slow client", gt=0)
 
     silent_after: Seconds = Field(15.0, gt=0, description="silence after which a call's answer becomes a stream")
     keepalive: Seconds = Field(15.0, gt=0, description="between two comments on a silent stream")
@@ -47,7 +47,21 @@ class EdgeSettings(EndpointSettings, ProcessSettings):
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
     large_body: Bytes = Field(256 * 1024, description="size up to which a request's body needs no room of its own")
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result that is fetched from a worker")
-    frame_limit: Bytes = Field(64 * 1024, description="largest progress report or error that is taken from a worker")
+    frame_limit: Bytes = Field(256 * 1024, description="largest report, question or error that a worker may send")
+
+    seal_keys: str = Field("", description="file of the keys that seal request state and cursors, the newest first")
+    seal_keys_reread: Seconds = Field(30.0, gt=0, description="how often that file is read again")
+    seal_keys_adopted: Seconds = Field(120.0, description="how long a new key is known before it seals")
+    state_lasts: Seconds = Field(3600.0, gt=0, description="how long a client may take to answer a handler's questions")
+    state_limit: Bytes = Field(128 * 1024, description="largest requestState that is taken from a client")
+    max_rounds: int = Field(10, description="times that a handler may ask its caller", gt=0)
+    cursor_lasts: Seconds = Field(3600.0, gt=0, description="how long a cursor of a list is good")
+    page_size: int = Field(0, description="entries of a list's page; 0 gives whole lists", ge=0)
+
+    audit: bool = Field(True, description="log a line for each call: who, what, outcome, duration, trace")
+    cors_origins: Names = Field((), description="origins whose web pages may call, for example https://app.example.com")
+    strict_headers: bool = Field(False, description="refuse Mcp-Param headers that the tool does not declare")
+    hide_uncovered: bool = Field(False, description="hide what a caller's scopes do not cover instead of refusing it")
 
     lame: Seconds = Field(10.0, description="how long a draining edge still serves what arrives")
     unready_after: Seconds = Field(30.0, gt=0, description="time without a bus after which an edge is not ready")

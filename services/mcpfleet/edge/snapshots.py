@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,7 +20,11 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.views.view import Rights, View, rights_of, view_of
+from mcpfleet.views.rights import Policy, Rights
+from mcpfleet.views.view import View, view_of
+
+_MOST_VIEWS: Final = 256
+"""Views of one snapshot that are kept; the one that was made first goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +36,8 @@ class _Endpoint:
     wanted: int = 0
     """The highest number that a hint named."""
     is_asking: bool = False
-    views: dict[Rights, View] = field(default_factory=dict)
+    policy: Policy | None = None
+    views: OrderedDict[Rights, View] = field(default_factory=OrderedDict)
 
 
 class Snapshots:
@@ -83,12 +90,14 @@ class Snapshots:
         endpoint = self._endpoints[name]
         if time.monotonic() - endpoint.confirmed > self._settings.snapshot_lasts or endpoint.snapshot is None:
             self._refresh(name)
-        if endpoint.snapshot is None:
+        if endpoint.snapshot is None or endpoint.policy is None:
             return None
-        rights = rights_of(principal)
+        rights = endpoint.policy.rights(principal)
         view = endpoint.views.get(rights)
         if view is None:
-            view = endpoint.views[rights] = view_of(endpoint.snapshot, rights)
+            view = endpoint.views[rights] = view_of(endpoint.snapshot, endpoint.policy, rights)
+            if len(endpoint.views) > _MOST_VIEWS:
+                endpoint.views.popitem(last=False)
         return view
 
     def _on_hint(self, message: Incoming) -> None:
@@ -134,7 +143,8 @@ class Snapshots:
         if endpoint.snapshot is not None and snapshot.number <= endpoint.snapshot.number:
             return
         endpoint.snapshot = snapshot
-        endpoint.tools = frozenset(listed.definition.name for listed in snapshot.listed)
-        endpoint.views = {}
+        endpoint.tools = frozenset(each.definition.name for each in snapshot.listed if each.definition.kind == "tool")
+        endpoint.policy = Policy.of(snapshot, hides_uncovered=self._settings.hide_uncovered)
+        endpoint.views = OrderedDict()
         self._known.set()
         self._log.info("catalog", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed))

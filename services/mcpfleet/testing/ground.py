@@ -14,6 +14,7 @@ from mcpfleet.bus.memory import Switch
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.migrations import migrate_store
 from mcpfleet.contracts.permissions import permissions, users
+from mcpfleet.process.keys import make_keys
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.testing.lines import Lines
@@ -56,7 +57,7 @@ async def laid(variables: Mapping[str, str], *, nats: bool, seed: int) -> AsyncI
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcpfleet-")))
         store = {"MCPFLEET_EMBEDDED": "true", "MCPFLEET_STORE_URL": f"sqlite:///{directory / 'store.db'}"}
-        own = {**store, **variables}
+        own = {**store, "MCPFLEET_SEAL_KEYS": str(make_keys(directory)), **variables}
         await migrate_store(read(StoreSettings, own))
         settings = read(ProcessSettings, own)
         if not nats:

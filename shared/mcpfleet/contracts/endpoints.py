@@ -44,6 +44,8 @@ class Endpoint(BaseModel):
     """For people: `serverInfo.title`; where none is set, a single pool's own."""
     version: Text = "1"
     """`serverInfo.version` where several pools serve it, which have no version in common."""
+    body_version_wins: bool = False
+    """Serve requests whose version header differs from the body, by the body: not what the protocol says (D5)."""
     instructions: Text | None = None
     """What a model reads first; where none are set, a single pool's own, and of several pools none."""
 

@@ -28,6 +28,9 @@ class EdgeInstruments:
         self.rejections = metrics.counter(
             "mcpfleet.edge.rejections", "Requests that got an error of the protocol.", labels=("status", "code")
         )
+        self.lenient = metrics.counter(
+            "mcpfleet.edge.lenient_versions", "Requests served against their version header.", labels=("endpoint",)
+        )
         self.calls_running = metrics.gauge("mcpfleet.edge.calls.running", "Placed calls that have no end yet.")
         self.queued = metrics.gauge("mcpfleet.edge.queued", "Calls that wait for room in a pool.")
         self.queue_wait = metrics.histogram(

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final
 
 from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.manifest import Kind
+from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.wire.parameters import Mirrored, mirrored
 from mcpfleet.wire.reply import result_body, server_info
+from mcpfleet.wire.uri_template import UriTemplate
+
+LISTS: Final[Mapping[Kind, str]] = MappingProxyType(
+    {"tool": "tools", "prompt": "prompts", "resource": "resources", "template": "resourceTemplates"}
+)
+"""The member of a list's result that holds each kind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool as a caller may call it."""
+class Target:
+    """A definition as a caller may use it."""
 
     listed: Listed
-    mirrored: tuple[Mirrored, ...]
-    """Its arguments that stand in headers too."""
+    mirrored: tuple[Mirrored, ...] = ()
+    """A tool's arguments that stand in headers too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list."""
+
+    items: bytes
+    """The declarations, as a JSON array without its brackets."""
+    last: str | None
+    """The name after which the next page begins; None where this is the last page."""
 
 
 @dataclass(frozen=True)
@@ -33,36 +51,62 @@ class View:
     """
 
     snapshot: Snapshot
-    tools: Mapping[str, Tool]
-    private: bool
-    """Whether another caller could see something else, so that no shared cache may keep a list (M46)."""
+    targets: Mapping[Kind, Mapping[str, Target]]
+    """By kind and name; the names are in their order (M34)."""
+    capabilities: Mapping[str, Any]
+    """What the endpoint offers, from what was announced, not from who is alive nor from who asks (M33, D15)."""
+    is_private: bool
+    """Another caller could see something else, so that no shared cache may keep what this one was told (M46)."""
+    _items: dict[Kind, bytes] = field(default_factory=dict)
 
     @cached_property
     def server(self) -> bytes:
         """The server's name, as it is spliced into every result."""
         return server_info(self.snapshot.name, self.snapshot.version, self.snapshot.title)
 
-    @cached_property
-    def capabilities(self) -> dict[str, Any]:
-        """What the endpoint offers, from what was announced, not from who is alive (M33)."""
-        return {"tools": {}} if self.tools else {}
+    @property
+    def scope(self) -> str:
+        """`cacheScope` of what depends on no more than the view."""
+        return "private" if self.is_private else "public"
 
-    def tools_list(self, ttl_ms: int) -> bytes:
-        """The result of `tools/list`, by name, in one page (M34, M45)."""
-        scope = "private" if self.private else "public"
-        head = to_json({"_meta": {}, "resultType": "complete", "ttlMs": ttl_ms, "cacheScope": scope})
-        return head[:-1] + b',"tools":' + self._tools + b"}"
+    def find(self, kind: Kind, name: str) -> Target | None:
+        """The definition of a kind and name, if it exists for this caller."""
+        return self.targets[kind].get(name)
+
+    def find_resource(self, uri: str) -> Target | None:
+        """What is read under a URI: a resource of that name, else the first template that fits it."""
+        target = self.find("resource", uri)
+        if target is not None:
+            return target
+        return next((target for template, target in self._templates if template.match(uri) is not None), None)
 
     @cached_property
-    def _tools(self) -> bytes:
-        return to_json([tool.listed.definition.wire for tool in self.tools.values()])
+    def _templates(self) -> Sequence[tuple[UriTemplate, Target]]:
+        """The templates, those that say the most first."""
+        parsed = [(UriTemplate.parse(name), target) for name, target in self.targets["template"].items()]
+        return sorted(parsed, key=lambda pair: pair[0].rank)
+
+    def page(self, kind: Kind, size: int, after: str | None) -> Page | None:
+        """A part of a list: all of it where `size` is 0; None where `after` is no name of the list (any more)."""
+        targets = self.targets[kind]
+        if after is None and not 0 < size < len(targets):
+            if kind not in self._items:
+                self._items[kind] = _joined(targets.values())
+            return Page(self._items[kind], None)
+        if after is not None and after not in targets:
+            return None
+        names = list(targets)
+        begin = 0 if after is None else bisect_right(names, after)
+        chosen = names[begin : begin + size] if size else names[begin:]
+        is_last = begin + len(chosen) >= len(names)
+        return Page(_joined(targets[name] for name in chosen), None if is_last else chosen[-1])
 
     def discover(self, versions: tuple[str, ...], ttl_ms: int) -> bytes:
         """The result of `server/discover`: it tells nothing that depends on the caller (D15, M29)."""
         fields: dict[str, Any] = {
             "resultType": "complete",
             "supportedVersions": list(versions),
-            "capabilities": self.capabilities,
+            "capabilities": dict(self.capabilities),
             "ttlMs": ttl_ms,
             "cacheScope": "public",
         }
@@ -71,19 +115,32 @@ class View:
         return result_body(fields)
 
 
-Rights: TypeAlias = bool
-"""What of a principal decides what it sees: whether it is somebody."""
-
-
-def rights_of(principal: Principal) -> Rights:
-    """Tell what a principal's view depends on; equal rights share a view."""
-    return principal.subject is not None
-
-
-def view_of(snapshot: Snapshot, rights: Rights) -> View:
+def view_of(snapshot: Snapshot, policy: Policy, rights: Rights) -> View:
     """Work out what callers of these rights see of a snapshot."""
-    tools = {
-        listed.definition.name: Tool(listed, tuple(mirrored(listed.definition.wire["inputSchema"])))
-        for listed in snapshot.listed
-    }
-    return View(snapshot, MappingProxyType(tools), private=rights)
+    targets: dict[Kind, dict[str, Target]] = {kind: {} for kind in (*LISTS, "lister")}
+    for listed in sorted(snapshot.listed, key=lambda listed: listed.definition.name):
+        definition = listed.definition
+        if rights.shows(definition):
+            headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
+            targets[definition.kind][definition.name] = Target(listed, headers)
+    return View(snapshot, targets, _capabilities(snapshot), rights.is_named or policy.depends_on_caller)
+
+
+def _capabilities(snapshot: Snapshot) -> Mapping[str, Any]:
+    kinds = {listed.definition.kind for listed in snapshot.listed}
+    found: dict[str, Any] = {}
+    if "tool" in kinds:
+        found["tools"] = {}
+    if kinds & {"resource", "template", "lister"}:
+        found["resources"] = {}
+    if "prompt" in kinds:
+        found["prompts"] = {}
+    if any(listed.definition.completes for listed in snapshot.listed):
+        found["completions"] = {}
+    if found:
+        found["logging"] = {}
+    return MappingProxyType(found)
+
+
+def _joined(targets: Iterable[Target]) -> bytes:
+    return b",".join(to_json(target.listed.definition.wire) for target in targets)

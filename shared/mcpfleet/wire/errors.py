@@ -19,6 +19,8 @@ from mcp_types import (
 
 from mcpfleet.wire.versions import LONGEST_ECHO, SERVED
 
+UNKNOWN_HEADER: Final = -31998
+"""Ours: outside of what JSON-RPC and MCP reserve."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -62,6 +64,16 @@ def bad_envelope(why: str) -> Rejection:
 def bad_params(why: str, data: Any = None) -> Rejection:
     """The parameters do not have the method's form, or name what the caller cannot see (400, -32602)."""
     return Rejection(400, INVALID_PARAMS, f"Invalid params: {why}", data)
+
+
+def unknown_resource(uri: str) -> Rejection:
+    """No resource is there under this URI, for this caller (400, -32602; M42)."""
+    return Rejection(400, INVALID_PARAMS, "Invalid params: unknown resource", {"uri": uri})
+
+
+def unknown_header() -> Rejection:
+    """A mirrored header stands for no argument of the tool, and the edge is strict (400, -31998)."""
+    return Rejection(400, UNKNOWN_HEADER, "Unknown mirrored header")
 
 
 def unknown_method() -> Rejection:

@@ -21,6 +21,10 @@ class Headers:
             values[name] = (*values[name], value) if name in values else (value,)
         self._values = values
 
+    def names(self) -> Iterable[bytes]:
+        """The names of all that came."""
+        return self._values.keys()
+
     def all(self, name: bytes) -> tuple[bytes, ...]:
         """Every value of a header, as it came."""
         return self._values.get(name, ())

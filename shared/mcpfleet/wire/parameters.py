@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from mcpfleet.wire.errors import header_mismatch
+from mcpfleet.wire.errors import header_mismatch, unknown_header
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.mirror import decode
 
@@ -36,6 +36,20 @@ def mirrored(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[Mir
             if isinstance(annotation := inner.get(ANNOTATION), str):
                 yield Mirrored(f"mcp-param-{annotation.lower()}", (*path, name))
             yield from mirrored(inner, (*path, name))
+
+
+PREFIX: Final = b"mcp-param-"
+
+
+def refuse_unknown(headers: Headers, parameters: tuple[Mirrored, ...]) -> None:
+    """Refuse headers that mirror nothing.
+
+    Raises:
+        Rejection: -31998.
+    """
+    known = {parameter.header.encode() for parameter in parameters}
+    if any(name.startswith(PREFIX) and name not in known for name in headers.names()):
+        raise unknown_header()
 
 
 def check(headers: Headers, parameters: tuple[Mirrored, ...], arguments: dict[str, Any]) -> None:

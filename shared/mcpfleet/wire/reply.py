@@ -98,6 +98,28 @@ def progress(token: RequestId, body: bytes) -> bytes:
     return b"%b%b}" % (head, body[1:])
 
 
+def log_message(body: bytes) -> bytes:
+    """Put a worker's log message (`{"level":…}`) into a notification.
+
+    Raises:
+        NotSpliceable: it is no single-line object.
+    """
+    if not body.startswith(b'{"level":') or b"\n" in body or b"\r" in body:
+        raise NotSpliceable("a log message must be one line")
+    return b'{"jsonrpc":"2.0","method":"notifications/message","params":%b}' % body
+
+
+def with_cache_hints(result: bytes, ttl_ms: int, scope: str) -> bytes:
+    """Add to a worker's result how long who may keep it (M45).
+
+    Raises:
+        NotSpliceable: it is no single object.
+    """
+    if not result.startswith(RESULT_HEAD) or not result.endswith(b"}"):
+        raise NotSpliceable("a result must be an object")
+    return b'%b,"ttlMs":%d,"cacheScope":"%b"}' % (result[:-1], ttl_ms, scope.encode())
+
+
 def event(data: bytes) -> bytes:
     """Frame a message as a server-sent event, with neither `id:` nor `retry:` (M12)."""
     return b"event: message\ndata: %b\n\n" % data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,15 +34,26 @@ from mcpfleet.contracts.call import (
     pull_subject,
     replies_to_edge,
 )
+from mcpfleet.contracts.catalog import Snapshot
+from mcpfleet.contracts.principal import ANONYMOUS
+from mcpfleet.edge.answering import Answering as Answers
+from mcpfleet.edge.answering import Listening
 from mcpfleet.edge.bodies import Bodies
 from mcpfleet.edge.calls import Call, Calls, Order
+from mcpfleet.edge.ends import Ends, Use
+from mcpfleet.edge.protector import Protector
+from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.room import Room
+from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.tool_call import Target, ToolCall
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.wire.reply import result_body, server_info
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.views.rights import Policy, Rights
+from mcpfleet.views.view import view_of
+from mcpfleet.wire.envelope import Envelope
+from mcpfleet.wire.reply import result_body
 from tests.contract.bus.fabric import Fabric, by_edges, heard
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import Exchange, Post
@@ -50,6 +61,9 @@ from tests.unit.edge.asgi import Exchange, Post
 POOL: Final = "library"
 DEFINITION: Final = "d1"
 REFERENCE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+_SNAPSHOT: Final = Snapshot(endpoint="mcp", number=1, name="library", version="1")
+VIEW: Final = view_of(_SNAPSHOT, Policy.of(_SNAPSHOT, hides_uncovered=False), Rights(is_named=False))
 
 PATIENT: Final = {"unaccepted_after": 5.0, "lost_after": 5.0, "silent_after": 5.0, "keepalive": 5.0, "queue_wait": 5.0}
 """Nothing runs out by itself, unless a test has it so."""
@@ -169,14 +183,13 @@ class Answering:
     """A `tools/call` that is being answered."""
 
     exchange: Exchange
-    call: ToolCall
     outcome: str | None = "not yet"
     error: Exception | None = None
 
-    async def run(self, make_order: Callable[[], Order]) -> None:
+    async def run(self, answer: Callable[[], Awaitable[str | None]]) -> None:
         """Answer it in a task of its own."""
         try:
-            self.outcome = await self.call.run(make_order)
+            self.outcome = await answer()
         except Exception as error:
             self.error = error
 
@@ -216,19 +229,22 @@ class Desk:
     def answer(self, *, token: Any = None, post: Post | None = None, **fields: Any) -> Answering:
         """Begin to answer a client's `tools/call`."""
         exchange = Exchange(post or Post(), parts=[])
-        identifier = next(self._ids)
-        target = Target(identifier, server_info("library", "1", None), token, REFERENCE)
-        call = ToolCall(
-            exchange.client(),
-            target,
-            calls=self.calls,
-            dispatch=self.dispatch,
-            bodies=Bodies(self.edge, self.room, self.settings.result_limit),
+        envelope = Envelope(next(self._ids), "tools/call", {"name": "search"}, {})
+        trace = TraceContext(REFERENCE, "0" * 15 + "1", sampled=False)
+        request = Request(exchange.client(), "mcp", envelope.id or 0, envelope, trace)
+        use = Use(Inquiry(request, ANONYMOUS, VIEW))
+        log = self.fabric.logger
+        answers = Answers(
+            self.calls,
+            self.dispatch,
+            Bodies(self.edge, self.room, self.settings.result_limit),
+            Ends(Rounds(Protector("", adopted_after=0, log=log), self.settings), log),
             settings=self.settings,
-            log=self.fabric.logger,
+            log=log,
         )
-        answering = Answering(exchange, call)
-        self.tasks.start_soon(answering.run, functools.partial(self.order, **fields))
+        order = functools.partial(self.order, **fields)
+        answering = Answering(exchange)
+        self.tasks.start_soon(answering.run, functools.partial(answers.answer, use, Listening(token), order))
         return answering
 
 

@@ -67,10 +67,11 @@ async def test_a_result_may_be_the_first_that_is_heard(fabric: Fabric) -> None:
 @pytest.mark.parametrize(("line", "status"), [(AUTHORED_ERROR, 400), (None, 200), ("1 later", 200)])
 async def test_m24_an_error_that_the_application_chose_is_400(fabric: Fabric, line: str | None, status: int) -> None:
     async with desk(fabric) as at:
-        call, taken = await at.accepted()
-        at.worker.frame(taken, FrameKind.ERROR, b'{"code":-1,"message":"x"}', line)
-        await until(lambda: call.is_settled)
-        assert (call.end, call.status, call.body) == (End.ERROR, status, b'{"code":-1,"message":"x"}')
+        answering = at.answer()
+        at.worker.frame(await at.worker.call(), FrameKind.ERROR, b'{"code":-1,"message":"x"}', line)
+        await answering.over()
+        exchange = answering.exchange
+        assert (exchange.status, exchange.json["error"]) == (status, {"code": -1, "message": "x"})
 
 
 async def test_a_worker_that_is_busy_has_not_run_the_call(fabric: Fabric) -> None:
@@ -126,7 +127,7 @@ async def test_p3_progress_after_the_end_is_dropped(fabric: Fabric) -> None:
         at.worker.finish(taken)
         at.worker.report(taken, 1)
         await heard(at.worker.bus, at.edge)
-        assert list(call.progress) == []
+        assert not call.notices
 
 
 async def test_frames_of_a_call_that_nobody_waits_for_are_dropped(fabric: Fabric) -> None:
@@ -167,7 +168,7 @@ async def test_progress_is_kept_up_to_a_bound_and_the_newest_wins(fabric: Fabric
         for number in range(40):
             at.worker.report(taken, number)
         await heard(at.worker.bus, at.edge)
-        assert list(call.progress) == [b'{"progress":%d}' % number for number in range(24, 40)]
+        assert [body for _, body in call.notices] == [b'{"progress":%d}' % number for number in range(24, 40)]
 
 
 async def test_a_wait_ends_with_news_or_with_its_time(fabric: Fabric) -> None:

@@ -100,7 +100,7 @@ async def known(
 
 def tools(snapshots: Snapshots) -> list[str]:
     view = snapshots.view("mcp", ANYBODY)
-    return [] if view is None else list(view.tools)
+    return [] if view is None else list(view.targets["tool"])
 
 
 async def test_an_edge_fetches_what_there_is_when_it_starts(fabric: Fabric) -> None:

@@ -326,4 +326,4 @@ async def test_a_refusal_that_comes_late_changes_nothing(fabric: Fabric) -> None
         at.worker.frame(taken, FrameKind.PROGRESS, b'{"progress":1}')
         await heard(at.worker.bus, at.edge)
         assert call.refusal is None
-        assert call.progress
+        assert call.notices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.ladder import check_head, check_message
+from mcpfleet.edge.ladder import check_form, check_message, check_place
 from mcpfleet.wire.envelope import Envelope, read_message
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.asgi import Exchange, Post
@@ -18,7 +18,8 @@ def climb(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Envelope
     exchange = Exchange(post)
     exchange.scope["headers"].extend(more)
     client = exchange.client()
-    assert check_head(client, {"/mcp": "mcp"}, DOORS) == "mcp"
+    assert check_place(client, {"/mcp": "mcp"}, DOORS) == "mcp"
+    check_form(client)
     return check_message(client.headers, post.body, read_message(post.body))
 
 

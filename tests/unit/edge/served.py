@@ -17,14 +17,22 @@ from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.admission import Admission
+from mcpfleet.edge.answering import Answering
+from mcpfleet.edge.audit import Audit
 from mcpfleet.edge.bodies import Bodies
 from mcpfleet.edge.calls import Calls
+from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.ends import Ends
 from mcpfleet.edge.http import Application
+from mcpfleet.edge.lists import Lists
 from mcpfleet.edge.methods import Methods
+from mcpfleet.edge.protector import Protector
 from mcpfleet.edge.room import Room
+from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
@@ -85,18 +93,29 @@ class Edge:
         self.calls = calls = Calls(bus, SETTINGS, log)
         rooms = {name: Room(64 * 1024 * 1024, name) for name in ("MCPFLEET_REQUEST_ROOM", "MCPFLEET_RESULT_ROOM")}
         self.snapshots = Snapshots(bus, catalog, SETTINGS.endpoints, settings=SETTINGS, log=log)
+        protector = Protector("", adopted_after=0, log=log)
+        rounds = Rounds(protector, SETTINGS)
+        answering = Answering(
+            calls,
+            Dispatch(calls, SETTINGS, self.instruments),
+            Bodies(bus, rooms["MCPFLEET_RESULT_ROOM"], SETTINGS.result_limit),
+            Ends(rounds, log),
+            settings=SETTINGS,
+            log=log,
+        )
+        uses = Uses(answering, rounds, self.snapshots, SETTINGS)
+        cors = Cors(SETTINGS.cors_origins)
         self.application = Application(
             endpoints=SETTINGS.endpoints,
-            doors=Doors(SETTINGS.bind, SETTINGS.public_hosts),
+            doors=Doors(SETTINGS.bind, SETTINGS.public_hosts, cors.origins),
+            cors=cors,
             admission=admission,
             methods=Methods(
                 admission=admission,
                 snapshots=self.snapshots,
-                calls=calls,
-                dispatch=Dispatch(calls, SETTINGS, self.instruments),
-                bodies=Bodies(bus, rooms["MCPFLEET_RESULT_ROOM"], SETTINGS.result_limit),
-                settings=SETTINGS,
-                log=log,
+                lists=Lists(protector, uses, SETTINGS),
+                uses=uses,
+                audit=Audit("edge", "e1", is_on=False),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],
             snapshots=self.snapshots,

@@ -34,7 +34,7 @@ EDGE = {
     "probe_max": 0.25,
     "unaccepted_after": 4,
     "lost_after": 6,
-    "progress_kept": 16,
+    "notices_kept": 16,
     "silent_after": 15,
     "keepalive": 15,
     "write_timeout": 30,

@@ -10,16 +10,17 @@ import pytest
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.views.view import View, rights_of, view_of
+from mcpfleet.views.rights import Policy
+from mcpfleet.views.view import Page, View, view_of
 from mcpfleet.wire.parameters import Mirrored
 from mcpfleet.wire.versions import SERVED
 
 ANYBODY = Principal()
 
 
-def listed(name: str, schema: dict[str, Any] | None = None) -> Listed:
+def listed(name: str, schema: dict[str, Any] | None = None, **fields: Any) -> Listed:
     wire = {"name": name, "description": f"About {name}.", "inputSchema": schema or {"type": "object"}}
-    definition = Definition(kind="tool", name=name, wire=wire)
+    definition = Definition(kind="tool", name=name, wire=wire, **fields)
     return Listed(pool="library", digest=definition.digest, definition=definition)
 
 
@@ -29,51 +30,93 @@ def snapshot(*tools: Listed, **fields: Any) -> Snapshot:
     )
 
 
-def view(*tools: Listed, principal: Principal = ANYBODY, **fields: Any) -> View:
-    return view_of(snapshot(*tools, **fields), rights_of(principal))
+def view(*tools: Listed, principal: Principal = ANYBODY, hides_uncovered: bool = False, **fields: Any) -> View:
+    taken = snapshot(*tools, **fields)
+    policy = Policy.of(taken, hides_uncovered=hides_uncovered)
+    return view_of(taken, policy, policy.rights(principal))
 
 
-def page(of: View) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(of.tools_list(5000))
-    return result
+def names(page: Page | None) -> list[str]:
+    assert page is not None
+    return [item["name"] for item in json.loads(b"[" + page.items + b"]")]
 
 
-def test_m34_tools_are_listed_in_the_order_of_the_snapshot_as_they_were_declared() -> None:
-    """The catalog orders by name, so that every edge lists alike."""
-    tools = [listed("add"), listed("book"), listed("search")]
-    assert page(view(*tools))["tools"] == [tool.definition.wire for tool in tools]
+def test_m34_a_list_is_in_the_order_of_the_names_as_they_were_declared() -> None:
+    tools = [listed("search"), listed("add"), listed("book")]
+    page = view(*tools).page("tool", 0, None)
+    assert page is not None
+    assert json.loads(b"[" + page.items + b"]") == [tools[each].definition.wire for each in (1, 2, 0)]
+    assert page.last is None
 
 
-def test_m35_a_list_depends_on_the_snapshot_and_the_callers_rights_alone() -> None:
-    tools = [listed("add"), listed("search")]
-    assert view(*tools).tools_list(5000) == view(*tools).tools_list(5000)
+def test_m47_a_list_is_cut_into_pages_of_a_size() -> None:
+    of = view(*map(listed, "abcde"))
+    first = of.page("tool", 2, None)
+    assert (names(first), first and first.last) == (["a", "b"], "b")
+    second = of.page("tool", 2, "b")
+    assert (names(second), second and second.last) == (["c", "d"], "d")
+    third = of.page("tool", 2, "d")
+    assert (names(third), third and third.last) == (["e"], None)
 
 
-def test_m18_m45_a_list_says_its_type_and_how_long_it_may_be_kept() -> None:
-    result = page(view(listed("search")))
-    assert (result["resultType"], result["ttlMs"]) == ("complete", 5000)
-    assert "nextCursor" not in result, "M47: one page has no successor, not a null one"
+def test_m47_a_page_after_what_is_gone_or_hidden_does_not_exist() -> None:
+    assert view(listed("a"), listed("b")).page("tool", 1, "gone") is None
 
 
 @pytest.mark.parametrize(
     ("principal", "scope"), [(ANYBODY, "public"), (Principal(subject="ann"), "private")], ids=["anybody", "somebody"]
 )
-def test_m46_a_list_that_depends_on_the_caller_is_private(principal: Principal, scope: str) -> None:
-    assert page(view(listed("search"), principal=principal))["cacheScope"] == scope
+def test_m46_what_somebody_is_told_is_private(principal: Principal, scope: str) -> None:
+    assert view(listed("search"), principal=principal).scope == scope
+
+
+def test_m46_what_depends_on_a_rule_is_private_for_everybody() -> None:
+    assert view(listed("search"), listed("secret", only_for=("tenant:acme",))).scope == "private"
+
+
+@pytest.mark.parametrize(
+    ("rule", "fits"),
+    [
+        ("tenant:acme", True),
+        ("tenant:ac*", True),
+        ("tenant:other", False),
+        ("client:agent-?", True),
+        ("subject:ann", True),
+        ("subject:bob", False),
+        ("planet:mars", False),
+    ],
+)
+def test_d10_what_no_rule_gives_a_caller_does_not_exist_for_it(rule: str, fits: bool) -> None:
+    ann = Principal(subject="ann", client="agent-7", tenant="acme")
+    of = view(listed("search"), listed("secret", only_for=(rule,)), principal=ann)
+    assert (of.find("tool", "secret") is not None) is fits
+    assert of.find("tool", "search") is not None
+
+
+def test_d10_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> None:
+    reader = Principal(subject="ann", scopes=("read",))
+    tools = (listed("look", scopes=("read",)), listed("change", scopes=("read", "write")))
+    assert names(view(*tools, principal=reader).page("tool", 0, None)) == ["change", "look"]
+    assert names(view(*tools, principal=reader, hides_uncovered=True).page("tool", 0, None)) == ["look"]
 
 
 def test_a_name_leads_to_the_definition_and_its_pool() -> None:
-    tool = view(listed("add"), listed("search")).tools["search"]
+    tool = view(listed("add"), listed("search")).find("tool", "search")
+    assert tool is not None
     assert (tool.listed.pool, tool.listed.definition.name) == ("library", "search")
-    assert "find" not in view(listed("search")).tools
+    assert view(listed("search")).find("tool", "find") is None
 
 
 def test_m6_a_tool_knows_which_of_its_arguments_stand_in_headers() -> None:
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
-    assert view(listed("search", schema)).tools["search"].mirrored == (Mirrored("mcp-param-region", ("region",)),)
+    tool = view(listed("search", schema)).find("tool", "search")
+    assert tool is not None
+    assert tool.mirrored == (Mirrored("mcp-param-region", ("region",)),)
 
 
-@pytest.mark.parametrize(("tools", "offered"), [((listed("search"),), {"tools": {}}), ((), {})], ids=["tools", "none"])
+@pytest.mark.parametrize(
+    ("tools", "offered"), [((listed("search"),), {"tools": {}, "logging": {}}), ((), {})], ids=["tools", "none"]
+)
 def test_m33_an_endpoint_offers_what_was_announced(tools: tuple[Listed, ...], offered: dict[str, Any]) -> None:
     assert view(*tools).capabilities == offered
     assert json.loads(view(*tools).discover(SERVED, 1))["capabilities"] == offered
@@ -85,7 +128,7 @@ def test_m29_discover_tells_versions_capabilities_and_instructions() -> None:
         "_meta": {},
         "resultType": "complete",
         "supportedVersions": ["2026-07-28"],
-        "capabilities": {"tools": {}},
+        "capabilities": {"tools": {}, "logging": {}},
         "instructions": "Search first.",
         "ttlMs": 60_000,
         "cacheScope": "public",
@@ -96,6 +139,31 @@ def test_d15_discover_tells_nothing_that_depends_on_the_caller() -> None:
     tools = [listed("search")]
     somebody = view(*tools, principal=Principal(subject="ann", scopes=("read",)))
     assert somebody.discover(SERVED, 1) == view(*tools).discover(SERVED, 1)
+
+
+def test_m42_a_uri_leads_to_the_resource_of_that_name_before_any_template() -> None:
+    one, many = resource("library://books/1"), template("library://books/{book}")
+    of = view(many, one)
+    found = [of.find_resource(uri) for uri in ("library://books/1", "library://books/2", "library://shelves/1")]
+    assert [target and target.listed.digest for target in found] == [one.digest, many.digest, None]
+
+
+def test_m33_resources_prompts_and_completions_are_offered_where_there_are_any() -> None:
+    assert set(view(template("library://{book}", completes=("book",))).capabilities) == {
+        "resources",
+        "completions",
+        "logging",
+    }
+
+
+def resource(uri: str) -> Listed:
+    definition = Definition(kind="resource", name=uri, wire={"uri": uri, "name": uri})
+    return Listed(pool="library", digest=definition.digest, definition=definition)
+
+
+def template(uri: str, **fields: Any) -> Listed:
+    definition = Definition(kind="template", name=uri, wire={"uriTemplate": uri, "name": uri}, **fields)
+    return Listed(pool="library", digest=definition.digest, definition=definition)
 
 
 def test_m19_the_server_is_named_as_the_snapshot_names_it() -> None:

@@ -1,0 +1,222 @@
+"""One request that a worker answers, from its order to the last byte: JSON, or a stream from the first notice on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.contracts.call import FrameKind
+from mcpfleet.edge.bodies import Bodies, ResultLost
+from mcpfleet.edge.calls import Call, Calls, End, Remote
+from mcpfleet.edge.client import Client, ClientGone, ClientStalled
+from mcpfleet.edge.ends import Ends, Use
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.waiting import Dispatch, MakeOrder
+from mcpfleet.wire import reply
+from mcpfleet.wire.envelope import RequestId
+from mcpfleet.wire.errors import Rejection
+
+_UNWATCHED: Final = 0.1
+"""Seconds in which a call may end before anybody watches for its client's leaving: most do, and need no watcher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """What of a call the client hears before its end."""
+
+    token: RequestId | None = None
+    """The client's progress token; None where nobody listens to progress."""
+    logs: bool = False
+    may_stream: bool = True
+    """The answer may become a stream; not while a capability that the handler may need is missing (D16, P4)."""
+
+
+class Answering:
+    """Answers requests by calls on the bus."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        dispatch: Dispatch,
+        bodies: Bodies,
+        ends: Ends,
+        *,
+        settings: EdgeSettings,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.calls = calls
+        self.dispatch = dispatch
+        self.bodies = bodies
+        self.ends = ends
+        self.settings = settings
+        self.log = log
+
+    async def answer(self, use: Use, listening: Listening, make_order: MakeOrder) -> str | None:
+        """Place the order and answer the client; returns the error's type, or None for a result.
+
+        A client that leaves cancels the call (D12), and nothing more is written for it (M15).
+
+        Args:
+            use: the request, and how its end is told.
+            listening: what the client hears before that.
+            make_order: makes the order from what the caller may call now; asked again before each further try.
+
+        Raises:
+            Rejection: 503 where no worker had room; nothing was sent to the client.
+        """
+        one = _One(self, use.inquiry.request.client, listening, use)
+        return await one.run(make_order, one.finish)
+
+    async def fetch(self, use: Use, make_order: MakeOrder) -> bytes:
+        """Place the order, and hand its result over instead of sending it.
+
+        Raises:
+            Rejection: 503 where no worker had room, and whatever else did not end in a result.
+            ClientGone: nobody waits for it any more.
+        """
+        one = _One(self, use.inquiry.request.client, Listening(may_stream=False), use)
+        if await one.run(make_order, one.keep) == _CLIENT_GONE:
+            raise ClientGone
+        return one.kept
+
+
+_CLIENT_GONE: Final = "client_gone"
+OnEnd = Callable[[Call], Awaitable[str | None]]
+"""Does with an ended call what it was placed for; returns the error's type."""
+
+
+class _One:
+    """The answering of one request."""
+
+    def __init__(self, answering: Answering, client: Client, listening: Listening, use: Use) -> None:
+        self._with = answering
+        self._log = answering.log
+        self._client = client
+        self._listening = listening
+        self._use = use
+        self._silent_since = time.monotonic()
+        self.kept = b""
+
+    async def run(self, make_order: MakeOrder, end: OnEnd) -> str | None:
+        call = self._with.dispatch.place(make_order())
+        try:
+            if call is not None:
+                await call.wait(_UNWATCHED)
+                if call.end is not None and call.remote is None and not call.notices:
+                    return await end(call)
+        except BaseException:
+            self._release(call)
+            raise
+        return await self._run_watched(call, make_order, end)
+
+    async def _run_watched(self, call: Call | None, make_order: MakeOrder, end: OnEnd) -> str | None:
+        outcome: str | None = _CLIENT_GONE
+        # What is raised inside is raised again outside of the group, which would wrap it.
+        failure: Rejection | ClientStalled | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_when_gone, tasks.cancel_scope)
+            try:
+                outcome = await self._follow(call, make_order, end)
+            except (Rejection, ClientStalled) as error:
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return outcome
+
+    async def _cancel_when_gone(self, scope: anyio.CancelScope) -> None:
+        await self._client.wait_gone()
+        scope.cancel()
+
+    async def _follow(self, call: Call | None, make_order: MakeOrder, end: OnEnd) -> str | None:
+        """Pass on what the call says until its end; wait for room first where it was refused."""
+        try:
+            while True:
+                if call is None or call.refusal is not None:
+                    self._release(call)
+                    call = None
+                    call = await self._with.dispatch.wait_for_room(make_order)
+                await self._send_notices(call)
+                if call.remote is not None:
+                    return await self._end_remote(call, call.remote, end)
+                if call.end is not None:
+                    return await end(call)
+                if not await call.wait(self._patience()) and self._listening.may_stream:
+                    await self._send(reply.KEEPALIVE)  # D17: proxies cut quiet connections, and that is a cancellation
+        finally:
+            self._release(call)
+
+    def _release(self, call: Call | None) -> None:
+        if call is not None:
+            self._with.calls.release(call)
+
+    def _patience(self) -> float:
+        """Seconds until a silent connection must show that it lives."""
+        settings = self._with.settings
+        limit = settings.keepalive if self._client.is_streaming else settings.silent_after
+        left = self._silent_since + limit - time.monotonic()
+        return max(0.0, left) if self._listening.may_stream else limit
+
+    async def _send_notices(self, call: Call) -> None:
+        """Pass reports and log messages on; the first makes the answer a stream (P5)."""
+        while call.notices:
+            kind, body = call.notices.popleft()
+            try:
+                notice = self._notice(kind, body)
+            except reply.NotSpliceable as error:
+                self._log.error("a worker sent a malformed notice", pool=call.order.pool, error=str(error))
+                continue
+            if notice is not None:
+                await self._send(reply.event(notice))
+
+    def _notice(self, kind: FrameKind, body: bytes) -> bytes | None:
+        if not self._listening.may_stream:
+            return None
+        if kind is FrameKind.LOG:
+            return reply.log_message(body) if self._listening.logs else None
+        return reply.progress(self._listening.token, body) if self._listening.token is not None else None
+
+    async def _send(self, data: bytes) -> None:
+        if not self._client.is_streaming:
+            await self._client.open_stream()
+        await self._client.send_part(data)
+        self._silent_since = time.monotonic()
+
+    async def _end_remote(self, call: Call, remote: Remote, end: OnEnd) -> str | None:
+        """Fetch the result first, in room that is held until the client has it."""
+        try:
+            async with self._with.bodies.fetched(remote) as call.body:
+                return await end(call)
+        except ResultLost as error:
+            self._log.warning("result lost", pool=call.order.pool, worker=remote.worker, error=str(error))
+            call.end = End.RESULT_LOST
+            return await end(call)
+
+    async def finish(self, call: Call) -> str | None:
+        """Send the one end of the call, as an event where the answer is a stream already."""
+        self._release(call)
+        status, body, error_type = self._with.ends.tell(call, self._use)
+        call.body = b""  # it is part of what is sent; a client that reads slowly need not hold both
+        if not self._client.is_streaming:
+            await self._client.answer(status, body)
+            return error_type
+        await self._send(reply.event(body))
+        await self._client.close_stream()
+        return error_type
+
+    async def keep(self, call: Call) -> str | None:
+        """Keep the result for who asked for it.
+
+        Raises:
+            Rejection: it is no result.
+        """
+        self._release(call)
+        if call.end is not End.RESULT:
+            raise self._with.ends.rejection(call, self._use)
+        self.kept = call.body
+        return None

@@ -1,0 +1,64 @@
+"""Web pages of other origins that may call (CORS): off unless origins are named (M17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.parameters import PREFIX
+
+_REQUESTED: Final = 64
+"""Headers that a preflight may ask for."""
+_ALLOWED: Final = (
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "traceparent",
+    "tracestate",
+)
+_EXPOSED: Final = (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After")
+_MAX_AGE: Final = 600
+"""Seconds that a browser may remember a preflight's answer."""
+
+Pairs = list[tuple[bytes, bytes]]
+
+
+class Cors:
+    """Which origins may call, and what their browsers are told."""
+
+    def __init__(self, origins: Iterable[str]) -> None:
+        """Allow these origins, each as a browser sends it: scheme, host, and the port where it is not the usual one."""
+        self.origins = frozenset(origin.encode() for origin in origins)
+
+    def headers(self, headers: Headers) -> Pairs:
+        """What a response carries: nothing for requests that come from no page, or from one of our own origin."""
+        if not self.origins:
+            return []
+        pairs = [(b"vary", b"Origin")]
+        origin = self._origin(headers)
+        return pairs if origin is None else [*pairs, (b"access-control-allow-origin", origin), _EXPOSED]
+
+    def is_preflight(self, method: str, headers: Headers) -> bool:
+        """Whether a browser asks what it may send."""
+        asks = bool(headers.all(b"access-control-request-method"))
+        return method == "OPTIONS" and asks and self._origin(headers) is not None
+
+    def preflight(self, headers: Headers) -> dict[str, str]:
+        """What the answer to a preflight carries beside the rest: `Mcp-Param-…` is allowed as it is asked for."""
+        asked = b",".join(headers.all(b"access-control-request-headers")).lower().split(b",")[:_REQUESTED]
+        mirrored = [name.strip() for name in asked if name.strip().startswith(PREFIX)]
+        allowed = [*_ALLOWED, *(name.decode("latin-1") for name in mirrored)]
+        return {
+            "Access-Control-Allow-Methods": "POST, GET, DELETE",
+            "Access-Control-Allow-Headers": ", ".join(allowed),
+            "Access-Control-Max-Age": str(_MAX_AGE),
+        }
+
+    def _origin(self, headers: Headers) -> bytes | None:
+        origins = headers.all(b"origin")
+        return origins[0] if len(origins) == 1 and origins[0] in self.origins else None

@@ -1,0 +1,159 @@
+"""What a client is told of a call that has ended: the one place where ends become results and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mcp_types import INTERNAL_ERROR
+from pydantic_core import from_json
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND
+from mcpfleet.edge.calls import Call, End
+from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.rounds import FIRST, Round, Rounds, TooManyRounds
+from mcpfleet.wire import reply
+from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
+
+_UNCERTAIN: Final = {
+    End.UNACCEPTED: "No worker confirmed that it received this call, and one may still have run it.",
+    End.LOST: "The worker that ran this call is no longer heard from.",
+    End.RESULT_LOST: "This call has ended, and its result was lost on the way.",
+    End.GIVEN_UP: "The server that waited for this call had to stop.",
+    End.OVERDUE: "This call was not finished in time. It was told to stop.",
+}
+_MOST_LACKING: Final = 8
+"""Capabilities that a worker may say are missing."""
+
+Finish = Callable[[bytes], bytes]
+"""Adds to a worker's result what is the edge's to say; raises `NotSpliceable` where it is malformed."""
+
+
+def as_it_is(body: bytes) -> bytes:
+    """Leave a result as its worker wrote it."""
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A request that a worker answers, and how its end is told."""
+
+    inquiry: Inquiry
+    asks: frozenset[str] = frozenset()
+    """What the handler may ask of its caller; a worker that asks anything else breaks its own declaration."""
+    finish: Finish = as_it_is
+    round: Round = FIRST
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether a model reads what went wrong (D3)."""
+        return self.inquiry.request.envelope.method == "tools/call"
+
+    @property
+    def reference(self) -> str:
+        """Ties what the client reads to the logs and the trace."""
+        return self.inquiry.request.trace.trace_id
+
+
+class Told(NamedTuple):
+    """What is sent."""
+
+    status: int
+    body: bytes
+    error_type: str | None
+    """None for a result."""
+
+
+class Ends:
+    """Tells ends."""
+
+    def __init__(self, rounds: Rounds, log: FilteringBoundLogger) -> None:
+        self._rounds = rounds
+        self._log = log
+
+    def tell(self, call: Call, use: Use) -> Told:
+        """Compose the one answer of a call that has ended."""
+        try:
+            return self._told(call, use)
+        except reply.NotSpliceable as error:
+            self._log.error("a worker sent a malformed end", pool=call.order.pool, error=str(error))
+            return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
+        except TooManyRounds:
+            return self._failed(use, "The tool asked its caller more often than a client answers.", "too_many_rounds")
+        except Rejection as rejection:
+            return self._refused(use, rejection)
+
+    def _told(self, call: Call, use: Use) -> Told:
+        identifier, server = use.inquiry.request.id, use.inquiry.view.server
+        match call.end:
+            case End.RESULT:
+                return Told(200, reply.response(identifier, use.finish(call.body), server), None)
+            case End.ASK:
+                asked = self._rounds.ask(use.inquiry, use.round, call.body)
+                return Told(200, reply.response(identifier, asked, server), None)
+            case End.ERROR:
+                return self._error(call, use)
+            case None:
+                raise RuntimeError("the call has not ended")
+            case uncertain:
+                return self._uncertain(call, use, uncertain)
+
+    def _uncertain(self, call: Call, use: Use, end: End) -> Told:
+        """Tell that nobody knows whether the call ran: of a tool a model must be warned (D3, I3)."""
+        self._log.warning("uncertain call", pool=call.order.pool, worker=call.worker, end=end)
+        text = _UNCERTAIN[end]
+        if use.is_tool:
+            text += " The outcome is uncertain: it may have had its effect, in whole or in part. "
+            text += "Find out, by a tool that reads, before calling it again."
+        return self._failed(use, text, f"uncertain_{end}")
+
+    def rejection(self, call: Call, use: Use) -> Rejection:
+        """Say of a call without a result, whose result was to be a part of something, that it failed."""
+        self._log.warning("a call failed", pool=call.order.pool, worker=call.worker, end=call.end)
+        return Rejection(200, INTERNAL_ERROR, f"Internal error (reference {use.reference})")
+
+    def _error(self, call: Call, use: Use) -> Told:
+        """Tell an error frame: the application's own error, or what the edge composes from a closed list (M24)."""
+        identifier = use.inquiry.request.id
+        kind, words = _read_line(call.line)
+        if kind == NOT_FOUND:
+            return self._refused(use, unknown_resource(str(use.inquiry.request.params.get("uri", ""))))
+        if kind == BAD_PARAMS:
+            return self._refused(use, bad_params(_message(call.body)))
+        if kind == LACKING:
+            return self._refused(use, missing_capabilities(word for word in words if word in use.asks))
+        status = 400 if kind == AUTHORED_ERROR else 200
+        return Told(status, reply.error_body(identifier, call.body), "application_error")
+
+    def _refused(self, use: Use, rejection: Rejection) -> Told:
+        body = reply.error(use.inquiry.request.id, rejection)
+        return Told(rejection.status, body, str(rejection.code or rejection.status))
+
+    def _failed(self, use: Use, text: str, error_type: str) -> Told:
+        """Tell the model where it is a tool, and the client's code otherwise (D3)."""
+        request, text = use.inquiry.request, f"{text} (reference {use.reference})"
+        if not use.is_tool:
+            return Told(200, reply.error(request.id, Rejection(200, INTERNAL_ERROR, text)), error_type)
+        content = [{"type": "text", "text": text}]
+        result = reply.result_body({"resultType": "complete", "content": content, "isError": True})
+        return Told(200, reply.response(request.id, result, use.inquiry.view.server), error_type)
+
+
+def _read_line(line: str | None) -> tuple[str | None, list[str]]:
+    """Split an error frame's line into what it says and the words after it."""
+    words = (line or "").split(" ")
+    return " ".join(words[:2]) if line else None, words[2 : 2 + _MOST_LACKING]
+
+
+def _message(body: bytes) -> str:
+    """What a worker says is wrong with the parameters."""
+    try:
+        value = from_json(body)
+    except ValueError:
+        value = None
+    message = value.get("message") if isinstance(value, dict) else None
+    if not isinstance(message, str):
+        raise reply.NotSpliceable("an error must have a message")
+    return message

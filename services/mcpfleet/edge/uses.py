@@ -1,0 +1,203 @@
+"""Requests that a worker answers: tools, resources, prompts and completions, from the target in the view to the order.
+
+The checks are those of T11's group 11 that the target decides: whether it exists for this caller, its scopes, its
+custom headers, the request's state, the client's capabilities, and the limits, in this order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing
+from mcpfleet.contracts.manifest import Definition
+from mcpfleet.edge.answering import Answering, Listening
+from mcpfleet.edge.calls import Order
+from mcpfleet.edge.ends import Finish, Use, as_it_is
+from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.rounds import FIRST, Round, Rounds
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.views.view import Target, View
+from mcpfleet.wire import parameters, reply
+from mcpfleet.wire.capabilities import missing
+from mcpfleet.wire.envelope import RequestId
+from mcpfleet.wire.errors import bad_params, missing_capabilities, unknown_resource
+from mcpfleet.wire.uri_template import UriTemplate
+from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
+
+Find = Callable[[View], Target]
+"""Finds the target in a view; raises `Rejection` where it does not exist for the caller, or not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is asked of a target."""
+
+    inquiry: Inquiry
+    find: Find
+    arguments: dict[str, Any]
+    round: Round = FIRST
+    uri: str | None = None
+    completing: Completing | None = None
+    cursor: str | None = None
+
+
+class Uses:
+    """Answers requests for targets."""
+
+    def __init__(self, answering: Answering, rounds: Rounds, snapshots: Snapshots, settings: EdgeSettings) -> None:
+        self._answering = answering
+        self._rounds = rounds
+        self._snapshots = snapshots
+        self._settings = settings
+
+    async def call_tool(self, inquiry: Inquiry) -> str | None:
+        """Answer `tools/call`."""
+        params = inquiry.request.params
+        arguments: dict[str, Any] = params.get("arguments", {})
+
+        def find(view: View) -> Target:
+            target = view.find("tool", params["name"])
+            if target is None:
+                raise bad_params("unknown tool")
+            parameters.check(inquiry.request.client.headers, target.mirrored, arguments)
+            if self._settings.strict_headers:
+                parameters.refuse_unknown(inquiry.request.client.headers, target.mirrored)
+            return target
+
+        return await self._use(inquiry, find, arguments)
+
+    async def get_prompt(self, inquiry: Inquiry) -> str | None:
+        """Answer `prompts/get`."""
+        params = inquiry.request.params
+
+        def find(view: View) -> Target:
+            target = view.find("prompt", params["name"])
+            if target is None:
+                raise bad_params("unknown prompt")
+            return target
+
+        return await self._use(inquiry, find, params.get("arguments", {}))
+
+    async def read_resource(self, inquiry: Inquiry) -> str | None:
+        """Answer `resources/read`; how long it may be kept is said by the declaration, and not for retries (M45)."""
+        uri = inquiry.request.params["uri"]
+
+        def find(view: View) -> Target:
+            target = view.find_resource(uri)
+            if target is None:
+                raise unknown_resource(uri)
+            return target
+
+        definition = find(inquiry.view).listed.definition
+        is_first = not inquiry.request.params.keys() & {"requestState", "inputResponses"}
+        ttl = round(definition.ttl * 1000) if is_first else 0
+        is_public = is_first and inquiry.view.scope == "public" and not definition.per_caller
+
+        def finish(body: bytes) -> bytes:
+            return reply.with_cache_hints(body, ttl, "public" if is_public else "private")
+
+        return await self._use(inquiry, find, {}, uri=uri, finish=finish)
+
+    async def complete(self, inquiry: Inquiry) -> str | None:
+        """Answer `completion/complete`; an argument that is declared and has no completer has no values (L17)."""
+        params = inquiry.request.params
+        asked = Completing(
+            params["argument"]["name"], params["argument"]["value"], params.get("context", {}).get("arguments", {})
+        )
+
+        def find(view: View) -> Target:
+            target = _referenced(view, params["ref"])
+            if target is None or asked.argument not in _arguments(target.listed.definition):
+                raise bad_params("unknown reference or argument")
+            return target
+
+        if asked.argument not in find(inquiry.view).listed.definition.completes:
+            request, completion = inquiry.request, {"values": [], "total": 0, "hasMore": False}
+            result = reply.result_body({"resultType": "complete", "completion": completion})
+            await request.client.answer(200, reply.response(request.id, result, inquiry.view.server))
+            return None
+        wish = _Wish(inquiry, find, {}, completing=asked)
+        return await self._answering.answer(Use(inquiry), Listening(may_stream=False), lambda: self._order(wish))
+
+    async def list_resources(self, inquiry: Inquiry, lister: Target, cursor: str | None) -> bytes:
+        """Have a lister list: the worker's result."""
+        wish = _Wish(inquiry, lambda _view: lister, {}, cursor=cursor)
+        return await self._answering.fetch(Use(inquiry), lambda: self._order(wish))
+
+    async def _use(
+        self,
+        inquiry: Inquiry,
+        find: Find,
+        arguments: dict[str, Any],
+        *,
+        uri: str | None = None,
+        finish: Finish = as_it_is,
+    ) -> str | None:
+        definition = find(inquiry.view).listed.definition
+        params = inquiry.request.params
+        brought = self._rounds.begin(inquiry) if "requestState" in params or "inputResponses" in params else FIRST
+        meta = inquiry.request.envelope.meta
+        capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
+        lacking = missing(definition.asks, capabilities) if definition.asks else ()
+        if lacking:
+            raise missing_capabilities(lacking)
+        may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
+        listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
+        wish = _Wish(inquiry, find, arguments, brought, uri)
+        use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought)
+        flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
+        return await self._answering.answer(use, listening, lambda: self._order(wish, flags))
+
+    def _order(self, wish: _Wish, flags: str = "") -> Order:
+        """Make the order from what the caller sees now: while a call waits, a rollout may replace the definition."""
+        inquiry = wish.inquiry
+        newest = self._snapshots.view(inquiry.request.endpoint, inquiry.principal) or inquiry.view
+        target = wish.find(newest)
+        listed, meta = target.listed, inquiry.request.envelope.meta
+        client_info = meta.get(CLIENT_INFO_META_KEY)
+        body = CallBody(
+            arguments=wish.arguments,
+            capabilities=meta[CLIENT_CAPABILITIES_META_KEY],
+            client=client_info if isinstance(client_info, dict) else {},
+            principal=inquiry.principal,
+            uri=wish.uri,
+            completing=wish.completing,
+            cursor=wish.cursor,
+            answers=wish.round.answers,
+            memory=wish.round.memory,
+            log_level=meta.get(LOG_LEVEL_META_KEY),
+        )
+        return Order(
+            pool=listed.pool,
+            definition=listed.digest,
+            body=body.write(),
+            deadline=time.monotonic() + listed.definition.timeout + self._settings.deadline_grace,
+            trace=inquiry.request.trace,
+            flags=flags,
+            outlives_client=listed.definition.on_disconnect == "continue",
+        )
+
+
+def progress_token(meta: dict[str, Any]) -> RequestId | None:
+    """The token under which the client hears progress, where it is a valid one (P1)."""
+    token = meta.get("progressToken")
+    return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
+
+
+def _referenced(view: View, ref: dict[str, Any]) -> Target | None:
+    """The prompt, or the template, given by itself or by a URI that it fits (M48)."""
+    if ref["type"] == "ref/prompt":
+        return view.find("prompt", ref["name"])
+    template = view.find("template", ref["uri"])
+    return template if template is not None else view.find_resource(ref["uri"])
+
+
+def _arguments(definition: Definition) -> set[str]:
+    """The names that may be completed."""
+    if definition.kind == "prompt":
+        return {argument["name"] for argument in definition.wire.get("arguments") or ()}
+    return set(UriTemplate.parse(definition.name).variables) if definition.kind == "template" else set()

@@ -1,0 +1,107 @@
+"""URI templates (RFC 6570) that can be matched: `{name}` for one part of a URI, `{+name}` for all that is left."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Self
+from urllib.parse import unquote
+
+MOST_VARIABLES: Final = 16
+"""Variables of one template."""
+
+SUPPORTED: Final = "{name} for one part, and {+name} at the end for all that is left of the path"
+"""What of RFC 6570 can be matched, for errors."""
+
+_EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
+_VARIABLE: Final = re.compile(r"(\+?)([A-Za-z_][A-Za-z0-9_]*)")
+_LITERAL: Final = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
+_BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+class BadTemplate(ValueError):
+    """Raised when a text is no template that can be matched; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class UriTemplate:
+    """A template that says which URIs are its own, and what its variables are in one of them.
+
+    A variable's value has at least one character and ends at `/`, `?` or `#`, in a query at `&` or `#`; where another
+    variable follows in the same part, also at the literal between them, so that a match is found without trying.
+    """
+
+    text: str
+    variables: tuple[str, ...]
+    rank: tuple[bool, int, int, str]
+    """The order in which templates are tried, where several match: the smallest is the most specific."""
+    _pattern: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a template.
+
+        Raises:
+            BadTemplate: it is not well formed, or of a form that has no one match.
+        """
+        literals, expressions = _split(text)
+        variables: list[str] = []
+        pattern, takes_rest = re.escape(literals[0]), False
+        for index, expression in enumerate(expressions):
+            found = _VARIABLE.fullmatch(expression)
+            if found is None:
+                raise BadTemplate(f"the expression {{{expression}}} is not supported: write {SUPPORTED}")
+            literal, is_last = literals[index + 1], index == len(expressions) - 1
+            name, takes_rest = found[2], bool(found[1])
+            if name in variables:
+                raise BadTemplate(f"the variable {name!r} stands there twice")
+            if takes_rest and not (is_last and not literal):
+                raise BadTemplate(f"{{+{name}}} must be the template's end: write {SUPPORTED}")
+            if not literal and not is_last:
+                raise BadTemplate(f"a literal must stand between {name!r} and the next variable")
+            variables.append(name)
+            in_query = "?" in "".join(literals[: index + 1])
+            pattern += f"([^{_ends(literal, takes_rest=takes_rest, in_query=in_query, is_last=is_last)}]+)"
+            pattern += re.escape(literal)
+        if len(variables) > MOST_VARIABLES:
+            raise BadTemplate(f"a template has at most {MOST_VARIABLES} variables")
+        rank = (takes_rest, -sum(map(len, literals)), len(variables), text)
+        return cls(text, tuple(variables), rank, re.compile(pattern))
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Find the variables' values in a URI, percent-decoded; None where the URI is not of this template.
+
+        What is no percent-encoded UTF-8, or holds a NUL, is none of anybody's.
+        """
+        found = self._pattern.fullmatch(uri)
+        if found is None or _BROKEN_ESCAPE.search(uri):
+            return None
+        try:
+            values = [unquote(value, errors="strict") for value in found.groups()]
+        except UnicodeDecodeError:
+            return None
+        return None if any("\0" in value for value in values) else dict(zip(self.variables, values, strict=True))
+
+    @cached_property
+    def scheme(self) -> str:
+        """The scheme of all URIs that match, in small letters; empty where a variable stands in its place."""
+        scheme, colon, _ = self.text.partition(":")
+        return scheme.lower() if colon and "{" not in scheme else ""
+
+
+def _split(text: str) -> tuple[list[str], list[str]]:
+    """Part a template into what stands around its expressions, and these."""
+    parts = _EXPRESSION.split(text)
+    literals, expressions = parts[::2], parts[1::2]
+    for literal in literals:
+        if not _LITERAL.fullmatch(literal):
+            raise BadTemplate(f"{literal!r} holds what no URI may have: percent-encode it")
+    return literals, expressions
+
+
+def _ends(literal: str, *, takes_rest: bool, in_query: bool, is_last: bool) -> str:
+    """The characters at which a variable's value ends, as a class of characters."""
+    ends = "?#" if takes_rest else "&#" if in_query else "/?#"
+    is_shared = bool(literal) and not is_last and literal[0] not in ends
+    return ends + (re.escape(literal[0]) if is_shared else "")
