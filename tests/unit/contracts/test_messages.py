@@ -25,7 +25,51 @@ from mcpfleet.contracts.catalog import (
     Withdrawn,
 )
 from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, StopTask, TaskStopped, Why
+from mcpfleet.contracts.pool_tasks import (
+    Answered,
+    Ask,
+    Claimed,
+    ClaimTasks,
+    Defer,
+    Deferred,
+    Extend,
+    Extended,
+    Held,
+    Question,
+    QuestionsAsked,
+    Release,
+    Released,
+    Remember,
+    Remembered,
+    ResultKept,
+    Settle,
+    Settled,
+    Step,
+    Stepped,
+    TasksClaimed,
+)
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.tasks import (
+    Binding,
+    CancelTask,
+    Create,
+    Created,
+    Found,
+    Get,
+    NewTask,
+    Once,
+    Outcome,
+    Reserve,
+    Reserved,
+    Status,
+    TaskCancelled,
+    TaskView,
+    Update,
+    Updated,
+    Versions,
+    VersionsWanted,
+)
 
 DEFINITION = Definition(
     kind="tool",
@@ -35,7 +79,63 @@ DEFINITION = Definition(
 LISTED = Listed(pool="library", digest=DEFINITION.digest, definition=DEFINITION)
 SNAPSHOT = Snapshot(endpoint="mcp", number=7, name="library", version="1", listed=(LISTED,))
 
+ID, DIGEST = "t" * 32, "0" * 32
+OWNER = Binding.of("mcp", Principal(subject="ann", tenant="acme"))
+TASK = NewTask(id=ID, binding=OWNER, pool="library", definition=DIGEST, name="report", origin='{"a": "\\u0000"}')
+ONCE = Once(key=DIGEST, arguments=DIGEST)
+VIEW = TaskView(
+    id=ID, status=Status.INPUT_REQUIRED, version=2, created_at=1.5, updated_at=2.5, poll_ms=1000, endpoint="mcp",
+    pool="library", definition=DIGEST, name="report", requests={"month": "{}"},
+)  # fmt: skip
+SETTLE = Settle(id=ID, fence=1, status=Status.FAILED, end="{}", failure="handler")
+ANSWER = Answered(key="month", digest=DIGEST, answer="{}")
+CLAIMED = Claimed(
+    id=ID, fence=1, definition=DIGEST, name="report", origin="{}", attempts=0, limit=60,
+    steps=(Remembered(key=DIGEST, result="1"),), answers=(ANSWER,),
+)  # fmt: skip
+LISTED_TASK = ListedTask(
+    id=ID, endpoint="mcp", pool="library", name="report", definition=DIGEST, status=Status.WORKING, attempts=1, age=5,
+    quiet=2,
+)  # fmt: skip
+
 MESSAGES = [
+    Create(task=TASK),
+    Create(task=TASK.model_copy(update={"policy": "{}", "message": "begins"}), once=ONCE),
+    Created(outcome=Outcome.NEW, task=VIEW),
+    Get(id=ID, binding=OWNER),
+    Found(),
+    Found(task=VIEW.model_copy(update={"status": Status.COMPLETED, "end": "{}", "ttl_ms": 5, "requests": {}})),
+    Update(id=ID, binding=OWNER, answers={"month": "{}"}),
+    Updated(known=True, consumed=("month",)),
+    CancelTask(id=ID, binding=OWNER),
+    TaskCancelled(known=True, status=Status.CANCELLED),
+    VersionsWanted(ids=(ID,)),
+    Versions(versions={ID: 3}),
+    Reserve(once=ONCE, pool="library", lasts=60, holder=DIGEST),
+    Reserve(once=ONCE, pool="library", lasts=60, holder=DIGEST, ended="not_run"),
+    Reserved(outcome=Outcome.REPEAT, fence=1, result="{}"),
+    ListTasks(why=Why.STUCK, pool="library"),
+    Listing(tasks=(LISTED_TASK,), more=True),
+    StopTask(id=ID),
+    TaskStopped(known=True, status=Status.CANCELLED),
+    Defer(task=TASK, process="w1", once=ONCE.model_copy(update={"fence": 1})),
+    Deferred(outcome=Outcome.NEW, fence=1, lease=10),
+    ClaimTasks(claim=DIGEST, process="w1", definitions=(DIGEST,), most=4, held=2),
+    TasksClaimed(tasks=(CLAIMED,), lease=10, alone_waits=True),
+    Extend(process="w1", tasks=(Held(id=ID, fence=1, message="1/3"),), unheard=(DIGEST,)),
+    Extended(lease=10, lost=(ID,), cancelled=(ID,), answers={ID: (ANSWER,)}),
+    Step(id=ID, fence=1, key=DIGEST, name="load", result="1"),
+    Stepped(lost=True),
+    Stepped(result="1"),
+    Ask(id=ID, fence=1, questions=(Question(key="month", digest=DIGEST, request="{}"),), keep=True),
+    QuestionsAsked(waiting=True, answers=(ANSWER,), clash="month"),
+    SETTLE,
+    Settled(lost=True),
+    Release(id=ID, fence=1),
+    Release(id=ID, fence=1, failed=SETTLE, after=5),
+    Released(status=Status.WORKING),
+    Remember(key=DIGEST, fence=1, result="{}"),
+    ResultKept(lost=True),
     Admit(endpoint="mcp"),
     Admit(endpoint="mcp", credential=SecretStr("token")),
     Admitted(principal=Principal(), lasts=10),
@@ -95,6 +195,24 @@ def test_invariant_9_a_credential_prints_as_stars_and_crosses_the_bus() -> None:
     admit = Admit(endpoint="mcp", credential=SecretStr("token"))
     assert "token" not in f"{admit!r} {admit}"
     assert json.loads(admit.model_dump_json())["credential"] == "token"
+
+
+@pytest.mark.parametrize("task", ["", "t" * 21, "t" * 65, "t" * 31 + ".", "t" * 31 + "\n", "é" * 32])
+def test_m72_a_tasks_id_is_long_and_safe_in_a_header(task: str) -> None:
+    with pytest.raises(ValidationError):
+        StopTask(id=task)
+
+
+def test_a_text_with_a_nul_which_no_store_keeps_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        Settle(id=ID, fence=1, status=Status.COMPLETED, end="\x00")
+
+
+def test_d10_a_binding_is_endpoint_subject_client_and_tenant_and_no_token() -> None:
+    refreshed = Principal(subject="ann", tenant="acme", scopes=("other",))
+    assert Binding.of("mcp", refreshed).digest == OWNER.digest
+    others: list[dict[str, Any]] = [{"endpoint": "x"}, {"subject": None}, {"client": "acme"}, {"tenant": None}]
+    assert len({OWNER.digest, *(OWNER.model_copy(update=other).digest for other in others)}) == 5
 
 
 @pytest.mark.parametrize("endpoint", ["", "MCP", "a.b", "a*", "a" * 64, "a\n"])
