@@ -8,12 +8,14 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.settings import Settings
+from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.worker.settings import WorkerSettings
 
 SETTINGS: Final[dict[str, type[Settings]]] = {
     "edge": EdgeSettings,
     "authorization": AuthorizationSettings,
     "catalog": CatalogSettings,
+    "tasks": TasksSettings,
     "worker": WorkerSettings,
 }
 """By the names of their services."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 import anyio
 import typer
 
@@ -19,6 +22,11 @@ _UP_WITHIN = 5.0
 
 async def withdraw(settings: ProcessSettings, pool: str) -> int:
     """End a pool that lingers without workers; returns the exit code."""
+    return await on_bus(settings, partial(_withdraw, pool=pool))
+
+
+async def on_bus(settings: ProcessSettings, work: Callable[[Bus], Awaitable[int]]) -> int:
+    """Do an operator's work over a bus; returns the exit code."""
     configure("console", "warning", {"service": _OPERATOR})
     bus = bus_of(Process(_OPERATOR, settings), _OPERATOR)
     code = 1
@@ -26,7 +34,7 @@ async def withdraw(settings: ProcessSettings, pool: str) -> int:
         await tasks.start(bus.run)
         with anyio.move_on_after(_UP_WITHIN):
             await bus.wait_up()
-            code = await _withdraw(bus, pool)
+            code = await work(bus)
         if not bus.is_up:
             typer.echo("no link to NATS (MCPFLEET_NATS_URL, MCPFLEET_NATS_PASSWORD)", err=True)
         tasks.cancel_scope.cancel()

@@ -10,13 +10,15 @@ import anyio
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, MetaData, inspect
 
-from mcpfleet.catalog.tables import SCHEMA, metadata
+from mcpfleet.catalog import tables as catalog
+from mcpfleet.catalog.tables import SCHEMA
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import Schema, check_migrated, migrate
+from mcpfleet.tasks import tables as tasks_tables
 
 _REVISION = """
 from alembic import op
@@ -46,10 +48,11 @@ async def tables(store: Store) -> set[str]:
         return set(await connection.run_sync(lambda plain: inspect(plain).get_table_names()))
 
 
-async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store) -> None:
+@pytest.mark.parametrize("metadata", [catalog.metadata, tasks_tables.metadata], ids=["catalog", "tasks"])
+async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store, metadata: MetaData) -> None:
     def differences(connection: Connection) -> list[object]:
         context = MigrationContext.configure(
-            connection, opts={"include_name": lambda name, kind, _: kind != "table" or name != SCHEMA.version_table}
+            connection, opts={"include_name": lambda name, kind, _: kind != "table" or name in metadata.tables}
         )
         return list(compare_metadata(context, metadata))
 
