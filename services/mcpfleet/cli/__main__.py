@@ -19,13 +19,29 @@ from mcpfleet.process.settings_table import unknown_names
 
 app = typer.Typer(
     name="mcpfleet",
-    help="One MCP server to its clients, however many processes serve it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 Target = Annotated[str, typer.Argument(help="The application: path/to/app.py or module:attribute.")]
 Url = Annotated[str, typer.Argument(help="An endpoint, for example http://127.0.0.1:8000/mcp.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"mcpfleet {version('mcpfleet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def mcpfleet(
+    version: Annotated[  # its callback has done it
+        bool, typer.Option("--version", help="Show the version and end.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """One MCP server to its clients, however many processes serve it."""
 
 
 @app.command()

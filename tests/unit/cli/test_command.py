@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -43,6 +44,11 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
         "migrate",
     ):
         assert command in shown
+
+
+def test_it_says_its_version() -> None:
+    shown = CliRunner().invoke(cli.app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"mcpfleet {version('mcpfleet')}\n")
 
 
 @pytest.mark.parametrize(
