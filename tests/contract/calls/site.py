@@ -32,7 +32,7 @@ from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.crossing import Crossing
-from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.frames import Said
 from mcpfleet.worker.handlers import HandlerThread
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
@@ -168,7 +168,7 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
     application = Application()
     instruments = WorkerInstruments(Metrics())
     async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:
-        frames = Crossing[Report | Ended](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+        frames = Crossing[Said](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
         runner = Runner(
             application.app, chosen, tell=frames.put, tracer=Tracer(), instruments=instruments, log=fabric.logger
         )
@@ -177,7 +177,7 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
         edge = Edge(edge_bus)
         await tasks.start(thread.run)
         await edge.listen()
-        await actor.listen([tool.definition.digest for tool in application.app.tools.values()])
+        await actor.listen({each.definition.digest: each.definition.kind for each in application.app.handlers})
         await heard(edge_bus, pool)
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
