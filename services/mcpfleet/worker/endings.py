@@ -66,9 +66,7 @@ class Endings:
         except ValueError as error:  # a part that the author built does not serialise
             return self.raised(held, handler, OutputError(f"the result is not JSON: {type(error).__name__}"))
         if len(body) > self._settings.result_limit:
-            self._log.error(
-                "result too large", bytes=len(body), limit=self._settings.result_limit, **_named(handler)
-            )
+            self._log.error("result too large", bytes=len(body), limit=self._settings.result_limit, **_named(handler))
             return _failure(
                 held,
                 kind,
@@ -92,20 +90,10 @@ class Endings:
     def raised(self, held: Held, handler: Handler, error: BaseException) -> Ending:
         """The end of a handler that raised: a mistake's text is for the log, and the client gets a reference (D3)."""
         kind = handler.definition.kind
-        if isinstance(error, InvalidArguments):
-            if kind == "tool":
-                return _failure(held, kind, str(error), names.TOOL_ERROR)
-            return Ending(_error(held, INVALID_PARAMS, str(error), line=BAD_PARAMS), str(INVALID_PARAMS))
         if isinstance(error, ProtocolError):
             return self._authored(held, handler, error)
-        if isinstance(error, ClientLacks):
-            code, line = MISSING_REQUIRED_CLIENT_CAPABILITY, " ".join((LACKING, *error.names))
-            return Ending(_error(held, code, "The client cannot answer what is asked", line=line), str(code))
-        if isinstance(error, NotFound) and kind in ("resource", "template"):
-            return Ending(_error(held, INVALID_PARAMS, "Resource not found", line=NOT_FOUND), str(INVALID_PARAMS))
-        if isinstance(error, ToolError) and kind != "tool":
-            # Said on purpose, for whoever reads errors; a tool's own is a result already.
-            return _failure(held, kind, str(error).encode(errors="replace").decode(), names.TOOL_ERROR)
+        if (said := _said(held, kind, error)) is not None:
+            return said
         if isinstance(error, OutputError):
             self._log.error("broken output contract", error=str(error), **_named(handler))
             what = "its own output schema" if kind == "tool" else "its declaration"
@@ -153,6 +141,22 @@ class Endings:
             why = OutputError(f"the error has {len(frame.body)} bytes (MCPFLEET_ERROR_LIMIT)")
             return self.raised(held, handler, why)
         return Ending(frame, str(error.code))
+
+
+def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
+    """The end of a handler that did not fail: what it raised is meant for its caller."""
+    if isinstance(error, InvalidArguments):
+        if kind == "tool":
+            return _failure(held, kind, str(error), names.TOOL_ERROR)
+        return Ending(_error(held, INVALID_PARAMS, str(error), line=BAD_PARAMS), str(INVALID_PARAMS))
+    if isinstance(error, ClientLacks):
+        code, line = MISSING_REQUIRED_CLIENT_CAPABILITY, " ".join((LACKING, *error.names))
+        return Ending(_error(held, code, "The client cannot answer what is asked", line=line), str(code))
+    if isinstance(error, NotFound) and kind in ("resource", "template"):
+        return Ending(_error(held, INVALID_PARAMS, "Resource not found", line=NOT_FOUND), str(INVALID_PARAMS))
+    if isinstance(error, ToolError):
+        return _failure(held, kind, str(error).encode(errors="replace").decode(), names.TOOL_ERROR)
+    return None
 
 
 def given_up(held: Held, kind: Kind) -> Ended:

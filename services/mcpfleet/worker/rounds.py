@@ -108,7 +108,9 @@ class Rounds:
     def _check(self, questions: Sequence[Question[Any]]) -> None:
         needed = [question.needs for question in questions]
         if undeclared := [name for name in needed if not self._is_declared(name)]:
-            raise AskError(f"the handler asks for {undeclared[0]!r}, and its declaration names it neither in asks nor in may_ask")
+            raise AskError(
+                f"the handler asks for {undeclared[0]!r}, and its declaration names it neither in asks nor in may_ask"
+            )
         if lacking := missing(needed, self._capabilities):
             raise ClientLacks(lacking)
         if len(self._keys) + len(questions) > MOST_QUESTIONS:

@@ -80,19 +80,9 @@ class App:
         return MappingProxyType(self._prompts)
 
     @property
-    def resources(self) -> Mapping[str, Resource]:
-        """The declared resources by URI."""
-        return MappingProxyType(self._resources)
-
-    @property
-    def templates(self) -> Mapping[str, Template]:
-        """The declared templates by their text."""
-        return MappingProxyType(self._templates)
-
-    @property
-    def listers(self) -> Mapping[str, Lister]:
-        """The declared lists of resources by name."""
-        return MappingProxyType(self._listers)
+    def reads(self) -> Mapping[str, Resource | Template]:
+        """The declared resources by their URIs, and templates by their texts."""
+        return MappingProxyType({**self._resources, **self._templates})
 
     @property
     def handlers(self) -> list[Handler]:
@@ -320,8 +310,8 @@ class App:
         name, kind = handler.definition.name, handler.definition.kind
         if name in into:
             raise Mistake(f"the {kind} name {name!r} is taken by {into[name].site}")
-        declared = self._tools, self._prompts, self._resources, self._templates, self._listers
-        if sum(map(len, declared)) >= MOST_DEFINITIONS:
+        others = len(self._prompts) + len(self._resources) + len(self._templates) + len(self._listers)
+        if len(self._tools) + others >= MOST_DEFINITIONS:
             raise Mistake(f"an App has at most {MOST_DEFINITIONS} tools, resources and prompts")
         into[name] = handler
         if isinstance(handler, Completes):

@@ -12,8 +12,8 @@ from mcp_types import Completion
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import InvalidArguments, Mistake, OutputError, Problem
 from mcpfleet.app.function import Function
-from mcpfleet.app.handler import Handler
 from mcpfleet.app.handler import Completion as Asked
+from mcpfleet.app.handler import Handler
 from mcpfleet.app.signature import MISSING, read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import MOST_WORDS, Definition

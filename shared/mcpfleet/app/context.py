@@ -272,6 +272,24 @@ class Context:
         """Say that the call is over: what still reports, reports nothing. For whoever runs the handler."""
         self._ended = True
 
+
+class SyncContext:
+    """What of a Context must be awaited, for handlers that run in a thread: each call blocks until it is done."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the call is, as `Context.progress` does.
+
+        Raises:
+            ProgressError: the value or the total is not finite, or the value is less than before.
+            RuntimeError: the thread is not one that runs a handler.
+        """
+        anyio.from_thread.run(self._context.progress, value, total, message)
+
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Tell the client's log, as `Context.log` does."""
         anyio.from_thread.run(self._context.log, level, data, logger)
@@ -314,4 +332,5 @@ class Context:
 
     def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result:
         """Do work once, as `Context.step` does."""
-        return anyio.from_thread.run(functools.partial(self._context.step, name, function), *arguments)
+        result: Result = anyio.from_thread.run(functools.partial(self._context.step, name, function), *arguments)
+        return result

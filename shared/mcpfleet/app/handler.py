@@ -18,7 +18,6 @@ from mcpfleet.app.outcome import Outcome
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import Definition
 
-
 Sanitizer = Callable[[Any, Context], Any]
 """Takes what a handler returned and the call's Context, gives what this caller may see; plain or async."""
 
@@ -171,9 +170,7 @@ class Handler(ABC):
         kind = "completion" if request.completing is not None else self.definition.kind
         return Invocation(kind, self.definition.name, request.arguments, ctx, request.uri)
 
-    def _inner(
-        self, request: Asked, threads: anyio.CapacityLimiter | None
-    ) -> Callable[[Invocation], Awaitable[Any]]:
+    def _inner(self, request: Asked, threads: anyio.CapacityLimiter | None) -> Callable[[Invocation], Awaitable[Any]]:
         return lambda invocation: self._value(request, invocation.arguments, invocation.ctx, threads)
 
 

@@ -67,7 +67,9 @@ def _check(page: Page) -> None:
         OutputError: it breaks a rule.
     """
     if len(page.resources) > MOST_RESOURCES or len(page.next_cursor or "") > LONGEST_CURSOR:
-        raise OutputError(f"a page has up to {MOST_RESOURCES} resources, and a cursor up to {LONGEST_CURSOR} characters")
+        raise OutputError(
+            f"a page has up to {MOST_RESOURCES} resources, and a cursor up to {LONGEST_CURSOR} characters"
+        )
     for each in page.resources:
         if not isinstance(each, WireResource):
             raise OutputError(f"listed {type(each).__name__}, and a list is made of `Resource`s")

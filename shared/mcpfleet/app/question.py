@@ -136,7 +136,7 @@ def _accepted(answer: Any, message: str) -> None:
         Unusable: the answer is none of a user.
     """
     action = answer.get("action") if isinstance(answer, dict) else None
-    if action == "decline" or action == "cancel":
+    if action in ("decline", "cancel"):
         raise Declined(message, action)
     if action != "accept":
         raise Unusable("the answer has no known action")

@@ -209,8 +209,10 @@ def _speaks_of_contents(annotation: Any) -> bool:
 
 
 def _is_listed(value: list[Any] | tuple[Any, ...]) -> bool:
-    return bool(value) and all(isinstance(each, (*_CONTENTS, str, bytes)) for each in value) and any(
-        isinstance(each, _CONTENTS) for each in value
+    return (
+        bool(value)
+        and all(isinstance(each, (*_CONTENTS, str, bytes)) for each in value)
+        and any(isinstance(each, _CONTENTS) for each in value)
     )
 
 
@@ -220,4 +222,3 @@ def _check_variables(template: UriTemplate, texts: Texts) -> None:
         raise Mistake(f"the template has the variable {missing[0]!r}, and the function no such parameter")
     if unknown := [name for name in texts.required if name not in template.variables]:
         raise Mistake("is no variable of the template, and has no default", unknown[0])
-

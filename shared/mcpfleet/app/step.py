@@ -44,7 +44,11 @@ async def run_step(
 
 
 async def _remembered(
-    asker: Asker, name: str, function: Callable[..., Any], arguments: tuple[Any, ...], work: Callable[[], Awaitable[Any]]
+    asker: Asker,
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    work: Callable[[], Awaitable[Any]],
 ) -> Any:
     adapter = _adapter(function)
     fresh: list[Any] = []
@@ -76,5 +80,5 @@ def _adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
     try:
         annotation = typing.get_type_hints(inspect.unwrap(function)).get("return", Any)
         return None if annotation is Any else TypeAdapter(annotation)
-    except Exception:  # noqa: BLE001  # an annotation may be anything; without one, JSON is what there is
+    except Exception:  # an annotation may be anything; without one, JSON is what there is
         return None

@@ -19,6 +19,7 @@ from mcpfleet.app.outcome import Outcome
 from mcpfleet.app.result import Returns
 from mcpfleet.contracts.manifest import Rate
 
+
 class Tool(Handler):
     """One tool of an App."""
 
