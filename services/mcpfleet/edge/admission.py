@@ -49,6 +49,19 @@ class _Verdict:
     names: frozenset[RevokedName] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Who was admitted, and until when an edge may go by that."""
+
+    principal: Principal
+    expires: float
+    """Monotonic seconds."""
+
+
+Concerns: TypeAlias = Callable[[Principal], bool]
+"""Whether the permission of a principal may have ended."""
+
+
 @dataclass(slots=True, eq=False)
 class _Asking:
     """A question that is on its way, and what it ended with; nothing where its asker left."""
@@ -83,6 +96,7 @@ class Admission:
         self._bad = _Shelf(max(1, entries // _REFUSALS))
         self._asking: dict[_Key, _Asking] = {}
         self._tasks: TaskGroup | None = None
+        self._hearers: list[Callable[[Concerns], None]] = []
         self.number = 0
         """The newest revocation that was applied: an answer that knows of none so new is not used."""
 
@@ -127,6 +141,23 @@ class Admission:
             verdict = await self._ask_once(key, credential)
         elif verdict.renewed_from <= now:
             self._renew(key, credential, verdict, now)
+        return self._admitted(endpoint, verdict)
+
+    async def permit(self, endpoint: str, credential: Credential | None = None, *, anew: bool = False) -> Permit:
+        """Say who the caller is and for how long, for what lasts longer than a request; raises as `admit`.
+
+        Args:
+            endpoint: by its name.
+            credential: the caller's.
+            anew: ask, whatever is known.
+        """
+        key = (endpoint, credential.digest if credential is not None else b"")
+        verdict = None if anew else self._good.get(key)
+        if verdict is None or verdict.expires <= time.monotonic():
+            verdict = await self._ask_once(key, credential)
+        return Permit(self._admitted(endpoint, verdict), verdict.expires)
+
+    def _admitted(self, endpoint: str, verdict: _Verdict) -> Principal:
         principal = verdict.admitted.principal
         if principal is None:
             raise self._challenges.refused(endpoint) if self._challenges is not None else unauthorized()
@@ -142,6 +173,10 @@ class Admission:
             raise self._challenges.insufficient_scope(endpoint, needed)
 
     # -- what was revoked ---------------------------------------------------------------------------------------------
+
+    def on_ended(self, hear: Callable[[Concerns], None]) -> None:
+        """Have somebody hear whose permission may have ended, who holds it for longer than a request."""
+        self._hearers.append(hear)
 
     def apply(self, revocations: Iterable[Revocation], number: int) -> None:
         """Forget the verdicts that revocations concern; what is asked from now on knows of them.
@@ -167,6 +202,9 @@ class Admission:
                 if verdict.admitted.number < policy:
                     verdict.renewed_from = now
                     verdict.expires = min(verdict.expires, now + verdict.admitted.lasts * random.uniform(0, 0.5))  # noqa: S311  # no secret
+
+        for hear in self._hearers:
+            hear(lambda principal: bool(policy) or not revoked.isdisjoint(names_of(principal)))
 
     def begin(self, number: int) -> None:
         """Go on from a number without knowing what led to it: verdicts that are older than it are forgotten."""

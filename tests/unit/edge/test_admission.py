@@ -228,6 +228,22 @@ async def test_a_renewal_that_is_refused_ends_the_verdict() -> None:
         tasks.cancel_scope.cancel()
 
 
+async def test_a_permit_says_until_when_it_holds_and_is_asked_for_anew_at_will() -> None:
+    client = Verdicts(admitted(lasts=10.0))
+    admission = Admission(client, entries=10)
+    begun = anyio.current_time()
+    permit = await admission.permit("mcp", somebody())
+    assert permit.principal == SOMEBODY
+    assert permit.expires - begun == pytest.approx(10, abs=1)
+    await admission.permit("mcp", somebody())
+    assert client.asked == {"mcp": 1}
+    await admission.permit("mcp", somebody(), anew=True)
+    assert client.asked == {"mcp": 2}
+    client.answer = Admitted(principal=None, lasts=1)
+    with pytest.raises(Rejection):
+        await admission.permit("mcp", somebody(), anew=True)
+
+
 async def test_who_invents_tokens_does_not_crowd_out_good_ones() -> None:
     client = Verdicts(admitted())
     admission = Admission(client, entries=10)

@@ -185,6 +185,15 @@ async def test_an_old_revocation_changes_nothing() -> None:
     assert verdicts.asked == ["of-ann"]
 
 
+async def test_who_holds_a_permission_for_longer_hears_whose_may_have_ended() -> None:
+    admission, heard = Admission(Verdicts(), entries=10), list[list[bool]]()
+    people = list(PEOPLE.values())
+    admission.on_ended(lambda concerns: heard.append([concerns(principal) for principal in people]))
+    admission.apply([revocation(1, "acme", "tenant")], 1)
+    admission.apply([revocation(2, "", "policy")], 2)
+    assert heard == [[False, True], [True, True]]
+
+
 # -- hints, over a bus ------------------------------------------------------------------------------------------------
 
 
