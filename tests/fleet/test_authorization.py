@@ -124,7 +124,7 @@ async def status(url: str, token: str | None, message: Any = None) -> int:
 
 async def test_d10_the_official_client_finds_its_way_by_the_challenge_and_steps_up_at_403() -> None:
     """M62, M63: from nothing but the URL: metadata, registration, consent, a token; then another scope."""
-    async with issuer() as made, guarded(made) as fleet:
+    async with issuer() as made, guarded(made, {"MCPFLEET_SCOPES": "books:read"}) as fleet:
         made.tenant = "acme"
         url, browser, memory = fleet.urls[0], Browser(), Memory()
         async with connected(url, person(url, browser, memory)) as client:
@@ -134,8 +134,8 @@ async def test_d10_the_official_client_finds_its_way_by_the_challenge_and_steps_
             assert (who["subject"], who["tenant"]) == ("ann", "acme")
             result = await client.call_tool("write", {})
             assert result.is_error is False
-        assert [asked["resource"] for asked in browser.asked] == [[url]] * len(browser.asked)
-        assert browser.asked[0]["scope"] == ["books:read books:write"]
+        assert [asked["resource"] for asked in browser.asked] == [[url], [url]]
+        assert [asked["scope"] for asked in browser.asked] == [["books:read"], ["books:read books:write"]]
         assert all(token not in fleet.logs() for token in made.granted)
 
 

@@ -121,7 +121,8 @@ class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         assert client_info.client_id is not None
-        self._clients[client_info.client_id] = client_info
+        # A client registers with the scopes of its first challenge, and may ask for others later.
+        self._clients[client_info.client_id] = client_info.model_copy(update={"scope": " ".join(SCOPES)})
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         code = secrets.token_hex(16)
