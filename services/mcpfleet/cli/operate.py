@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -11,6 +12,7 @@ import typer
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.authorization import AuthorizationClient, Revoke, RevokedKind
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.process.logs import configure
 from mcpfleet.process.service import Process
@@ -23,6 +25,11 @@ _UP_WITHIN = 5.0
 async def withdraw(settings: ProcessSettings, pool: str) -> int:
     """End a pool that lingers without workers; returns the exit code."""
     return await on_bus(settings, partial(_withdraw, pool=pool))
+
+
+async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str) -> int:
+    """End the permission of whoever a name is of; returns the exit code."""
+    return await on_bus(settings, partial(_revoke, kind=kind, name=name))
 
 
 async def on_bus(settings: ProcessSettings, work: Callable[[Bus], Awaitable[int]]) -> int:
@@ -54,4 +61,14 @@ async def _withdraw(bus: Bus, pool: str) -> int:
         typer.echo(f"nothing to withdraw: {pool!r} is not a pool of this fleet, or was withdrawn before", err=True)
         return 1
     typer.echo(f"{answer.definitions} definitions of {pool!r} are withdrawn")
+    return 0
+
+
+async def _revoke(bus: Bus, kind: RevokedKind, name: str) -> int:
+    try:
+        answer = await AuthorizationClient(bus).revoke(Revoke(kind=kind, name=name, id=secrets.token_hex(16)))
+    except BusError as error:
+        typer.echo(f"authorization did not revoke anything for certain, so do it again: {error}", err=True)
+        return 1
+    typer.echo(f"revocation {answer.number} stands")
     return 0

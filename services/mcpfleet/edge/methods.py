@@ -10,6 +10,7 @@ from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.audit import Audit
 from mcpfleet.edge.client import ClientGone
+from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.lists import KINDS, Lists
 from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.snapshots import Snapshots
@@ -27,8 +28,18 @@ _AUDITED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 class Methods:
     """Answers requests that the ladder let through."""
 
-    def __init__(self, *, admission: Admission, snapshots: Snapshots, lists: Lists, uses: Uses, audit: Audit) -> None:
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        limits: Limits,
+        snapshots: Snapshots,
+        lists: Lists,
+        uses: Uses,
+        audit: Audit,
+    ) -> None:
         self._admission = admission
+        self._limits = limits
         self._audit = audit
         self._snapshots = snapshots
         self._lists = lists
@@ -51,13 +62,15 @@ class Methods:
         if method == "server/discover":
             await self._discover(request)
             return None
-        principal = await self._admission.admit(request.endpoint)
+        principal = await self._admission.admit(request.endpoint, request.client.credential)
         view = self._snapshots.view(request.endpoint, principal)
         if view is None:
             raise not_answered("the catalog")
         if METHODS[method].capability not in view.capabilities:
             raise unknown_method()
         inquiry = Inquiry(request, principal, view)
+        if method in KINDS:  # of other methods the target comes first (T11)
+            await self._limits.take_request(request.endpoint, principal)
         if method not in _AUDITED:
             return await self._answers[method](inquiry)
         started, outcome = time.monotonic(), "cancelled"

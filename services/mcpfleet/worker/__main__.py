@@ -26,7 +26,7 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.crossing import Crossing
-from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.frames import Said
 from mcpfleet.worker.handlers import HandlerThread
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
@@ -55,7 +55,7 @@ async def serve_over(
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
         await tasks.start(thread.run)
-        await actor.listen([tool.definition.digest for tool in app.tools.values()])
+        await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
         tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
@@ -86,7 +86,7 @@ def _say_ready() -> None:
 def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[HandlerThread, CallActor]:
     """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
     instruments = WorkerInstruments(process.telemetry.metrics)
-    frames: Crossing[Report | Ended] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+    frames: Crossing[Said] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
     runner = Runner(
         app,
         process.settings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import anyio
@@ -29,12 +29,13 @@ from mcpfleet.contracts.call import (
     pull_subject,
     replies_to_edge,
 )
+from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.alive import Liveness
 from mcpfleet.worker.endings import given_up
 from mcpfleet.worker.ends import Ends
-from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.frames import Ended, Logged, Report, Said
 from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key, Table, Verdict
@@ -75,19 +76,19 @@ class CallActor:
         self._table = Table(slots=settings.slots, queue=settings.queue)
         self._ends = Ends(settings.ends_limit)
         self._alive = Liveness(bus, pool, settings, table=self._table, ends=self._ends, holder=self, log=log)
-        self._definitions: list[str] = []
+        self._kinds: Mapping[str, Kind] = {}
         self._groups: list[Subscription] = []
         self._is_leaving = False
         self._idle = anyio.Event()
         instruments.slots.set(settings.slots)
 
-    async def listen(self, definitions: list[str]) -> None:
-        """Hear cancels, then take calls of these definitions."""
+    async def listen(self, definitions: Mapping[str, Kind]) -> None:
+        """Hear cancels, then take calls of these definitions: their digests, and what kind each is."""
         await self._bus.subscribe(pool_cancel_subject(self._pool), self._on_cancel)
         await self._bus.subscribe(process_cancel_subject(self._pool, self._bus.process), self._on_cancel)
         pulls = pull_subject(self._pool, self._bus.process)
         await self._bus.subscribe(pulls, self._on_pull, asked_by=lambda _subject: "inbox.edge.")
-        self._definitions = definitions
+        self._kinds = definitions
         await self._join()
 
     async def hear_blocked(self, is_blocked: bool) -> None:  # it is a callback
@@ -99,7 +100,7 @@ class CallActor:
             await self._join()
 
     async def _join(self) -> None:
-        for definition in self._definitions:
+        for definition in self._kinds:
             if self._is_leaving:  # which may have begun meanwhile
                 await self._leave()
                 return
@@ -132,7 +133,7 @@ class CallActor:
         if held:
             self._log.error("calls are given up", held=len(held), setting="MCPFLEET_DRAIN")
         for call in held:
-            self._send_end(given_up(call))
+            self._send_end(given_up(call, self._kinds[call.definition]))
 
     def send_again(self, key: Key) -> None:
         """Send the end of a call again, if it is still kept."""
@@ -214,10 +215,14 @@ class CallActor:
 
     # -- what the handlers' loop says ---------------------------------------------------------------------------------
 
-    def hear(self, frame: Report | Ended) -> None:
+    def hear(self, frame: Said) -> None:
         """Hear of a call what its handler's side says."""
         if isinstance(frame, Ended):
             self._end(frame)
+        elif isinstance(frame, Logged):
+            held = self._table.get(frame.key)
+            if held is not None and not held.is_cancelled:
+                self._send(held, FrameKind.LOG, frame.body)
         else:
             self._report(frame)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mcpfleet.authorization.tables import SCHEMA as AUTHORIZATION
 from mcpfleet.catalog.tables import SCHEMA as CATALOG
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
@@ -36,5 +37,5 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
 async def store(url: str) -> AsyncIterator[Store]:
     """A store with the tables of every service."""
     async with open_store(url, service="test", embedded=True, bounds=Bounds()) as opened:
-        await migrate(opened, [CATALOG, TASKS])
+        await migrate(opened, [AUTHORIZATION, CATALOG, TASKS])
         yield opened

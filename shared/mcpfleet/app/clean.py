@@ -1,0 +1,24 @@
+"""What no text of a tool should hold: characters that a terminal obeys instead of showing (M40)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\r(?!\n)")
+
+
+def without_controls(text: str) -> str:
+    """Take out control characters but for tabs and line ends, U+0085 among them.
+
+    What a tool read elsewhere may hold escape sequences.
+    """
+    return _CONTROLS.sub("", text)
+
+
+def may_hold_controls(body: bytes) -> bool:
+    """Whether JSON text may hold such characters: cheap, and sometimes wrong in saying yes.
+
+    JSON writes those below a space as escapes, and the others as themselves in UTF-8.
+    """
+    return b"\\u00" in body or b"\\b" in body or b"\\f" in body or b"\\r" in body or b"\x7f" in body or b"\xc2" in body
