@@ -192,7 +192,7 @@ def show_listing(listing: Listing) -> None:
     if not listing.tasks:
         typer.echo("there are none")
         return
-    rows = [("task", "tool", "pool", "status", "worker", "attempts", "age", "quiet", "")]
+    rows: list[tuple[str, ...]] = [("task", "tool", "pool", "status", "worker", "attempts", "age", "quiet", "")]
     rows += [_row(task) for task in listing.tasks]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
