@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, case, select, update
+from sqlalchemy import Integer, bindparam, case, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.pool_tasks import (
@@ -22,7 +22,7 @@ from mcpfleet.contracts.pool_tasks import (
     TasksClaimed,
 )
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.store.clock import now
+from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.endings import Endings, ended
 from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
@@ -57,9 +57,8 @@ class Claims:
             )
             rows = await self._take(connection, picked.ids, wanted) if picked.ids else []
             texts = await _texts(connection, rows)
-        # Reruns are few: what they remember is read by itself, once they are held.
-        again = [row.id for row in rows if row.fence > 1]
-        remembered, answered = await self._memory(again) if again else ({}, {})
+            again = [row.id for row in rows if row.fence > 1]
+            remembered, answered = await _memory(connection, again) if again else ({}, {})
         tasks = [
             Claimed(
                 id=row.id,
@@ -80,49 +79,18 @@ class Claims:
 
     async def _candidates(self, connection: AsyncConnection, pool: str, wanted: ClaimTasks) -> list[Candidate]:
         """The tasks that wait longest, locked, without those that another claimer is at."""
-        waiting = (
-            select(states.c.id, (states.c.size + states.c.memory).label("size"), states.c.vanished)
-            .where(
-                states.c.pool == pool,
-                states.c.ready_at <= now(),
-                states.c.definition.in_(wanted.definitions),
-            )
-            .order_by(states.c.ready_at)
-            .limit(wanted.most + _LOOKED_AT)
-            .with_for_update(skip_locked=True)
-        )
-        return [Candidate(*row) for row in await connection.execute(waiting)]
+        values = {"_pool": pool, "_definitions": wanted.definitions, "_most": wanted.most + _LOOKED_AT}
+        return [Candidate(*row) for row in await connection.execute(_WAITING, values)]
 
     async def _take(self, connection: AsyncConnection, ids: Sequence[str], wanted: ClaimTasks) -> Sequence[AnyRow]:
-        held = (
-            update(states)
-            .where(states.c.id.in_(ids))
-            .values(
-                fence=states.c.fence + 1,
-                holder=wanted.process,
-                claim=wanted.claim,
-                lease_until=now() + self._settings.task_lease,
-                # The run limit runs from the first claim on, whatever becomes of that.
-                until=case((states.c.fence == 0, now() + states.c.run_left), else_=states.c.until),
-                ready_at=None,
-            )
-            .returning(
-                states.c.id, states.c.fence, states.c.definition, states.c.name, states.c.attempts,
-                states.c.vanished, (states.c.until - now()).label("limit"), states.c.message,
-            )
-        )  # fmt: skip
-        rows = {row.id: row for row in await connection.execute(held)}
+        values = {
+            "_ids": ids,
+            "_holder": wanted.process,
+            "_claim": wanted.claim,
+            "_lease": self._settings.task_lease,
+        }
+        rows = {row.id: row for row in await connection.execute(_TAKE, values)}
         return [rows[task] for task in ids if task in rows]
-
-    async def _memory(self, tasks: list[str]) -> tuple[dict[str, list[Remembered]], dict[str, list[Answered]]]:
-        """What earlier attempts left: their steps, and the questions that have answers."""
-        remembered: defaultdict[str, list[Remembered]] = defaultdict(list)
-        async with self._store.read() as connection:
-            wanted = select(steps.c.task, steps.c.key, steps.c.result).where(steps.c.task.in_(tasks))
-            for row in await connection.execute(wanted):
-                remembered[row.task].append(Remembered(key=row.key, result=row.result))
-            answered = await read_answers(connection, tasks)
-        return remembered, answered
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
@@ -228,12 +196,56 @@ class Claims:
         return [await self.put(connection, row, tried_of(row).give_back(), deprived=True) for row in rows]
 
 
+# Made once: composing these costs more than running them.
+
+_WAITING: Final = (
+    select(states.c.id, (states.c.size + states.c.memory).label("size"), states.c.vanished)
+    .where(
+        states.c.pool == bindparam("_pool"),
+        states.c.ready_at <= now(),
+        states.c.definition.in_(bindparam("_definitions", expanding=True)),
+    )
+    .order_by(states.c.ready_at)
+    .limit(bindparam("_most", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_TAKE: Final = (
+    update(states)
+    .where(states.c.id.in_(bindparam("_ids", expanding=True)))
+    .values(
+        fence=states.c.fence + 1,
+        holder=bindparam("_holder"),
+        claim=bindparam("_claim"),
+        lease_until=now() + bindparam("_lease", type_=Moment),
+        # The run limit runs from the first claim on, whatever becomes of that.
+        until=case((states.c.fence == 0, now() + states.c.run_left), else_=states.c.until),
+        ready_at=None,
+    )
+    .returning(
+        states.c.id, states.c.fence, states.c.definition, states.c.name, states.c.attempts, states.c.vanished,
+        (states.c.until - now()).label("limit"), states.c.message,
+    )
+)  # fmt: skip
+_TEXTS: Final = select(origins.c.task, origins.c.origin).where(origins.c.task.in_(bindparam("_ids", expanding=True)))
+
+
+async def _memory(
+    connection: AsyncConnection, tasks: list[str]
+) -> tuple[dict[str, list[Remembered]], dict[str, list[Answered]]]:
+    """What earlier attempts left: their steps, and the questions that have answers."""
+    remembered: defaultdict[str, list[Remembered]] = defaultdict(list)
+    wanted = select(steps.c.task, steps.c.key, steps.c.result).where(steps.c.task.in_(tasks))
+    for row in await connection.execute(wanted):
+        remembered[row.task].append(Remembered(key=row.key, result=row.result))
+    return remembered, await read_answers(connection, tasks)
+
+
 async def _texts(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[str, str]:
     """The tasks' origins."""
     if not rows:
         return {}
-    wanted = select(origins.c.task, origins.c.origin).where(origins.c.task.in_([row.id for row in rows]))
-    return {row.task: row.origin for row in await connection.execute(wanted)}
+    found = await connection.execute(_TEXTS, {"_ids": [row.id for row in rows]})
+    return {row.task: row.origin for row in found}
 
 
 async def read_answers(connection: AsyncConnection, tasks: list[str]) -> dict[str, list[Answered]]:

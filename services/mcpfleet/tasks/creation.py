@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Insert, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.bus.errors import Failed
@@ -13,17 +14,15 @@ from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Defer, Deferred
 from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, Status, TaskView
-from mcpfleet.store.clock import now
+from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
+from mcpfleet.store.insert import insert_for
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.reading import Reader
 from mcpfleet.tasks.reservations import reserve_for_task
 from mcpfleet.tasks.rules import Change, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import origins, states
-
-_FIRST_VERSION: Final = 1
 
 
 class Maker:
@@ -61,13 +60,12 @@ class Maker:
             raise Failed(Fault.REFUSED, "a worker makes tasks of its own pool only")
         self._check(task)
         lease = self._settings.task_lease
-        held = {"fence": 1, "holder": wanted.process, "ready_at": None, "lease_until": now() + lease}
         async with self._store.write() as connection:
             if wanted.once is not None:
                 outcome, known = await reserve_for_task(connection, wanted.once, task, self._settings)
                 if known != task.id and outcome is not Outcome.NEW:
                     return Deferred(outcome=outcome)
-            await self._insert(connection, [task], held | {"until": now() + task.run_limit})
+            await self._insert(connection, [task], wanted.process)
         fence = await self._fence(task, wanted.process)
         return Deferred(outcome=Outcome.NEW, fence=fence, lease=lease)
 
@@ -94,28 +92,16 @@ class Maker:
             await self._insert(connection, tasks)
         return [None] * len(tasks)
 
-    async def _insert(self, connection: AsyncConnection, tasks: Sequence[NewTask], held: Any = None) -> None:
+    async def _insert(self, connection: AsyncConnection, tasks: Sequence[NewTask], holder: str | None = None) -> None:
         """Write the rows, the same ones at a repeat; what an id stood for before stays."""
-        common = {
-            "status": Status.WORKING,
-            "version": _FIRST_VERSION,
-            "fence": 0,
-            "created_at": now(),
-            "updated_at": now(),
-            "until": now() + self._settings.task_unclaimed,
-            "attempts": 0,
-            "vanished": 0,
-            "memory": 0,
-            "questions": 0,
-            "ready_at": now(),
-        }
-        values = {**common, **(held or {}), **{name: bindparam(f"_{name}") for name in _OWN}}
+        making = _making(connection.dialect.name, is_held=holder is not None)
+        common: dict[str, Any] = {"_unclaimed": self._settings.task_unclaimed}
+        if holder is not None:
+            common = {"_holder": holder, "_lease": self._settings.task_lease}
         # In the order of their ids, so that two batches never wait for each other.
         ordered = sorted(tasks, key=lambda task: task.id)
-        rows = [_row(task) for task in ordered]
-        await connection.execute(insert_into(states, connection).values(values).on_conflict_do_nothing(), rows)
-        texts = [{"task": task.id, "origin": task.origin} for task in ordered]
-        await connection.execute(insert_into(origins, connection).on_conflict_do_nothing(), texts)
+        await connection.execute(making.states, [common | _row(task) for task in ordered])
+        await connection.execute(making.origins, [{"_id": task.id, "_origin": task.origin} for task in ordered])
 
     async def _read_back(self, task: NewTask) -> TaskView:
         """Read what was made as its owner would (K5): a handle that cannot be read must not leave."""
@@ -141,6 +127,37 @@ class Maker:
 
 def _taken() -> Failed:
     return Failed(Fault.REFUSED, "the task's id is taken")
+
+
+class _Making(NamedTuple):
+    states: Insert
+    origins: Insert
+
+
+@cache
+def _making(dialect: str, *, is_held: bool) -> _Making:
+    """The two statements that make tasks: composing them anew each time would cost more than running them."""
+    values: dict[str, Any] = {
+        **{name: bindparam(f"_{name}") for name in _OWN},
+        "status": Status.WORKING,
+        "version": 1,
+        "created_at": now(),
+        "updated_at": now(),
+        "attempts": 0,
+        "vanished": 0,
+        "memory": 0,
+        "questions": 0,
+    }
+    if is_held:
+        values |= {"fence": 1, "holder": bindparam("_holder"), "lease_until": now() + bindparam("_lease", type_=Moment)}
+        values["until"] = now() + bindparam("_run_left", type_=Moment)
+    else:
+        values |= {"fence": 0, "ready_at": now(), "until": now() + bindparam("_unclaimed", type_=Moment)}
+    texts: dict[str, Any] = {"task": bindparam("_id"), "origin": bindparam("_origin")}
+    return _Making(
+        insert_for(states, dialect).values(values).on_conflict_do_nothing(),
+        insert_for(origins, dialect).values(texts).on_conflict_do_nothing(),
+    )
 
 
 _OWN: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.tasks.rules import Tried
@@ -30,6 +30,17 @@ HELD: Final = (
 )
 """What is decided upon, of a task that is held."""
 
+_HELD: Final = (
+    select(*HELD)
+    .where(
+        states.c.id.in_(bindparam("_ids", expanding=True)),
+        states.c.pool == bindparam("_pool"),
+        states.c.lease_until.is_not(None),
+    )
+    .order_by(states.c.id)
+    .with_for_update()
+)
+
 
 def tried_of(row: AnyRow) -> Tried:
     """What counts against a task."""
@@ -46,8 +57,7 @@ async def lock_all(connection: AsyncConnection, pool: str, tasks: Sequence[str])
     """Lock the held ones of some tasks, in the order of their ids, so that two writers never wait for each other."""
     if not tasks:
         return []
-    wanted = select(*HELD).where(states.c.id.in_(tasks), states.c.pool == pool, states.c.lease_until.is_not(None))
-    return (await connection.execute(wanted.order_by(states.c.id).with_for_update())).all()
+    return (await connection.execute(_HELD, {"_ids": tasks, "_pool": pool})).all()
 
 
 async def lock_task(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import ColumnElement, or_, select, tuple_
+from sqlalchemy import ColumnElement, bindparam, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.tasks import Binding, Status, TaskView
@@ -61,15 +62,14 @@ class Reader:
             return {row.id: row.version for row in await connection.execute(wanted)}
 
     async def _read_all(self, wanted: Sequence[tuple[str, str]]) -> list[Read | None]:
-        mine = tuple_(states.c.id, states.c.binding).in_(list(set(wanted)))
         async with self._store.read() as connection:
-            rows = (await connection.execute(select(*_SHOWN).where(mine, is_live()))).all()
+            rows = (await connection.execute(_OWNED, {"_owned": list(set(wanted))})).all()
             requests = await _outstanding(connection, [row.id for row in rows if row.questions])
         found = {(row.id, row.binding): Read(_view(row, requests[row.id]), row.origin_digest) for row in rows}
         return [found.get(each) for each in wanted]
 
 
-_SHOWN = (
+_SHOWN: Final = (
     states.c.id,
     states.c.binding,
     states.c.endpoint,
@@ -88,6 +88,11 @@ _SHOWN = (
     states.c.policy,
     states.c.end,
 )
+
+_OWNED: Final = select(*_SHOWN).where(
+    tuple_(states.c.id, states.c.binding).in_(bindparam("_owned", expanding=True)), is_live()
+)
+"""Made once: composing it costs more than running it."""
 
 
 async def _outstanding(connection: AsyncConnection, tasks: list[str]) -> defaultdict[str, dict[str, str]]:

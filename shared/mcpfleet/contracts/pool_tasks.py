@@ -35,7 +35,7 @@ MOST_HELD: Final = 1_000
 """Tasks that one process holds."""
 MOST_UNHEARD: Final = 64
 
-Process = Annotated[str, Field(pattern=PROCESS_PATTERN)]
+ProcessId = Annotated[str, Field(pattern=PROCESS_PATTERN)]
 Fence = Annotated[int, Field(ge=0)]
 
 
@@ -43,7 +43,7 @@ class Defer(Message):
     """A worker makes a task of the call that it runs, and goes on as its holder."""
 
     task: NewTask
-    process: Process
+    process: ProcessId
     once: Once | None = None
     """The call's reservation: its task is the first result from now on."""
 
@@ -62,7 +62,7 @@ class ClaimTasks(Message):
 
     claim: Digest
     """Made by the worker, so that a claim whose answer it did not hear can be given back (`Extend.unheard`)."""
-    process: Process
+    process: ProcessId
     definitions: tuple[Digest, ...] = Field(max_length=MOST_DEFINITIONS, fail_fast=True)
     """What it can run."""
     most: int = Field(ge=1, le=MOST_CLAIMED)
@@ -130,7 +130,7 @@ class Held(Message):
 class Extend(Message):
     """A worker is alive, and runs these."""
 
-    process: Process
+    process: ProcessId
     tasks: tuple[Held, ...] = Field(max_length=MOST_HELD, fail_fast=True)
     unheard: tuple[Digest, ...] = Field(default=(), max_length=MOST_UNHEARD)
     """Claims whose answers it did not hear: what they took is given back, and no attempt counts.
