@@ -24,6 +24,7 @@ from mcpfleet.contracts.pool_tasks import (
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
+from mcpfleet.store.lists import padded
 from mcpfleet.tasks.endings import Endings, ended
 from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
 from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, pick
@@ -84,7 +85,7 @@ class Claims:
 
     async def _take(self, connection: AsyncConnection, ids: Sequence[str], wanted: ClaimTasks) -> Sequence[AnyRow]:
         values = {
-            "_ids": ids,
+            "_ids": padded(ids),
             "_holder": wanted.process,
             "_claim": wanted.claim,
             "_lease": self._settings.task_lease,
@@ -117,7 +118,7 @@ class Claims:
         return Extended(lease=lease, lost=tuple(lost), cancelled=tuple(cancelled), answers=answers), changes
 
     async def _renew(self, connection: AsyncConnection, kept: Sequence[Held]) -> None:
-        mine = states.c.id.in_([each.id for each in kept])
+        mine = states.c.id.in_(padded([each.id for each in kept]))
         await connection.execute(update(states).where(mine).values(lease_until=now() + self._settings.task_lease))
 
     async def _tell(self, connection: AsyncConnection, kept: Sequence[Held], rows: dict[str, AnyRow]) -> list[Change]:
@@ -244,7 +245,7 @@ async def _texts(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[st
     """The tasks' origins."""
     if not rows:
         return {}
-    found = await connection.execute(_TEXTS, {"_ids": [row.id for row in rows]})
+    found = await connection.execute(_TEXTS, {"_ids": padded([row.id for row in rows])})
     return {row.task: row.origin for row in found}
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mcpfleet.store.lists import padded
 from mcpfleet.tasks.rules import Tried
 from mcpfleet.tasks.tables import AnyRow, states
 
@@ -57,7 +58,7 @@ async def lock_all(connection: AsyncConnection, pool: str, tasks: Sequence[str])
     """Lock the held ones of some tasks, in the order of their ids, so that two writers never wait for each other."""
     if not tasks:
         return []
-    return (await connection.execute(_HELD, {"_ids": tasks, "_pool": pool})).all()
+    return (await connection.execute(_HELD, {"_ids": padded(tasks), "_pool": pool})).all()
 
 
 async def lock_task(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mcpfleet.contracts.tasks import Binding, Status, TaskView
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
+from mcpfleet.store.lists import padded
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, states
@@ -57,13 +58,13 @@ class Reader:
 
     async def versions(self, tasks: Sequence[str]) -> dict[str, int]:
         """The versions of those that exist."""
-        wanted = select(states.c.id, states.c.version).where(states.c.id.in_(tasks), is_live())
+        wanted = select(states.c.id, states.c.version).where(states.c.id.in_(padded(tasks)), is_live())
         async with self._store.read() as connection:
             return {row.id: row.version for row in await connection.execute(wanted)}
 
     async def _read_all(self, wanted: Sequence[tuple[str, str]]) -> list[Read | None]:
         async with self._store.read() as connection:
-            rows = (await connection.execute(_OWNED, {"_owned": list(set(wanted))})).all()
+            rows = (await connection.execute(_OWNED, {"_owned": padded(list(set(wanted)))})).all()
             requests = await _outstanding(connection, [row.id for row in rows if row.questions])
         found = {(row.id, row.binding): Read(_view(row, requests[row.id]), row.origin_digest) for row in rows}
         return [found.get(each) for each in wanted]
