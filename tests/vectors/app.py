@@ -85,40 +85,37 @@ async def late(ctx: Context) -> str:
     return "too late"
 
 
+@app.prompt()
 def greet(name: str, times: int = 1) -> str:
     """Greet somebody."""
     return f"Greet {name} {times} times."
 
 
-async def names(typed: str) -> list[str]:
-    """Offer the names that begin as the typed one does."""
-    return [name for name in ("Ada", "Alan", "Grace") if name.startswith(typed)]
-
-
+@app.prompt()
 def stumble() -> str:
     """Raise what no client may read."""
     raise RuntimeError("secret")
 
 
+@app.completion(greet, "name")
+async def names(typed: str) -> list[str]:
+    """Offer the names that begin as the typed one does."""
+    return [name for name in ("Ada", "Alan", "Grace") if name.startswith(typed)]
+
+
+@app.resource("test://text")
 def text() -> str:
     """Return a text."""
     return "A text."
 
 
+@app.resource("test://stumble")
+def trip() -> str:
+    """Raise what no client may read."""
+    raise RuntimeError("secret")
+
+
+@app.resource("test://books/{book}")
 def book(book: int) -> str:
     """Return a book."""
     return f"Book {book}."
-
-
-def offer_more(more: Any) -> None:
-    """Declare prompts, resources and completions."""
-    more.prompt()(greet)
-    more.prompt()(stumble)
-    more.completion(greet, "name")(names)
-    more.resource("test://text")(text)
-    more.resource("test://stumble", "broken")(stumble)
-    more.resource("test://books/{book}")(book)
-
-
-if hasattr(app, "prompt"):
-    offer_more(app)

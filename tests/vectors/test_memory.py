@@ -27,7 +27,7 @@ def refused() -> list[dict[str, Any]]:
         for vector in group["vectors"]:
             request, status = vector["request"], vector["expect"]["status"]
             is_quick = status not in (408, 413, 431) and "framing" not in request and request["method"] != "HEAD"
-            if status >= 400 and is_quick and group["server"] == "plain" and not group["needs"]:
+            if status >= 400 and is_quick and group["server"] == "plain":
                 found.append(request)
     return found
 

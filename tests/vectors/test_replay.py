@@ -9,25 +9,20 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.app import App
 from tests.vectors import http1
 from tests.vectors.http2 import Http2
 from tests.vectors.matching import differences
 
 FILES = sorted(Path(__file__).parent.glob("*.json"))
-OFFERED = {"tools"} | ({"prompts", "resources", "completions"} if hasattr(App, "prompt") else set())
-"""What an application can offer."""
 Address = Callable[[str], tuple[str, int]]
 
 
 def cases(version: str) -> Iterator[Any]:
     for path in FILES:
         group = json.loads(path.read_text())
-        missing = set(group["needs"]) - OFFERED
-        marks = [pytest.mark.skip(f"no application offers {', '.join(sorted(missing))} yet")] if missing else []
         for vector in group["vectors"]:
             if version in vector.get("http", ("1.1", "2")):
-                yield pytest.param(group["server"], vector, id=f"{path.stem}: {vector['name']}"[:120], marks=marks)
+                yield pytest.param(group["server"], vector, id=f"{path.stem}: {vector['name']}"[:120])
 
 
 @pytest.fixture(scope="session")
