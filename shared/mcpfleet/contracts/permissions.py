@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcpfleet.bus.discovery import SUBJECT as SERVICES_SUBJECT
+from mcpfleet.contracts.hints import OPERATOR_TOKEN
 from mcpfleet.process.settings import ProcessSettings
 
 POOL: Final = "pool"
@@ -42,6 +43,8 @@ TABLE: Final = (
     # An edge hears all that is addressed to it by one subscription, its calls' refusals among it.
     Row("edge.*.>", (), ("edge",)),
     Row("hint.catalog.*", ("catalog",), ("edge",)),
+    Row("hint.resource.*.{pool}.*", (POOL,), ("edge",)),
+    Row(f"hint.resource.*.{OPERATOR_TOKEN}.*", ("operator",), ()),
 )
 """Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
 
