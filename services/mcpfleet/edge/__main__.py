@@ -33,11 +33,13 @@ from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.telemetry.instruments import EdgeInstruments, StreamInstruments
 
 Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, None]]
 """Serves an application to clients until the event is set."""
@@ -64,7 +66,10 @@ async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, u
     snapshots = Snapshots(bus, CatalogClient(bus), settings.endpoints, settings=settings, log=process.log)
     calls = Calls(bus, settings, process.log)
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
-    application = _application(process, bus, snapshots, calls, protector)
+    streams = StreamInstruments(process.telemetry.metrics)
+    hub = Hub(bus, snapshots, settings, instruments=streams)
+    listens = Listens(bus, hub, settings, instruments=streams)
+    application = _application(process, bus, snapshots, calls, protector, listens=listens)
     readiness = Readiness(process, bus, snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -72,19 +77,26 @@ async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, u
         await Discovery(bus, process.name).listen()
         await calls.listen()
         tasks.start_soon(calls.sweep)
+        await tasks.start(hub.run)
         await tasks.start(snapshots.run)
         tasks.start_soon(readiness.run)
         tasks.start_soon(protector.watch, settings.seal_keys_reread)
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, application, stopped)
             await process.stopping.wait()
-            await drain(application, calls, settings)
+            await drain(application, calls, hub, settings)
             stopped.set()
         tasks.cancel_scope.cancel()
 
 
 def _application(
-    process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, calls: Calls, protector: Protector
+    process: Process[EdgeSettings],
+    bus: Bus,
+    snapshots: Snapshots,
+    calls: Calls,
+    protector: Protector,
+    *,
+    listens: Listens,
 ) -> Application:
     settings = process.settings
     instruments = EdgeInstruments(process.telemetry.metrics)
@@ -105,6 +117,7 @@ def _application(
         snapshots=snapshots,
         lists=Lists(protector, uses, settings),
         uses=uses,
+        listens=listens,
         audit=Audit(process.name, process.id, is_on=settings.audit),
     )
     cors = Cors(settings.cors_origins)

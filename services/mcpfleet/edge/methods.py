@@ -13,6 +13,7 @@ from mcpfleet.edge.client import ClientGone
 from mcpfleet.edge.lists import KINDS, Lists
 from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.structure import METHODS
 from mcpfleet.edge.uses import Uses
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
@@ -27,7 +28,16 @@ _AUDITED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 class Methods:
     """Answers requests that the ladder let through."""
 
-    def __init__(self, *, admission: Admission, snapshots: Snapshots, lists: Lists, uses: Uses, audit: Audit) -> None:
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        snapshots: Snapshots,
+        lists: Lists,
+        uses: Uses,
+        listens: Listens,
+        audit: Audit,
+    ) -> None:
         self._admission = admission
         self._audit = audit
         self._snapshots = snapshots
@@ -38,6 +48,7 @@ class Methods:
             "prompts/get": uses.get_prompt,
             "resources/read": uses.read_resource,
             "completion/complete": uses.complete,
+            "subscriptions/listen": listens.answer,
         }
 
     async def answer(self, request: Request) -> str | None:
@@ -55,7 +66,8 @@ class Methods:
         view = self._snapshots.view(request.endpoint, principal)
         if view is None:
             raise not_answered("the catalog")
-        if METHODS[method].capability not in view.capabilities:
+        capability = METHODS[method].capability
+        if capability is not None and capability not in view.capabilities:
             raise unknown_method()
         inquiry = Inquiry(request, principal, view)
         if method not in _AUDITED:

@@ -32,9 +32,11 @@ from mcpfleet.edge.room import Room
 from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
-from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments
+from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from tests.unit.edge.asgi import Exchange, Post
@@ -104,6 +106,8 @@ class Edge:
             log=log,
         )
         uses = Uses(answering, rounds, self.snapshots, SETTINGS)
+        streams = StreamInstruments(Metrics())
+        self.hub = Hub(bus, self.snapshots, SETTINGS, instruments=streams)
         cors = Cors(SETTINGS.cors_origins)
         self.application = Application(
             endpoints=SETTINGS.endpoints,
@@ -115,6 +119,7 @@ class Edge:
                 snapshots=self.snapshots,
                 lists=Lists(protector, uses, SETTINGS),
                 uses=uses,
+                listens=Listens(bus, self.hub, SETTINGS, instruments=streams),
                 audit=Audit("edge", "e1", is_on=False),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],
