@@ -27,7 +27,7 @@ from mcpfleet.process.settings import ProcessSettings
 
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
-_SERVICES: Final = ("authorization", "catalog")
+_SERVICES: Final = ("authorization", "catalog", "subscriptions")
 _NOT_INHERITED: Final = ("MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL")
 _NATS_URL: Final = "MCPFLEET_NATS_URL"
 _READY_WITHIN: Final = 60.0

@@ -67,7 +67,7 @@ async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, u
     calls = Calls(bus, settings, process.log)
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    hub = Hub(bus, snapshots, settings, instruments=streams)
+    hub = Hub(bus, snapshots, settings, instruments=streams, log=process.log)
     listens = Listens(bus, hub, settings, instruments=streams)
     application = _application(process, bus, snapshots, calls, protector, listens=listens)
     readiness = Readiness(process, bus, snapshots, list(urls))

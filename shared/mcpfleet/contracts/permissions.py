@@ -34,6 +34,9 @@ TABLE: Final = (
     Row("catalog.snapshot", ("edge",), ("catalog",)),
     Row("catalog.withdraw", ("operator",), ("catalog",)),
     Row("catalog.announce.{pool}", (POOL,), ("catalog",)),
+    Row("subscriptions.open", ("edge",), ("subscriptions",)),
+    Row("subscriptions.close", ("edge",), ("subscriptions",)),
+    Row("subscriptions.lease", ("edge",), ("subscriptions",)),
     Row("pool.{pool}.*.call", ("edge",), (POOL,)),
     Row("pool.{pool}.cancel", ("edge",), (POOL,)),
     Row("process.pool.{pool}.*.cancel", ("edge",), (POOL,)),
@@ -49,7 +52,7 @@ TABLE: Final = (
 """Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
 
 OPERATOR: Final = "operator"
-SERVICES: Final = ("edge", "authorization", "catalog", OPERATOR)
+SERVICES: Final = ("edge", "authorization", "catalog", "subscriptions", OPERATOR)
 
 
 def pool_user(pool: str) -> str:

@@ -258,3 +258,27 @@ async def test_what_waits_on_a_bus_that_ends_is_unanswered(fabric: Fabric) -> No
                 tasks.start_soon(asking.run)
                 await asked.wait()
     assert isinstance(asking.error, Unanswered)
+
+
+async def test_after_a_flush_what_was_subscribed_before_is_heard(fabric: Fabric) -> None:
+    """Subscribing waits for nobody: who must not miss a message asks itself first."""
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        for number in range(20):
+            came: list[bytes] = []
+            await edge.subscribe(f"hint.catalog.e{number}", lambda message, came=came: came.append(message.body))
+            await edge.flush(timeout=5)
+            catalog.publish(f"hint.catalog.e{number}", b"1")
+            await until(lambda came=came: came == [b"1"], within=5)
+
+
+async def test_a_flush_ends_with_the_time_or_the_link(fabric: Fabric) -> None:
+    async with fabric.buses("edge", bus_question_every=5.0, bus_dead_after=5.0) as (edge,):
+        fabric.freeze()
+        with pytest.raises(Unanswered):
+            await edge.flush(timeout=0.2)
+        fabric.thaw()
+        await edge.flush(timeout=5)
+        await fabric.lose()
+        with pytest.raises((Unanswered, Unavailable)):
+            await edge.flush(timeout=5)
+        await fabric.start()

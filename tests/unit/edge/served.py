@@ -107,7 +107,7 @@ class Edge:
         )
         uses = Uses(answering, rounds, self.snapshots, SETTINGS)
         streams = StreamInstruments(Metrics())
-        self.hub = Hub(bus, self.snapshots, SETTINGS, instruments=streams)
+        self.hub = Hub(bus, self.snapshots, SETTINGS, instruments=streams, log=log)
         cors = Cors(SETTINGS.cors_origins)
         self.application = Application(
             endpoints=SETTINGS.endpoints,

@@ -7,13 +7,16 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.hints import OPERATOR_TOKEN
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.interest import Interest
+from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import View
@@ -31,10 +34,19 @@ class Hub:
     """Knows each stream by its endpoint and by the URIs that it watches."""
 
     def __init__(
-        self, bus: Bus, snapshots: Snapshots, settings: EdgeSettings, *, instruments: StreamInstruments
+        self,
+        bus: Bus,
+        snapshots: Snapshots,
+        settings: EdgeSettings,
+        *,
+        instruments: StreamInstruments,
+        log: FilteringBoundLogger,
     ) -> None:
         self.interest = Interest(bus, self.on_resource, most=settings.watched_keys)
         """What of resources is heard on the bus."""
+        client = SubscriptionsClient(bus)
+        self.quota = Quota(client, bus.process, interval=settings.streams_leased, log=log)
+        """The places of each partition."""
         self._snapshots = snapshots
         self._most = settings.max_streams
         self._instruments = instruments
@@ -51,7 +63,10 @@ class Hub:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what streams need in the background, until cancelled."""
-        await self.interest.run(task_status=task_status)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self.interest.run)
+            tasks.start_soon(self.quota.run)
+            task_status.started()
 
     def refusal(self, why: str) -> Rejection:
         """Count a stream that finds no room, and compose its answer."""

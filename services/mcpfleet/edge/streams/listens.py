@@ -59,7 +59,7 @@ class Listens:
         try:
             if honoured.uris:
                 await self._hear(stream)
-            await self._run(stream)
+            await self._count(stream, inquiry.principal.partition)
         finally:
             self._hub.leave(stream)
 
@@ -86,6 +86,20 @@ class Listens:
             await self._bus.flush(timeout=_FLUSHED_WITHIN)
         except BusError:
             raise self._hub.refusal("bus") from None
+
+    async def _count(self, stream: Stream, partition: str | None) -> None:
+        """Run a stream as one of its partition's."""
+        quota = self._hub.quota
+        try:
+            granted = await quota.open(stream.endpoint, partition)
+        except BusError:
+            raise self._hub.refusal("subscriptions") from None
+        if not granted:
+            raise self._hub.refusal("partition")
+        try:
+            await self._run(stream)
+        finally:
+            quota.close(stream.endpoint, partition)
 
     async def _run(self, stream: Stream) -> None:
         why = "failed"
