@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -15,8 +16,10 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.healing import Healing
 from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.quota import Quota
+from mcpfleet.edge.streams.renewals import Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import View
@@ -47,6 +50,11 @@ class Hub:
         client = SubscriptionsClient(bus)
         self.quota = Quota(client, bus.process, interval=settings.streams_leased, log=log)
         """The places of each partition."""
+        self.renewals = Renewals(longest=settings.permission_lasts, refresh=self._refresh, log=log)
+        """What keeps permissions from ending."""
+        self._healing = Healing(
+            bus, self.streams, self._catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
+        )
         self._snapshots = snapshots
         self._most = settings.max_streams
         self._instruments = instruments
@@ -66,6 +74,8 @@ class Hub:
         async with anyio.create_task_group() as tasks:
             await tasks.start(self.interest.run)
             tasks.start_soon(self.quota.run)
+            tasks.start_soon(self.renewals.run)
+            tasks.start_soon(self._healing.run)
             task_status.started()
 
     def refusal(self, why: str) -> Rejection:
@@ -87,7 +97,8 @@ class Hub:
             self._by_uri.setdefault((stream.endpoint, uri), set()).add(stream)
 
     def leave(self, stream: Stream) -> None:
-        """Undo `join`, and what was watched for the stream."""
+        """Undo `join`, and what was done for the stream."""
+        self.renewals.remove(stream)
         self._count -= 1
         self._by_endpoint[stream.endpoint].discard(stream)
         for uri in stream.honoured.uris:
@@ -124,6 +135,31 @@ class Hub:
             view = self._snapshots.view(endpoint, stream.permission.principal)
             if view is not None:
                 stream.see(view)
+
+    def revoke(self, matches: Callable[[Principal], bool]) -> None:
+        """Tell streams nothing more until it was asked whether their permissions go on (S3).
+
+        Args:
+            matches: says whose permission may have ended.
+        """
+        for stream in self.streams():
+            if matches(stream.permission.principal):
+                stream.fence()
+                self.renewals.renew_now(stream)
+
+    def _refresh(self, stream: Stream) -> None:
+        """Go on after a renewal, as whom the permission is given to now."""
+        view = self._snapshots.view(stream.endpoint, stream.permission.principal)
+        if view is not None and view is not stream.view:
+            stream.see(view)
+        stream.lift(may_watch=lambda uri: self._may_watch(stream, uri))
+
+    def _catch_up(self, stream: Stream, uri: str) -> None:
+        if self._may_watch(stream, uri):
+            stream.offer(uri, resource_updated(uri))
+
+    def _may_watch(self, stream: Stream, uri: str) -> bool:
+        return covers(_needed(stream.view, uri), stream.permission.principal)
 
     # -- leaving ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from mcpfleet.edge.client import ClientStalled
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.edge.streams.permission import Unending
+from mcpfleet.edge.streams.permission import Permit, Unending, permit_all
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.edge.structure import LONGEST_STREAM_ID
 from mcpfleet.telemetry.instruments import StreamInstruments
@@ -31,7 +31,11 @@ class Listens:
     first, and then what was held.
     """
 
-    def __init__(self, bus: Bus, hub: Hub, settings: EdgeSettings, *, instruments: StreamInstruments) -> None:
+    def __init__(
+        self, bus: Bus, hub: Hub, settings: EdgeSettings, *, instruments: StreamInstruments, permit: Permit = permit_all
+    ) -> None:
+        """Open no stream yet; `permit` says who may have one, and for how long."""
+        self._permit = permit
         self._bus = bus
         self._hub = hub
         self._settings = settings
@@ -59,7 +63,7 @@ class Listens:
         try:
             if honoured.uris:
                 await self._hear(stream)
-            await self._count(stream, inquiry.principal.partition)
+            await self._count(stream, inquiry)
         finally:
             self._hub.leave(stream)
 
@@ -87,9 +91,9 @@ class Listens:
         except BusError:
             raise self._hub.refusal("bus") from None
 
-    async def _count(self, stream: Stream, partition: str | None) -> None:
+    async def _count(self, stream: Stream, inquiry: Inquiry) -> None:
         """Run a stream as one of its partition's."""
-        quota = self._hub.quota
+        quota, partition = self._hub.quota, inquiry.principal.partition
         try:
             granted = await quota.open(stream.endpoint, partition)
         except BusError:
@@ -97,6 +101,8 @@ class Listens:
         if not granted:
             raise self._hub.refusal("partition")
         try:
+            stream.permission = await self._permit(inquiry)
+            self._hub.renewals.add(stream)
             await self._run(stream)
         finally:
             quota.close(stream.endpoint, partition)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
 
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.request import Inquiry
 
 
 class Unasked(Exception):
@@ -38,3 +40,12 @@ class Unending:
     async def renew(self) -> bool:
         """Go on."""
         return True
+
+
+Permit: TypeAlias = Callable[[Inquiry], Awaitable[Permission]]
+"""Gives the caller of a listen request its permission; raises `Rejection` where it has none."""
+
+
+async def permit_all(inquiry: Inquiry) -> Permission:
+    """Let everybody listen that was admitted."""
+    return Unending(inquiry.principal)

@@ -39,7 +39,7 @@ class Stream:
 
     __slots__ = (
         "_bound", "_client", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
-        "_written", "digests", "endpoint", "honoured", "id", "on_written", "permission", "view",
+        "_written", "digests", "endpoint", "holds_until", "honoured", "id", "on_written", "permission", "view",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +71,8 @@ class Stream:
         self.id = identifier
         self.endpoint = endpoint
         self.permission = permission
+        self.holds_until = permission.expires
+        """Monotonic seconds until which it may go on without being renewed."""
         self.honoured = honoured
         self.view = view
         self.digests: dict[ListKind, bytes] = {kind: view.list_digest(kind) for kind in honoured.lists}
@@ -184,7 +186,7 @@ class Stream:
         now = time.monotonic()
         if now >= self._lasts_until:
             self.end(Exit.LIFETIME)
-        elif now >= self.permission.expires:
+        elif now >= self.holds_until:
             self.end(Exit.PERMISSION_ENDED)
         elif self._pending and not self._is_fenced:
             pending, self._pending = self._pending, {}
@@ -212,7 +214,7 @@ class Stream:
 
     def _left(self) -> float:
         """Seconds until there is something to do without news."""
-        due = min(self._written + self._keepalive, self._lasts_until, self.permission.expires)
+        due = min(self._written + self._keepalive, self._lasts_until, self.holds_until)
         return max(0.0, due - time.monotonic())
 
     def _on_time(self) -> None:
