@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from mcpfleet.edge.credential import Credential
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
 from mcpfleet.wire.headers import Headers
 
@@ -50,7 +51,10 @@ class Client:
         """
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        self.query: bytes = scope.get("query_string", b"")
         self.headers = Headers(scope["headers"])
+        self.credential: Credential | None = None
+        """What the head carried, where one is needed."""
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.http_version: str = scope["http_version"]
         self.extra: list[tuple[bytes, bytes]] = []

@@ -10,6 +10,7 @@ from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.audit import Audit
 from mcpfleet.edge.client import ClientGone
+from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.lists import KINDS, Lists
 from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.snapshots import Snapshots
@@ -32,6 +33,7 @@ class Methods:
         self,
         *,
         admission: Admission,
+        limits: Limits,
         snapshots: Snapshots,
         lists: Lists,
         uses: Uses,
@@ -39,6 +41,7 @@ class Methods:
         audit: Audit,
     ) -> None:
         self._admission = admission
+        self._limits = limits
         self._audit = audit
         self._snapshots = snapshots
         self._lists = lists
@@ -62,7 +65,7 @@ class Methods:
         if method == "server/discover":
             await self._discover(request)
             return None
-        principal = await self._admission.admit(request.endpoint)
+        principal = await self._admission.admit(request.endpoint, request.client.credential)
         view = self._snapshots.view(request.endpoint, principal)
         if view is None:
             raise not_answered("the catalog")
@@ -70,6 +73,8 @@ class Methods:
         if capability is not None and capability not in view.capabilities:
             raise unknown_method()
         inquiry = Inquiry(request, principal, view)
+        if method in KINDS:  # of other methods the target comes first (T11)
+            await self._limits.take_request(request.endpoint, principal)
         if method not in _AUDITED:
             return await self._answers[method](inquiry)
         started, outcome = time.monotonic(), "cancelled"

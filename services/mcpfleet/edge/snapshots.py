@@ -31,6 +31,7 @@ _MOST_VIEWS: Final = 256
 class _Endpoint:
     snapshot: Snapshot | None = None
     tools: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
     confirmed: float = -math.inf
     """When the catalog last said that this is the newest (monotonic)."""
     wanted: int = 0
@@ -85,6 +86,10 @@ class Snapshots:
     def has_tool(self, endpoint: str, name: str) -> bool:
         """Whether the endpoint offers a tool of this name to anybody."""
         return name in self._endpoints[endpoint].tools
+
+    def scopes(self, endpoint: str) -> frozenset[str]:
+        """The scopes that an endpoint's definitions name, but for those that exist for some callers only (D10)."""
+        return self._endpoints[endpoint].scopes
 
     def view(self, name: str, principal: Principal) -> View | None:
         """What a principal sees of an endpoint, at once; None before the catalog was first heard.
@@ -149,6 +154,8 @@ class Snapshots:
             return
         endpoint.snapshot = snapshot
         endpoint.tools = frozenset(each.definition.name for each in snapshot.listed if each.definition.kind == "tool")
+        public = (each.definition for each in snapshot.listed if not each.definition.only_for)
+        endpoint.scopes = frozenset(scope for definition in public for scope in definition.scopes)
         endpoint.policy = Policy.of(snapshot, hides_uncovered=self._settings.hide_uncovered)
         endpoint.views = OrderedDict()
         self._known.set()

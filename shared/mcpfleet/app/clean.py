@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\r(?!\n)")
 
 
 def without_controls(text: str) -> str:
-    """Take out control characters but for tabs and line ends: what a tool read elsewhere may hold escape sequences."""
+    """Take out control characters but for tabs and line ends, U+0085 among them.
+
+    What a tool read elsewhere may hold escape sequences.
+    """
     return _CONTROLS.sub("", text)
 
 

@@ -113,9 +113,36 @@ def unsupported_version(requested: str | None) -> Rejection:
     return Rejection(400, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
-def unauthorized() -> Rejection:
-    """The credential is missing or bad (401)."""
-    return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers={"WWW-Authenticate": "Bearer"})
+RATE_LIMITED: Final = -31999
+"""The code of a request that its caller's limit refused (D4)."""
+
+
+def unauthorized(challenge: str = "Bearer") -> Rejection:
+    """The credential is missing or bad (401); the challenge says how to get one."""
+    return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers={"WWW-Authenticate": challenge})
+
+
+def malformed_authorization(challenge: str) -> Rejection:
+    """The credential stands where none may stand (400, -32600; M63)."""
+    return Rejection(
+        400, INVALID_REQUEST, "Invalid request: malformed authorization", headers={"WWW-Authenticate": challenge}
+    )
+
+
+def forbidden(challenge: str) -> Rejection:
+    """The credential lacks a scope (403); the challenge names all of the operation (M63)."""
+    return Rejection(403, INTERNAL_ERROR, "Insufficient scope", headers={"WWW-Authenticate": challenge})
+
+
+def rate_limited(retry_after: int) -> Rejection:
+    """The caller's limit is used up (429, -31999); `retry_after` is in seconds (D4)."""
+    return Rejection(
+        429,
+        RATE_LIMITED,
+        "Rate limit exceeded: nothing was run; try again later",
+        {"retryAfter": retry_after},
+        {"Retry-After": str(retry_after)},
+    )
 
 
 def no_capacity(retry_after: int) -> Rejection:

@@ -8,10 +8,11 @@ from typing import Final
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.edge.client import ClientStalled
+from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.edge.streams.permission import Permit, Unending, permit_all
+from mcpfleet.edge.streams.permission import Permits, Unending
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.edge.structure import LONGEST_STREAM_ID
 from mcpfleet.telemetry.instruments import StreamInstruments
@@ -32,10 +33,17 @@ class Listens:
     """
 
     def __init__(
-        self, bus: Bus, hub: Hub, settings: EdgeSettings, *, instruments: StreamInstruments, permit: Permit = permit_all
+        self,
+        bus: Bus,
+        hub: Hub,
+        permits: Permits,
+        limits: Limits,
+        *,
+        settings: EdgeSettings,
+        instruments: StreamInstruments,
     ) -> None:
-        """Open no stream yet; `permit` says who may have one, and for how long."""
-        self._permit = permit
+        self._permits = permits
+        self._limits = limits
         self._bus = bus
         self._hub = hub
         self._settings = settings
@@ -45,7 +53,8 @@ class Listens:
         """Answer with a stream, whatever form the endpoint's answers have (S20).
 
         Raises:
-            Rejection: -32602 where too much is asked for, 503 where there is no room; nothing was sent yet.
+            Rejection: -32602 where too much is asked for, 403 where a scope is lacking, 429 where the caller asks too
+                often, 503 where there is no room; nothing was sent yet.
             ClientStalled: the client does not read.
         """
         request, view = inquiry.request, inquiry.view
@@ -53,6 +62,8 @@ class Listens:
         if len(str(request.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
         honoured = asked.supported(view.capabilities)
+        self._permits.check(inquiry, honoured.uris)
+        await self._limits.take_request(request.endpoint, inquiry.principal)
         stream = self._stream(inquiry, honoured)
         if self._hub.is_draining or not honoured:
             stream.end(Exit.SHUTDOWN if self._hub.is_draining else Exit.NOTHING_HONOURED)
@@ -101,7 +112,7 @@ class Listens:
         if not granted:
             raise self._hub.refusal("partition")
         try:
-            stream.permission = await self._permit(inquiry)
+            stream.permission = await self._permits.give(inquiry)
             self._hub.renewals.add(stream)
             await self._run(stream)
         finally:

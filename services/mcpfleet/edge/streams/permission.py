@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.admission import Admission, Permit
+from mcpfleet.edge.credential import Credential
 from mcpfleet.edge.request import Inquiry
+from mcpfleet.wire.errors import Rejection
+
+_NOT_ANSWERED: Final = 504
 
 
 class Unasked(Exception):
@@ -42,10 +47,50 @@ class Unending:
         return True
 
 
-Permit: TypeAlias = Callable[[Inquiry], Awaitable[Permission]]
-"""Gives the caller of a listen request its permission; raises `Rejection` where it has none."""
+class Lasting:
+    """The permission of who was admitted by a credential, which the stream keeps for its life and tells nobody else."""
+
+    def __init__(self, admission: Admission, endpoint: str, credential: Credential, given: Permit) -> None:
+        self.principal = given.principal
+        self.expires = given.expires
+        self._admission = admission
+        self._endpoint = endpoint
+        self._credential = credential
+
+    async def renew(self) -> bool:
+        """Ask authorization, unless others have for the same credential since."""
+        try:
+            given = await self._admission.permit(self._endpoint, self._credential)
+            if given.expires <= self.expires:
+                given = await self._admission.permit(self._endpoint, self._credential, anew=True)
+        except Rejection as rejection:
+            if rejection.status == _NOT_ANSWERED:
+                raise Unasked from rejection
+            return False
+        self.principal, self.expires = given.principal, given.expires
+        return True
 
 
-async def permit_all(inquiry: Inquiry) -> Permission:
-    """Let everybody listen that was admitted."""
-    return Unending(inquiry.principal)
+class Permits:
+    """Says who may have a stream, and for how long."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def check(self, inquiry: Inquiry, uris: Iterable[str]) -> None:
+        """Check that the caller's scopes cover the reading of what it watches (D10); what is not there needs none.
+
+        Raises:
+            Rejection: 403, which names the scopes.
+        """
+        for uri in uris:
+            target = inquiry.view.find_resource(uri)
+            if target is not None and target.listed.definition.scopes:
+                self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
+
+    async def give(self, inquiry: Inquiry) -> Permission:
+        """Give a stream its permission; raises as `Admission.admit`."""
+        endpoint, credential = inquiry.request.endpoint, inquiry.request.client.credential
+        if credential is None:
+            return Unending(inquiry.principal)
+        return Lasting(self._admission, endpoint, credential, await self._admission.permit(endpoint, credential))

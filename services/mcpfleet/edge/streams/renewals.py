@@ -19,6 +19,8 @@ AT_ONCE: Final = 16
 """Renewals that an edge asks for at the same time (N12)."""
 _ASKED_WITHIN: Final = 5.0
 """Seconds that one may take (N7)."""
+_LEAST: Final = 60
+"""The part of the longest permission that lies between two renewals at least."""
 _TRIES: Final = 10
 """Times that a permission which nobody could renew is asked for again in what is left of it."""
 
@@ -85,7 +87,9 @@ class Renewals:
         now = time.monotonic()
         stream.holds_until = min(stream.permission.expires, now + self._longest)
         life = stream.holds_until - now
-        self._come_back(stream, life / 2 + random.uniform(0, min(1.0, life / 20)))  # noqa: S311  # no secret
+        half = life / 2 + random.uniform(0, min(1.0, life / 20))  # noqa: S311  # no secret
+        # A credential that ends leaves halves of halves, which are not asked for without end.
+        self._come_back(stream, max(half, self._longest / _LEAST))
 
     def _come_back(self, stream: Stream, seconds: float) -> None:
         self._timers[stream] = asyncio.get_running_loop().call_later(max(0.0, seconds), self._fall_due, stream)
