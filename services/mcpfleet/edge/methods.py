@@ -16,6 +16,7 @@ from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.lists import KINDS, Lists
 from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.structure import METHODS
 from mcpfleet.edge.uses import Uses
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
@@ -39,6 +40,7 @@ class Methods:
         snapshots: Snapshots,
         lists: Lists,
         uses: Uses,
+        listens: Listens,
         audit: Audit,
     ) -> None:
         self._endpoints = endpoints
@@ -54,6 +56,7 @@ class Methods:
             "prompts/get": uses.get_prompt,
             "resources/read": uses.read_resource,
             "completion/complete": uses.complete,
+            "subscriptions/listen": listens.answer,
         }
 
     async def answer(self, request: Request) -> str | None:
@@ -95,7 +98,8 @@ class Methods:
             Rejection: 404 where the endpoint does not offer what the method is of (M14).
         """
         method = inquiry.request.envelope.method
-        if METHODS[method].capability not in inquiry.view.capabilities:
+        capability = METHODS[method].capability
+        if capability is not None and capability not in inquiry.view.capabilities:
             raise unknown_method()
         return self._answers[method]
 
