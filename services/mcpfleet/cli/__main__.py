@@ -90,6 +90,12 @@ def catalog() -> None:
 
 
 @app.command()
+def subscriptions() -> None:
+    """Run subscriptions: how many listen streams each caller has."""
+    _serve("subscriptions")
+
+
+@app.command()
 def worker(target: Target) -> None:
     """Run a worker: it hosts an application's tools."""
     os.environ["MCPFLEET_TARGET"] = target

@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mcpfleet.wire.errors import bad_params
+from mcpfleet.wire.filter import LONGEST_URI, read_filter
 
 Params = Mapping[str, Any]
 Check = Callable[[Params], None]
 
-LONGEST_URI: Final = 2_048
-"""Characters of a URI that is read."""
+LONGEST_STREAM_ID: Final = 1_024
+"""Characters of a listen request's id, which every message of its stream repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,10 @@ def _names_target(ref: Any) -> bool:
     return isinstance(kind, str) and kind in _REFERENCES and isinstance(ref.get(_REFERENCES[kind]), str)
 
 
+def _listen(params: Params) -> None:
+    read_filter(params.get("notifications"))
+
+
 def _rounds(params: Params) -> None:
     """What a retry brings along (M50, M51)."""
     if not isinstance(params.get("inputResponses", {}), dict):
@@ -103,6 +108,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "prompts/list": Method("prompts", _list),
         "prompts/get": Method("prompts", _get),
         "completion/complete": Method("completions", _complete),
+        "subscriptions/listen": Method(None, _listen),
     }
 )
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})

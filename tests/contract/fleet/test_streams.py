@@ -1,130 +1,200 @@
-"""What a call's own answer carries and what it does not, and what a second call of the same is."""
+"""Listen streams in a whole fleet: what changes anywhere reaches each stream that wants it, whichever edge holds it."""
 
 from __future__ import annotations
 
-import json
-import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
 
 from mcpfleet.app import App, Context
 from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.app import text
+from tests.contract.fleet.listener import ACK, END, KEY, UPDATED, Listener, changed, listening
 from tests.kit.waiting import until
-from tests.unit.edge.asgi import CAPABILITIES_KEY, Post, call
 
-LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
-SECRET = "a-token-that-nobody-else-reads"
-
-
-class Shop:
-    """An application whose handlers note what they did."""
-
-    def __init__(self) -> None:
-        self.bought: list[str] = []
-        self.may_end = threading.Event()
-        self.app = App("shop", version="1.0.0")
-        self.app.tool()(self.tell)
-        self.app.tool(may_ask={"sampling"})(self.perhaps)
-        self.app.tool()(self.buy)
-
-    async def tell(self, word: str, ctx: Context) -> str:
-        """Report and log."""
-        await ctx.progress(1, message=word)
-        await ctx.log("info", word)
-        await anyio.sleep(0.05)
-        await ctx.progress(2, message=word)
-        return word
-
-    async def perhaps(self, ctx: Context) -> str:
-        """Report, where the client could answer what may be asked."""
-        await ctx.progress(1)
-        return "done"
-
-    async def buy(self, what: str) -> str:
-        """Have an effect, and take long to say so."""
-        self.bought.append(what)
-        while not self.may_end.is_set():  # noqa: ASYNC110  # who sets it is on another thread
-            await anyio.sleep(0.005)
-        return what
+BOOK = "library://books/1"
+OTHER = "library://books/2"
 
 
-async def send(http: httpx2.AsyncClient, post: Post) -> httpx2.Response:
-    headers = [(name.decode(), value.decode()) for name, value in post.pairs() if name != b"host"]
-    return await http.post(post.path, content=post.body, headers=headers)
+def library() -> App:
+    app = App("library", version="1.0.0")
+
+    @app.tool()
+    async def place_hold(book: int, ctx: Context) -> str:
+        """Change a book."""
+        await ctx.resource_updated(f"library://books/{book}")
+        return "held"
+
+    @app.tool()
+    def place_hold_plainly(book: int, ctx: Context) -> str:
+        """Change a book from a thread."""
+        ctx.sync.resource_updated(f"library://books/{book}")
+        return "held"
+
+    @app.resource("library://books/{book}")
+    async def book(book: int) -> str:
+        """A book."""
+        return f"book {book}"
+
+    @app.resource("library://catalog")
+    async def shelf() -> str:
+        """All books."""
+        return "books"
+
+    return app
 
 
-def events(response: httpx2.Response) -> list[Any]:
-    lines = response.text.split("\n")
-    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+@asynccontextmanager
+async def at_every_edge(fleet: LocalFleet, count: int = 1, **notifications: Any) -> AsyncIterator[list[Listener]]:
+    """So many streams at each edge."""
+    async with AsyncExitStack() as stack:
+        found: list[Listener] = []
+        for number in range(len(fleet.edges)):
+            http = await stack.enter_async_context(fleet.http(number))
+            found += await stack.enter_async_context(listening(http, "/mcp", count, **notifications))
+        yield found
 
 
-async def test_m16_reports_and_log_messages_are_only_on_the_stream_of_their_request() -> None:
-    answers: dict[str, httpx2.Response] = {}
-    async with LocalFleet(Shop().app) as fleet, fleet.http() as http:
+async def each(streams: list[Listener], holds: Callable[[Listener], object], within: float = 10.0) -> None:
+    """Wait until something holds for every stream."""
+    await until(lambda: all(holds(stream) for stream in streams), within=within)
 
-        async def ask(word: str, meta: dict[str, Any]) -> None:
-            answers[word] = await send(http, Post(call("tell", {"word": word}, meta=meta)))
 
+@pytest.mark.parametrize("tool", ["place_hold", "place_hold_plainly"])
+async def test_s6_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(tool: str) -> None:
+    """M58, S8: the acknowledgment is first, every message has its own stream's id, unwatched URIs bring nothing."""
+    async with LocalFleet(library(), edges=2) as fleet:
+        async with (
+            at_every_edge(fleet, 3, resourceSubscriptions=[BOOK]) as streams,
+            at_every_edge(fleet, 1, resourceSubscriptions=[OTHER]) as others,
+            fleet.client(1) as client,
+        ):
+            await client.call_tool(tool, {"book": 1})
+            await each(streams, lambda stream: stream.uris() == [BOOK])
+            await client.call_tool(tool, {"book": 2})
+            await each(others, lambda stream: stream.uris() == [OTHER])
+        for stream in streams:
+            assert stream.kinds() == [ACK, UPDATED]
+            assert stream.messages[0]["params"]["notifications"] == {"resourceSubscriptions": [BOOK]}
+            assert {message["params"]["_meta"][KEY] for message in stream.messages} == {stream.id}
+
+
+async def test_an_application_publishes_outside_of_calls_too() -> None:
+    app = library()
+    async with LocalFleet(app, edges=2) as fleet, at_every_edge(fleet, resourceSubscriptions=[BOOK]) as streams:
+        app.publish(BOOK)
+        await each(streams, lambda stream: stream.uris() == [BOOK])
+
+
+async def test_a_uri_that_the_pool_does_not_serve_is_told_to_nobody() -> None:
+    app = library()
+    async with LocalFleet(app) as fleet, at_every_edge(fleet, resourceSubscriptions=["else://where", BOOK]) as [stream]:
+        app.publish("else://where")
+        app.publish(BOOK)
+        await stream.told(2)
+        assert stream.uris() == [BOOK]
+
+
+async def test_s15_lists_that_change_while_the_application_is_served_are_told() -> None:
+    """Adding and taking back at run time; a stream hears of those lists alone that it asked for."""
+    app = library()
+
+    async def renew(book: int) -> str:
+        """Renew a book."""
+        return f"renewed {book}"
+
+    async with (
+        LocalFleet(app, edges=2) as fleet,
+        fleet.client(1) as client,
+        at_every_edge(fleet, toolsListChanged=True, promptsListChanged=True) as streams,
+    ):
+        async with at_every_edge(fleet, resourcesListChanged=True) as others:
+            app.tool()(renew)
+            await each(streams, lambda stream: stream.kinds() == [ACK, changed("tools")])
+            result = await client.call_tool("renew", {"book": 3})
+            assert text(result) == "renewed 3"
+            app.remove("tool", "renew")
+            await each(streams, lambda stream: stream.kinds() == [ACK, changed("tools"), changed("tools")])
+            names = [tool.name for tool in (await client.list_tools(cache_mode="refresh")).tools]
+            assert "renew" not in names
+            app.remove("resource", "library://catalog")
+            await each(others, lambda stream: stream.kinds() == [ACK, changed("resources")])
+        for stream in streams:  # S7: prompts are not offered here
+            assert stream.messages[0]["params"]["notifications"] == {"toolsListChanged": True}
+            assert len(stream.messages) == 3
+
+
+async def test_the_official_client_listens_and_sees_a_clean_end() -> None:
+    """D1: the end that a draining edge gives its streams is what the client takes for a graceful close."""
+    app = library()
+    async with (
+        LocalFleet(app) as fleet,
+        fleet.client() as client,
+        client.listen(tools_list_changed=True, resource_subscriptions=[BOOK]) as subscription,
+    ):
+        assert subscription.honored.tools_list_changed is True
+        assert subscription.honored.resource_subscriptions == [BOOK]
+        app.publish(BOOK)
+        with anyio.fail_after(10):
+            event = await anext(subscription)
+            assert getattr(event, "uri", None) == BOOK
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(fleet.edges[0].stop)
+                with pytest.raises(StopAsyncIteration):
+                    await anext(subscription)
+
+
+async def test_s17_a_draining_edge_ends_its_streams_and_settles_new_ones_at_once() -> None:
+    async with (
+        LocalFleet(library(), environment={"MCPFLEET_LAME": "1.0"}) as fleet,
+        fleet.http() as http,
+        listening(http, "/mcp", 3, toolsListChanged=True) as streams,
+    ):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(ask, "one", {"progressToken": 1, LOG_LEVEL_KEY: "debug"})
-            tasks.start_soon(ask, "two", {"progressToken": "1"})
-            tasks.start_soon(ask, "three", {})
-    of_one = events(answers["one"])
-    assert {each["params"].get("progressToken", 1) for each in of_one[:-1]} == {1}
-    assert "notifications/message" in {each["method"] for each in of_one[:-1]}
-    assert [each["params"]["progressToken"] for each in events(answers["two"])[:-1]] == ["1", "1"]
-    assert "two" not in answers["one"].text
-    assert answers["three"].headers["content-type"] == "application/json"
+            tasks.start_soon(fleet.edges[0].stop)
+            await anyio.sleep(0.2)
+            late = Listener("late")
+            await late.run(http, "/mcp", {"toolsListChanged": True})
+            assert late.kinds() == [ACK, END]
+            assert [stream.kinds() for stream in streams] == [[ACK]] * 3
+            await each(streams, lambda stream: stream.is_over)
+        assert [stream.kinds() for stream in streams] == [[ACK, END]] * 3
 
 
-@pytest.mark.parametrize(("capabilities", "streams"), [({}, False), ({"sampling": {}}, True)])
-async def test_p4_nothing_is_reported_while_a_capability_that_may_be_needed_is_missing(
-    capabilities: dict[str, Any], streams: bool
-) -> None:
-    """The answer stays uncommitted, so that the handler can still end in an error of the protocol's."""
-    message = call("perhaps", meta={"progressToken": 1, CAPABILITIES_KEY: capabilities})
-    async with LocalFleet(Shop().app) as fleet, fleet.http() as http:
-        response = await send(http, Post(message))
-    assert response.headers["content-type"].startswith("text/event-stream") is streams
-    assert response.status_code == 200
+async def test_d6_a_stream_of_which_nothing_is_honoured_is_acknowledged_and_ends() -> None:
+    async with LocalFleet(library()) as fleet, fleet.http() as http:
+        stream = Listener()
+        await stream.run(http, "/mcp", {"promptsListChanged": True, "taskIds": ["a"]})
+        assert stream.kinds() == [ACK, END]
+        assert stream.messages[0]["params"]["notifications"] == {}
 
 
-async def test_p11_a_cancel_takes_nothing_back_and_a_retry_is_a_new_call() -> None:
-    """What it cost is the application's to know, by a key of its own."""
-    shop = Shop()
-    async with LocalFleet(shop.app) as fleet, fleet.http() as http:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(send, http, Post(call("buy", {"what": "book"})))
-            await until(lambda: shop.bought)
-            tasks.cancel_scope.cancel()
-        shop.may_end.set()
-        response = await send(http, Post(call("buy", {"what": "book"})))
-    assert response.json()["result"]["content"][0]["text"] == "book"
-    assert shop.bought == ["book", "book"]
+async def test_t19_beyond_an_edges_bound_a_stream_is_refused_and_its_place_is_free_again_when_one_leaves() -> None:
+    async with LocalFleet(library(), environment={"MCPFLEET_MAX_STREAMS": "1"}) as fleet, fleet.http() as http:
+        async with listening(http, "/mcp", toolsListChanged=True):
+            refused = Listener()
+            await refused.run(http, "/mcp", {"toolsListChanged": True})
+            assert (refused.status, refused.messages) == (503, [])
+
+        async def opened() -> bool:
+            stream = Listener()
+            with anyio.move_on_after(0.2):
+                await stream.run(http, "/mcp", {"toolsListChanged": True})
+            return stream.kinds() == [ACK]
+
+        with anyio.fail_after(5):
+            while not await opened():  # noqa: ASYNC110  # the edge has no event of ours
+                await anyio.sleep(0.01)
 
 
-async def test_m65_a_token_goes_to_authorization_and_to_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invariant 9: no other message on the bus has it, so no worker could hand it on."""
-    tokens = [{"token": SECRET, "subject": "ann", "audience": "http://localhost/mcp"}]
-    environment = {
-        "MCPFLEET_AUTHORIZATION": "static",
-        "MCPFLEET_TOKENS": json.dumps({"tokens": tokens}),
-        "MCPFLEET_PUBLIC_URL": "http://localhost",
-    }
-    carried: set[str] = set()
-    async with LocalFleet(Shop().app, environment=environment) as fleet, fleet.http() as http:
-        route = fleet.switch.route
-
-        def noted(sender: Any, message: Any) -> None:
-            if SECRET in repr(message):
-                carried.add(message.subject)
-            route(sender, message)
-
-        monkeypatch.setattr(fleet.switch, "route", noted)
-        message = call("tell", {"word": "hi"}, meta={"progressToken": 1})
-        response = await send(http, Post(message, {"authorization": f"Bearer {SECRET}"}))
-    assert events(response)[-1]["result"]["isError"] is False
-    assert carried == {"mcpfleet.authorization.admit"}
+async def test_a_worker_that_lost_its_link_sends_again_what_may_not_have_arrived() -> None:
+    app = library()
+    async with LocalFleet(app, factor=5) as fleet, at_every_edge(fleet, resourceSubscriptions=[BOOK]) as [stream]:
+        fleet.workers[0].cut()
+        app.publish(BOOK)
+        await until(lambda: fleet.lines("link lost"))
+        fleet.workers[0].heal()
+        await until(lambda: stream.uris() == [BOOK])
