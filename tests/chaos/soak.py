@@ -15,7 +15,7 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,7 +142,7 @@ async def soak(seconds: float, seed: int) -> Findings:
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         fabric = NatsFabric(Path(folder), settings)
         async with living(fabric), fabric.buses("edge", "catalog") as (edge, catalog):
-            hints: list[Incoming] = []
+            hints: deque[Incoming] = deque(maxlen=1)  # the newest: all of them would be what grows
             await catalog.subscribe(
                 ASK, lambda question: catalog.respond(question, b"yes"), "catalog", asked_by=by_edges
             )

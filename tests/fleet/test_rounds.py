@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mcp import Client
-from mcp_types import ElicitRequestParams, ElicitResult
+from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, ErrorData, TextContent
 
 from mcpfleet.testing.fleet import Fleet
 from tests.kit.raw import Answer, connected
 from tests.kit.waiting import until
 
 APP = Path(__file__).with_name("asking.py")
-CAPABLE = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+CAPABLE: Mapping[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 ANSWERS: Mapping[str, Any] = {
     "size": {"size": "large"},
     "colour": {"name": "blue"},
@@ -107,11 +107,13 @@ async def test_m51_a_wrong_answer_is_asked_again_and_a_valid_one_needs_no_state(
 
 
 async def test_d16_the_official_client_is_asked_and_answers(tmp_path: Path) -> None:
-    async def fill_in(_context: Any, params: ElicitRequestParams) -> ElicitResult:
-        fields = params.requested_schema["properties"]  # type: ignore[union-attr]  # nothing else is asked
+    async def fill_in(context: Any, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        del context
+        assert isinstance(params, ElicitRequestFormParams)
+        fields = params.requested_schema["properties"]
         content = {"size": "large", "name": "blue", "text": "hello"}
         return ElicitResult(action="accept", content={name: content[name] for name in fields})
 
     async with fleet(tmp_path) as running, Client(running.urls[0], elicitation_callback=fill_in) as client:
         result = await client.call_tool("order", {"item": "cup"})
-    assert result.content[0].text == "reserved cup: large, blue, hello"  # type: ignore[union-attr]  # as it is declared
+    assert result.content == [TextContent(text="reserved cup: large, blue, hello")]

@@ -39,6 +39,7 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
         "worker",
         "call",
         "withdraw",
+        "revoke",
         "settings",
         "nats",
         "migrate",
@@ -56,6 +57,8 @@ def test_it_says_its_version() -> None:
     [
         pytest.param(["nats", "--pools", "My App"], "'My App' is no pool's name", id="a pool's name"),
         pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
+        pytest.param(["revoke"], "name one of --subject", id="nobody to revoke"),
+        pytest.param(["revoke", "--subject", "ann", "--policy"], "name one of --subject", id="two to revoke"),
         pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
     ],
 )

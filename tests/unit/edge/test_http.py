@@ -126,7 +126,7 @@ async def test_d15_discover_is_answered_from_memory_without_authorization_or_a_b
         served.authorization.error = Unanswered("authorization.admit")
         exchange = await served.answer(Post(request("server/discover")))
     assert exchange.status == 200
-    assert exchange.json["result"]["capabilities"] == {"tools": {}, "logging": {}}
+    assert exchange.json["result"]["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
 
 
 async def test_d15_discover_is_answered_by_an_edge_that_drains() -> None:
