@@ -22,9 +22,9 @@ from tests.vectors.making import Ask, request, vector
 
 APP = Path(__file__).with_name("app.py")
 ENDPOINTS: dict[str, dict[str, Any]] = {
-    "mcp": {"path": "/mcp"},
-    "lenient": {"path": "/lenient", "body_version_wins": True},
-    "bare": {"path": "/bare", "pools": ["app"], "names": {"app": ["nothing"]}},
+    "mcp": {"path": "/mcp", "legacy": False},
+    "lenient": {"path": "/lenient", "legacy": False, "body_version_wins": True},
+    "bare": {"path": "/bare", "legacy": False, "pools": ["app"], "names": {"app": ["nothing"]}},
 }
 PLAIN = {
     "MCPFLEET_ENDPOINTS": json.dumps(ENDPOINTS),
