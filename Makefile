@@ -7,7 +7,7 @@ TARGET ?= examples/library.py
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install test lint types unit contract fleet chaos conformance lock clean
+.PHONY: help dev install test lint types unit door fuzz contract fleet chaos conformance lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
@@ -29,7 +29,7 @@ dev: $(VENV)/.run
 
 install: $(VENV)/.test
 
-test: lint types unit contract fleet chaos conformance
+test: lint types unit door contract fleet chaos conformance
 
 lint: $(VENV)/.test
 	$(RUN)/ruff check .
@@ -41,6 +41,14 @@ types: $(VENV)/.test
 
 unit: $(VENV)/.test
 	$(RUN)/pytest tests/unit
+
+# What the door answers, as data, and what a fuzzer finds in a few seconds.
+door: $(VENV)/.test
+	$(RUN)/pytest tests/vectors tests/fuzz
+
+SECONDS ?= 600
+fuzz: $(VENV)/.test
+	$(RUN)/python -m tests.fuzz.run --seconds $(SECONDS)
 
 contract: $(VENV)/.test
 	$(RUN)/pytest tests/contract
