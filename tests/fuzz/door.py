@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.edge.settings import EdgeSettings
@@ -72,10 +71,9 @@ class Door:
             Definition(kind="resource", name="test://text", wire={"uri": "test://text", "name": "text"}),
             Definition(kind="template", name="test://books/{book}", wire=book),
         )
-        with patch.object(served, "SETTINGS", SETTINGS):
-            async with served.edge(*tools, *others) as self._edge:
-                opened.set()
-                await self._stopped.wait()
+        async with served.edge(*tools, *others, settings=SETTINGS) as self._edge:
+            opened.set()
+            await self._stopped.wait()
 
     async def _close(self) -> None:
         self._stopped.set()

@@ -54,6 +54,12 @@ async def ask(
     return region
 
 
+@app.tool(scopes=["books:read", "books:write"])
+async def lock() -> str:
+    """Do what not everybody may, where callers have tokens."""
+    return "locked"
+
+
 @app.tool()
 async def fail(why: str) -> str:
     """Raise what no client may read."""

@@ -15,6 +15,7 @@ from anyio.from_thread import start_blocking_portal
 
 from mcpfleet.testing.fleet import Fleet
 from tests.vectors import http1
+from tests.vectors.groups.authorization import GOOD, SETTINGS
 from tests.vectors.groups.host_origin_cors import PAGE
 from tests.vectors.groups.limits import BODY
 from tests.vectors.making import Ask, request, vector
@@ -32,10 +33,12 @@ PLAIN = {
     "MCPFLEET_CORS_ORIGINS": PAGE,
     "MCPFLEET_AUDIT": "false",
 }
-SERVERS = {"plain": PLAIN, "strict": PLAIN | {"MCPFLEET_STRICT_HEADERS": "true"}}
+SERVERS = {"plain": PLAIN, "strict": PLAIN | {"MCPFLEET_STRICT_HEADERS": "true"}, "guarded": PLAIN | SETTINGS}
 
 
-DISCOVER = vector("discovery", "M32", Ask(request("server/discover")), 200)["request"]
+DISCOVER = vector("discovery", "M32", Ask(request("server/discover"), {"Authorization": f"Bearer {GOOD}"}), 200)[
+    "request"
+]
 
 
 def await_catalogs(fleet: Fleet) -> None:

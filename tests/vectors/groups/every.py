@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.vectors.groups import (
+    authorization,
     custom_headers,
     envelope,
     era,
@@ -32,6 +33,7 @@ GROUPS: Final[tuple[Group, ...]] = (
     route.GROUP,
     host_origin_cors.GROUP,
     form.GROUP,
+    authorization.GROUP,
     strict_json.GROUP,
     envelope.GROUP,
     era.GROUP,

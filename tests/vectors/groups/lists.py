@@ -14,6 +14,8 @@ BAD_CURSORS = {
     "one that is too long": "A" * 5_000,
 }
 
+TOOLS = ("ask", "break", "count", "decide", "echo", "fail", "late", "lock", "mirror", "null", "refuse")
+
 GROUP = Group(
     "lists-and-cursors",
     "Lists are in the order of their names, and say who may keep them for how long; a cursor that is not ours is "
@@ -25,10 +27,7 @@ GROUP = Group(
             Ask(request("tools/list")),
             200,
             result={
-                "tools": [
-                    {"name": name}
-                    for name in ("ask", "break", "count", "decide", "echo", "fail", "late", "mirror", "null", "refuse")
-                ],
+                "tools": [{"name": name} for name in TOOLS],
                 "ttlMs": {"$number": True},
                 "cacheScope": "public",
                 "nextCursor": {"$absent": True},

@@ -14,13 +14,15 @@ GROUP = Group(
     [
         vector(
             "text",
-            "T7 M10 M18 M19 P5",
+            "T7 M10 M18 M19 M22 P5",
             Ask(),
             200,
             result={
                 "isError": False,
                 "content": [{"type": "text", "text": "hi"}],
-                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "vectors", "version": "1.0.0"}},
+                "_meta": {
+                    "$exactly": {"io.modelcontextprotocol/serverInfo": {"name": "vectors", "version": "1.0.0"}},
+                },
                 "ttlMs": {"$absent": True},
                 "cacheScope": {"$absent": True},
             },
