@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from mcpfleet.contracts.permissions import permissions, users
-from tests.deploy import manifests
+from tests.deploy import figures, manifests
 from tests.deploy.local import LocalFleet, local_fleet, startable
 from tests.deploy.manifests import OVERLAYS, POOLS
 from tests.kit.kustomize import pod
@@ -81,6 +81,7 @@ async def test_the_manifests_processes_serve_a_call_and_drain(
     ):
         await _serves(fleet, collector)
         await _heard(fleet)
+        await _exports(fleet)
         await _drains(fleet)
     log = "".join((tmp_path / f"nats-{number}" / "log").read_text() for number in range(3))
     assert not re.search(r"violation|authentication error", log, re.IGNORECASE), log
@@ -110,6 +111,16 @@ async def _heard(fleet: LocalFleet) -> None:
         figures = (await running.get("/metrics")).text
         assert re.search(r"^mcpfleet_bus_refusals_total\{.*\} 0", figures, re.MULTILINE), running.name
         assert re.search(r"^mcpfleet_bus_link_up\{.*\} 1", figures, re.MULTILINE), running.name
+
+
+async def _exports(fleet: LocalFleet) -> None:
+    """What dashboards, alerts and rules read is what these processes export."""
+    there = set(figures.recorded())
+    for running in fleet.processes.values():
+        kinds = figures.types((await running.get("/metrics")).text)
+        there |= {name for each, kind in kinds.items() for name in figures.series(each, kind)}
+    read = {name for query in figures.queries() for name in query.names()}
+    assert read - there <= figures.COMING.keys()
 
 
 def _users(fleet: LocalFleet) -> set[str]:
