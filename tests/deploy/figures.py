@@ -99,13 +99,19 @@ def queries() -> Iterator[Query]:
         yield Query("adapter", rule["seriesQuery"])
 
 
-def exported() -> dict[str, set[str]]:
-    """What the code can export, by the names that Prometheus sees, each with its labels."""
+def every_instrument() -> Metrics:
+    """The metrics of a process that was every service at once."""
     metrics = Metrics()
     for _, found in inspect.getmembers(instruments, inspect.isclass):
         make: Callable[[Metrics], object] = found
         if make.__module__ == instruments.__name__:
             make(metrics)
+    return metrics
+
+
+def exported() -> dict[str, set[str]]:
+    """What the code can export, by the names that Prometheus sees, each with its labels."""
+    metrics = every_instrument()
     labels = {_plain(family.name): {_plain(label) for label in family.labels} for family in metrics.read()}
     names: dict[str, set[str]] = {}
     for name, kind in types(Exposition({"any": metrics}).text().decode()).items():
