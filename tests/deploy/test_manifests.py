@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]  # it ships no types
@@ -23,7 +22,7 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.process.settings_table import unknown_names
 from tests.deploy import manifests
 from tests.deploy.manifests import K8S, OVERLAYS, POOLS, ROOT
-from tests.kit.kustomize import Resource, UnknownFeature, containers, pod, render
+from tests.kit.kustomize import Resource, containers, pod
 
 VERSIONS = [version for version in all_versions() if tuple(map(int, version.split(".")[:2])) >= (1, 30)]
 SCHEMAS = cache(kubernetes_validate.utils.schema_contents)
@@ -73,12 +72,6 @@ def test_kubectl_renders_the_same(name: str) -> None:
         return sorted(json.dumps(each, sort_keys=True) for each in resources if each)
 
     assert ordered(yaml.safe_load_all(done.stdout)) == ordered(manifests.overlay(name))
-
-
-def test_a_feature_that_is_not_rendered_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text("namePrefix: a-\n")
-    with pytest.raises(UnknownFeature, match="namePrefix"):
-        render(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "key"), EVERY_WORKLOAD)
