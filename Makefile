@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 TARGET ?= examples/library.py
+PORT ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help dev install test lint types unit contract fleet deploy chaos conformance lock clean
 
 help:
-	@echo "make dev    run the whole system with $(TARGET)"
+	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
 	@echo "make test   lint, types, layers and every test"
 
 # What `dev` needs, and no more, so that a first call is a minute away.
@@ -24,7 +25,7 @@ $(VENV)/.test: requirements-test.lock $(VENV)/.run
 	@touch $@
 
 dev: $(VENV)/.run
-	$(RUN)/mcpfleet dev $(TARGET)
+	$(RUN)/mcpfleet dev $(TARGET) --port $(PORT)
 
 install: $(VENV)/.test
 

@@ -1,7 +1,8 @@
-"""A small library: search it, read in it, hold a book, and have its stock counted.
+"""A small library: search it, read in it, hold a book, have its stock counted, and let it suggest something.
 
 `make dev` serves it, and it is a place to start from: each tool is a typed function with a docstring. Its parameters
-become the schema that clients see, its return type the schema of what they get.
+become the schema that clients see, its return type the schema of what they get. Books are resources too, and reviewing
+one is a prompt.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import logging
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import anyio
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from mcpfleet.app import App, Context, ToolAnnotations, ToolError
+from mcpfleet.app import App, Context, Resource, ToolAnnotations, ToolError
 
 app = App(
     "library",
@@ -157,6 +158,63 @@ async def report(ctx: Context) -> Report:
         await ctx.progress(len(shelves), total=len(shelves), message="done")
     oldest = min(books, key=lambda book: book.year)
     return Report(len(books), words, len(holds), f"{oldest.title} ({oldest.year})")
+
+
+class Taste(BaseModel):
+    """What a reader is asked before something is suggested: a form, so it is flat."""
+
+    century: Literal["18th", "19th", "20th"] = Field("19th", description="When it was first printed.")
+    is_short: bool = Field(False, description="Only what is read in a moment here.")
+
+
+@app.tool(annotations=READS, asks={"elicitation.form"})
+async def suggest(ctx: Context) -> list[Found]:
+    """Suggest books, after asking the reader what they like."""
+    # A client that shows no forms is refused before this runs. A reader who declines ends it: the model reads that.
+    taste = await ctx.elicit("What would you like to read?", Taste, key="taste")
+    first = {"18th": 1700, "19th": 1800, "20th": 1900}[taste.century]
+    return [
+        Found(number, book.title, book.author, book.year)
+        for number, book in BOOKS.items()
+        if first <= book.year < first + 100 and (len(book.pages) == 1 or not taste.is_short)
+    ][:SHELF]
+
+
+@app.resource("library://books/{book}", title="A book's opening", ttl=300)
+def opening(book: int) -> str | None:
+    """All pages that the library has of a book."""
+    # None says that there is nothing under this URI. So does a `book` that is no number.
+    return "\n\n".join(BOOKS[book].pages) if book in BOOKS else None
+
+
+@app.completion(opening, "book")
+async def numbers(typed: str) -> list[str]:
+    """Offer the numbers that begin as the typed one does."""
+    return [str(number) for number in BOOKS if str(number).startswith(typed)]
+
+
+@app.resources()
+async def shelf() -> list[Resource]:
+    """List every book as a resource: the template alone would not say which there are."""
+    return [
+        Resource(uri=f"library://books/{number}", name=f"book-{number}", title=book.title, mime_type="text/plain")
+        for number, book in BOOKS.items()
+    ]
+
+
+@app.prompt(title="Review a book")
+def review(
+    title: Annotated[str, Field(description="The book's title.")],
+    words: Annotated[int, Field(ge=50, le=1000, description="How long the review is.")] = 200,
+) -> str:
+    """Write a review of a book."""
+    return f"Write a review of {title!r} in about {words} words. Say who will like it, and spoil nothing."
+
+
+@app.completion(review, "title")
+async def titles(typed: str) -> list[str]:
+    """Offer the titles that contain what was typed, case aside."""
+    return [book.title for book in BOOKS.values() if typed.casefold() in book.title.casefold()]
 
 
 def find(number: int) -> Book:

@@ -14,7 +14,8 @@ import gc
 import random
 import sys
 import tempfile
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,6 +128,8 @@ class Findings:
     before: Holdings
     after: Holdings
     ended: Counter[str]
+    megabytes: tuple[float, ...]
+    """What the process had after each minute: a leak grows with all of them, a buffer that was once full with one."""
 
 
 async def soak(seconds: float, seed: int) -> Findings:
@@ -139,7 +142,7 @@ async def soak(seconds: float, seed: int) -> Findings:
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         fabric = NatsFabric(Path(folder), settings)
         async with living(fabric), fabric.buses("edge", "catalog") as (edge, catalog):
-            hints: list[Incoming] = []
+            hints: deque[Incoming] = deque(maxlen=1)  # the newest: all of them would be what grows
             await catalog.subscribe(
                 ASK, lambda question: catalog.respond(question, b"yes"), "catalog", asked_by=by_edges
             )
@@ -148,7 +151,11 @@ async def soak(seconds: float, seed: int) -> Findings:
             soaking = Soak(fabric, edge, catalog, random.Random(seed))
             await soaking.run(min(2.0, seconds))  # what is made once is made now, and does not count as a leak
             before = await _settled(soaking, None)
-            await soaking.run(seconds)
+            megabytes = []
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0:
+                await soaking.run(min(60.0, left))
+                megabytes.append((await _settled(soaking, before)).megabytes)
             after = await _settled(soaking, before)
             hints.clear()
             catalog.publish(HINT, b"")
@@ -157,7 +164,7 @@ async def soak(seconds: float, seed: int) -> Findings:
                     await anyio.sleep(0.01)
             assert (await edge.request(ASK, b"", timeout=5)).body == b"yes"
             fabric.log.entries.clear()
-            return Findings(before, after, soaking.ended)
+            return Findings(before, after, soaking.ended, tuple(megabytes))
 
 
 async def _settled(soaking: Soak, before: Holdings | None) -> Holdings:
@@ -188,6 +195,7 @@ if __name__ == "__main__":
     console = Console(width=140, highlight=False)
     for how, times in sorted(found.ended.items()):
         console.print(f"{times:9,}  {how}")
+    console.print("MB after each minute: " + " ".join(f"{each:.0f}" for each in found.megabytes))
     console.print(f"before {found.before}\nafter  {found.after}")
     same = (found.before.tasks, found.before.ours, found.before.clients)
     sys.exit(same != (found.after.tasks, found.after.ours, found.after.clients))

@@ -6,7 +6,7 @@ import base64
 from typing import Annotated, Any
 
 import anyio
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from mcpfleet.app import (
     App,
@@ -15,8 +15,11 @@ from mcpfleet.app import (
     Context,
     EmbeddedResource,
     ImageContent,
+    PromptMessage,
     ToolError,
     content,
+    message,
+    question,
 )
 
 app = App("mcpfleet-conformance", version="1.0.0", title="Fixtures of the official conformance suite")
@@ -53,6 +56,30 @@ CONTACT_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 """One keyword of each group that a list must hand on whole: dialect, definitions, anchors, composition, conditions."""
+
+
+class Name(BaseModel):
+    """What most questions ask for."""
+
+    name: str
+
+
+class Colour(BaseModel):
+    """What the second round asks for."""
+
+    color: str
+
+
+class Confirmation(BaseModel):
+    """A yes or a no."""
+
+    ok: bool
+
+
+class Topic(BaseModel):
+    """What a prompt is about."""
+
+    context: str
 
 
 @app.tool()
@@ -133,3 +160,148 @@ def test_header_parameter(region: Annotated[str, Field(json_schema_extra={"x-mcp
 def contact(arguments: dict[str, Any]) -> str:
     """Take a contact, checked by a schema that uses much of JSON Schema 2020-12."""
     return f"Took {len(arguments)} fields."
+
+
+# -- questions: each is asked in a round of its own, unless they are asked together -----------------------------------
+
+
+@app.tool(asks={"elicitation.form"})
+async def test_input_required_result_elicitation(ctx: Context) -> str:
+    """Ask for a name, and greet it."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    return f"Hello, {answer.name}!"
+
+
+@app.tool(asks={"sampling"})
+async def test_input_required_result_sampling(ctx: Context) -> str:
+    """Ask the client's model a question, and answer with its words."""
+    answer = await ctx.sample("What is the capital of France?", max_tokens=100, key="capital_question")
+    return "".join(block.text for block in answer.content_as_list if block.type == "text")
+
+
+@app.tool(asks={"roots"})
+async def test_input_required_result_list_roots(ctx: Context) -> str:
+    """Ask for the client's roots, and name them."""
+    roots = await ctx.roots(key="client_roots")
+    return f"The client has {len(roots)} roots: {', '.join(str(root.uri) for root in roots)}"
+
+
+@app.tool(asks={"elicitation.form"})
+async def test_input_required_result_request_state(ctx: Context) -> str:
+    """Ask for a confirmation, with state that comes back."""
+    await ctx.elicit("Please confirm", Confirmation, key="confirm")
+    return "state-ok"
+
+
+@app.tool(asks={"elicitation.form", "sampling", "roots"})
+async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
+    """Ask three things of three kinds at once."""
+    name, greeting, roots = await ctx.ask(
+        question.form("What is your name?", Name, key="user_name"),
+        question.sample("Generate a greeting", max_tokens=50, key="greeting"),
+        question.roots(key="client_roots"),
+    )
+    words = "".join(block.text for block in greeting.content_as_list if block.type == "text")
+    return f"{words} {name.name}, with {len(roots)} roots."
+
+
+@app.tool(asks={"elicitation.form"})
+async def test_input_required_result_multi_round(ctx: Context) -> str:
+    """Ask twice, in two rounds."""
+    name = await ctx.elicit("Step 1: What is your name?", Name, key="step1")
+    colour = await ctx.elicit("Step 2: What is your favorite color?", Colour, key="step2")
+    return f"{name.name} likes {colour.color}."
+
+
+@app.tool(asks={"elicitation.form"})
+async def test_input_required_result_tampered_state(ctx: Context) -> str:
+    """Ask for a confirmation, with state that nobody may change."""
+    await ctx.elicit("Please confirm", Confirmation, key="confirm")
+    return "The state was whole."
+
+
+@app.tool(may_ask={"elicitation.form", "sampling"})
+async def test_input_required_result_capabilities(ctx: Context) -> str:
+    """Ask only what the client can answer."""
+    if ctx.can_ask("elicitation.form"):
+        name = await ctx.elicit("What is your name?", Name, key="user_name")
+        return f"Hello, {name.name}!"
+    if ctx.can_ask("sampling"):
+        await ctx.sample("Generate a greeting", max_tokens=50, key="greeting")
+        return "The client's model greets."
+    return "The client can be asked nothing."
+
+
+# -- prompts ----------------------------------------------------------------------------------------------------------
+
+
+@app.prompt()
+def test_simple_prompt() -> str:
+    """Give one message, without arguments."""
+    return "This is a simple prompt for testing."
+
+
+@app.prompt()
+def test_prompt_with_arguments(
+    arg1: Annotated[str, Field(description="First test argument")],
+    arg2: Annotated[str, Field(description="Second test argument")],
+) -> str:
+    """Put two arguments into a message."""
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@app.completion(test_prompt_with_arguments, "arg1")
+def values_of_arg1(value: str) -> list[str]:
+    """Offer what begins as the typed text does."""
+    return [each for each in ("paris", "park", "party") if each.startswith(value)]
+
+
+@app.prompt("test_prompt_with_embedded_resource")
+def embedding_prompt(
+    resourceUri: Annotated[str, Field(description="URI of the resource to embed")],  # noqa: N803  # the suite's name
+) -> list[PromptMessage]:
+    """Put a resource into a message."""
+    return [
+        message.user(content.resource(resourceUri, "Embedded resource content for testing.", "text/plain")),
+        message.user("Please process the embedded resource above."),
+    ]
+
+
+@app.prompt()
+def test_prompt_with_image() -> list[PromptMessage]:
+    """Put an image into a message."""
+    return [message.user(content.image(RED_PIXEL, "image/png")), message.user("Please analyze the image above.")]
+
+
+@app.prompt(asks={"elicitation.form"})
+async def test_input_required_result_prompt(ctx: Context) -> str:
+    """Ask what the prompt is about, and give it."""
+    topic = await ctx.elicit("What context should the prompt use?", Topic, key="user_context")
+    return f"Use this context: {topic.context}"
+
+
+# -- resources --------------------------------------------------------------------------------------------------------
+
+
+@app.resource("test://static-text", "static-text", mime_type="text/plain")
+def static_text() -> str:
+    """A text that never changes."""
+    return "This is the content of the static text resource."
+
+
+@app.resource("test://static-binary", "static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """An image that never changes."""
+    return RED_PIXEL
+
+
+@app.resource("test://template/{id}/data", "template-data", mime_type="application/json")
+def template_data(id: str) -> dict[str, Any]:  # noqa: A002  # the suite's name
+    """The data of one id."""
+    return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+
+@app.resource("test://watched-resource", "watched-resource")
+def watched_resource() -> str:
+    """A resource that clients subscribe to."""
+    return "Watch me."

@@ -2,7 +2,24 @@
 
 from typing import Any, assert_type
 
-from mcpfleet.app import App, Context, Icon, Outcome, Tool, ToolAnnotations, content, load
+from mcpfleet.app import (
+    App,
+    CallNext,
+    Completion,
+    Context,
+    Handler,
+    Icon,
+    Invocation,
+    Outcome,
+    Page,
+    PromptMessage,
+    Resource,
+    Tool,
+    ToolAnnotations,
+    content,
+    load,
+    message,
+)
 
 app = App("library", version="1.0.0", title="Library", instructions="Search first.")
 
@@ -55,3 +72,49 @@ app.tools["search"] = app.tools["library.cover"]  # type: ignore[index]
 
 assert_type(load("examples/library.py"), App)
 assert_type(app.tools["search"], Tool)
+
+
+# Other kinds keep their functions' types too.
+@app.resource("library://books/{book}", mime_type="text/plain", ttl=5, only_for=["tenant:acme"])
+async def opening(book: int) -> str | None:
+    return str(book)
+
+
+@app.prompt(title="Review", may_ask={"sampling"})
+def review(title: str, words: int = 100) -> list[PromptMessage]:
+    return [message.user(title), message.assistant(content.text(str(words)))]
+
+
+@app.completion(review, "title")
+async def titles(typed: str, settled: dict[str, str]) -> Completion:
+    return Completion(values=[typed, *settled])
+
+
+@app.resources()
+async def shelf(cursor: str | None = None) -> Page:
+    return Page([Resource(uri="library://books/1", name="emma")], cursor)
+
+
+@app.interceptor
+async def around(invocation: Invocation, call_next: CallNext) -> Any:
+    assert_type(invocation.ctx, Context)
+    return await call_next(invocation)
+
+
+@app.tool(rate=(10, 60), per_caller=True, sanitize=lambda result, ctx: result)
+async def limited() -> int:
+    return 1
+
+
+async def use_others() -> None:
+    assert_type(await opening(1), str | None)
+    assert_type(review("Emma"), list[PromptMessage])
+    assert_type(await titles("E", {}), Completion)
+    assert_type(await limited(), int)
+
+
+app.resource(opening)  # type: ignore[arg-type]
+app.prompt(ttl=5)  # type: ignore[call-arg]
+app.resource("library://books", timeout="5")  # type: ignore[arg-type]
+app.interceptor(lambda invocation: None)  # type: ignore[type-var]
+assert_type(app.handlers[0], Handler)

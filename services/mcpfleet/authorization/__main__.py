@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
 
 from mcpfleet.authorization.actor import AuthorizationActor
+from mcpfleet.authorization.ledger import Ledger
+from mcpfleet.authorization.register import Register
 from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of, watch_link
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.process.run import Process, Service, run
+from mcpfleet.store.engine import open_store
 
 
 async def serve(process: Process[AuthorizationSettings]) -> None:
@@ -26,21 +32,67 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
     settings = process.settings
     watch_link(process, bus)
     actor = Actor(
-        bus,
-        settings,
-        tracer=process.telemetry.tracer,
-        log=process.log,
-        concurrency=settings.authorization_concurrency,
+        bus, settings, tracer=process.telemetry.tracer, log=process.log, concurrency=settings.authorization_concurrency
     )
-    async with anyio.create_task_group() as tasks:
+    url, bounds = settings.store_url.get_secret_value(), settings.store_bounds
+    async with (
+        open_store(url, service=process.name, embedded=settings.embedded, bounds=bounds) as store,
+        _verifier(process) as verifier,
+        anyio.create_task_group() as tasks,
+    ):
+        ledger = Ledger(store)
+        register = Register(ledger, bus, settings, health=process.health, log=process.log)
+        handlers = AuthorizationActor(
+            settings, verifier=verifier, register=register, ledger=ledger, store=store, log=process.log
+        )
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
         await tasks.start(actor.run)
-        await AuthorizationActor(settings).register(actor)
+        tasks.start_soon(_answer, register, handlers, actor)
         await process.stopping.wait()
         with anyio.move_on_after(settings.drain):
             await actor.drain()
         tasks.cancel_scope.cancel()
+
+
+async def _answer(register: Register, handlers: AuthorizationActor, actor: Actor) -> None:
+    """Keep the register until cancelled, and answer once there is one."""
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(register.run)
+        await handlers.register(actor)
+
+
+@asynccontextmanager
+async def _verifier(process: Process[AuthorizationSettings]) -> AsyncIterator[Verifier | None]:
+    """What checks credentials in the mode of the settings; imported when it is needed, since imports cost time."""
+    settings, timeout = process.settings, process.settings.authorization_timeout
+    match settings.authorization:
+        case "none":
+            yield None
+        case "static":
+            from mcpfleet.authorization.static import Static  # noqa: PLC0415
+
+            yield Static(settings.tokens.get_secret_value())
+        case "custom":
+            from mcpfleet.authorization.custom import Custom, load  # noqa: PLC0415
+
+            yield Custom(load(settings.authorizer), timeout=timeout, log=process.log)
+        case "introspection":
+            from mcpfleet.authorization.introspection import Introspection  # noqa: PLC0415
+            from mcpfleet.authorization.upstream import upstream  # noqa: PLC0415
+
+            async with upstream(timeout) as issuer:
+                yield Introspection(issuer, settings)
+        case "jwt":
+            from mcpfleet.authorization.keys import Keys  # noqa: PLC0415
+            from mcpfleet.authorization.signed import Signed  # noqa: PLC0415
+            from mcpfleet.authorization.upstream import upstream  # noqa: PLC0415
+
+            async with upstream(timeout) as issuer, anyio.create_task_group() as tasks:
+                keys = Keys(issuer, settings, log=process.log)
+                tasks.start_soon(keys.run)
+                yield Signed(keys, settings)
+                tasks.cancel_scope.cancel()
 
 
 SERVICE: Final = Service("authorization", serve, AuthorizationSettings)

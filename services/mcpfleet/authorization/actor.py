@@ -1,27 +1,132 @@
-"""Authorization's handlers."""
+"""Authorization's handlers: who a caller is, whose permission ended, and what is left of a limit."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from mcpfleet.authorization.rules import admit_anonymous
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.authorization.ledger import Ledger
+from mcpfleet.authorization.register import Register
+from mcpfleet.authorization.rules import NotKnown, Refused, admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.authorization.verifier import Verifier
+from mcpfleet.authorization.windows import take
 from mcpfleet.bus.actor import Actor, Asked
-from mcpfleet.contracts.authorization import ADMIT, Admit, Admitted
+from mcpfleet.bus.errors import Failed
+from mcpfleet.bus.fault import Fault
+from mcpfleet.contracts.authorization import (
+    ADMIT,
+    CHANGES,
+    LIMITS,
+    REVOKE,
+    Admit,
+    Admitted,
+    Changes,
+    ChangesWanted,
+    Revoke,
+    Revoked,
+    TakeFromLimit,
+    Taken,
+)
+from mcpfleet.store.engine import Store
+from mcpfleet.store.errors import StoreError
 
 GROUP: Final = "authorization"
 
 
 class AuthorizationActor:
-    """Answers edges that ask who a caller is."""
+    """Answers edges and the operator."""
 
-    def __init__(self, settings: AuthorizationSettings) -> None:
+    def __init__(
+        self,
+        settings: AuthorizationSettings,
+        *,
+        verifier: Verifier | None,
+        register: Register,
+        ledger: Ledger,
+        store: Store,
+        log: FilteringBoundLogger,
+    ) -> None:
         self._settings = settings
+        self._verifier = verifier
+        self._register = register
+        self._ledger = ledger
+        self._store = store
+        self._log = log
 
     async def register(self, actor: Actor) -> None:
         """Answer from now on."""
         await actor.answer(ADMIT, self.admit, group=GROUP)
+        await actor.answer(CHANGES, self.changes, group=GROUP)
+        await actor.answer(LIMITS, self.limits, group=GROUP)
+        await actor.answer(REVOKE, self.revoke, group=GROUP)
 
     async def admit(self, question: Admit, asked: Asked) -> Admitted:  # noqa: ARG002
-        """Say who the caller is, and for how long an edge may go by that."""
-        return admit_anonymous(self._settings.admission_lasts)
+        """Say who the caller is, and for how long an edge may go by that.
+
+        The revocations are read after the credential was checked: none that was made before is missed, however long
+        the check took.
+        """
+        try:
+            admitted = await self._admitted(question)
+        except Refused as refused:
+            self._log.info("credential refused", endpoint=question.endpoint, reason=str(refused))
+            admitted = Admitted(lasts=self._settings.refusal_lasts, reason=str(refused))
+        except NotKnown as error:
+            self._log.warning("credential not checked", endpoint=question.endpoint, reason=str(error))
+            raise Failed(Fault.UNAVAILABLE, "the credential cannot be checked now") from None
+        return admitted.model_copy(update={"number": self._register.number})
+
+    async def _admitted(self, question: Admit) -> Admitted:
+        if self._verifier is None:
+            await self._register.learn()
+            return admit_anonymous(self._settings.admission_lasts)
+        if question.credential is None or question.resource is None:
+            raise Refused("there is none, or the edge does not say what for")
+        token = question.credential.get_secret_value()
+        verified = await self._verifier.verify(token, question.endpoint, question.resource.rstrip("/"))
+        await self._register.learn()
+        admitted = admit(
+            verified,
+            at=time.time(),
+            lasts=self._settings.admission_lasts,
+            revoked=self._register.revoked_at(verified.principal),
+        )
+        scopes = expanded(verified.principal.scopes, self._settings.scope_implies)
+        return admitted.model_copy(update={"principal": verified.principal.model_copy(update={"scopes": scopes})})
+
+    async def changes(self, question: ChangesWanted, asked: Asked) -> Changes:  # noqa: ARG002
+        """Tell the revocations after a number."""
+        with self._store_answers():
+            page = await self._ledger.after(question.after)
+        newest = page.number if page.complete else page.kept[-1].revocation.number
+        return Changes(number=newest, revocations=tuple(kept.revocation for kept in page.kept), complete=page.complete)
+
+    async def revoke(self, question: Revoke, asked: Asked) -> Revoked:  # noqa: ARG002
+        """End the permission of whoever the name is of: written down when the answer arrives, and told to edges."""
+        if (question.kind == "policy") != (question.name == ""):
+            raise Failed(Fault.CONTRACT, "a subject, client or tenant has a name, and a policy has none")
+        with self._store_answers():
+            number = await self._ledger.revoke(question)
+        self._log.info("revoked", kind=question.kind, number=number)
+        await self._register.refresh()
+        self._register.tell()
+        return Revoked(number=number)
+
+    async def limits(self, question: TakeFromLimit, asked: Asked) -> Taken:  # noqa: ARG002
+        """Take from a limit's window."""
+        with self._store_answers():
+            return await take(self._store, question)
+
+    @contextmanager
+    def _store_answers(self) -> Iterator[None]:
+        """Tell the asker that the store does not answer; where it stands is for our log alone."""
+        try:
+            yield
+        except StoreError as error:
+            self._log.warning("store failed", error=str(error))
+            raise Failed(Fault.UNAVAILABLE, "authorization's store does not answer") from error

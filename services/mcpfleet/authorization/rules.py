@@ -1,9 +1,37 @@
-"""Authorization's decisions: who a caller is. Pure functions."""
+"""Authorization's decisions: what a credential's claims make of its bearer. Pure functions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcpfleet.contracts.access import is_for, is_scope
 from mcpfleet.contracts.authorization import Admitted
 from mcpfleet.contracts.principal import Principal
+
+_MOST_SCOPES: Final = 256
+_LONGEST: Final = 1024
+"""Characters of a subject, a client or a tenant."""
+
+
+class Refused(Exception):
+    """Raised when a credential admits nobody; its sentence is for the operator, and quotes nothing of it."""
+
+
+class NotKnown(Exception):
+    """Raised when it cannot be known now what a credential is worth: whoever knows does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a credential was found to say."""
+
+    principal: Principal
+    expires: float | None = None
+    """Seconds since 1970 after which it says nothing; none where it does not end by itself."""
+    issued: float | None = None
+    """Seconds since 1970; none where nobody says."""
 
 
 def admit_anonymous(lasts: float) -> Admitted:
@@ -16,3 +44,94 @@ def admit_anonymous(lasts: float) -> Admitted:
         lasts: seconds for which an edge may go by the verdict.
     """
     return Admitted(principal=Principal(), lasts=lasts)
+
+
+def admit(verified: Verified, *, at: float, lasts: float, revoked: float | None) -> Admitted:
+    """Admit a credential's bearer for as long as both we and the credential say.
+
+    Args:
+        verified: what the credential says.
+        at: now, in seconds since 1970.
+        lasts: seconds for which an edge may go by a verdict.
+        revoked: when the permission of whom it speaks for was ended last; none where it never was.
+
+    Raises:
+        Refused: it has expired, or was issued before that, or nobody says when.
+    """
+    if revoked is not None and (verified.issued is None or verified.issued <= revoked):
+        raise Refused("revoked")
+    if verified.expires is not None:
+        lasts = min(lasts, verified.expires - at)
+    if lasts <= 0:
+        raise Refused("expired")
+    return Admitted(principal=verified.principal, lasts=lasts)
+
+
+def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, has_end: bool = True) -> Verified:
+    """Read whom claims speak for: those of a token that was checked, or of an issuer that was asked about one.
+
+    Args:
+        claims: as the issuer made them.
+        resource: the URL that the token must be for.
+        tenant_claim: which claim names the tenant; empty for none.
+        has_end: a token must say when it expires.
+
+    Raises:
+        Refused: it is for another resource, or lacks a claim that it must have.
+    """
+    if not is_for(words(claims.get("aud")), resource):
+        raise Refused("it is for another audience")
+    subject, client = _name(claims, "sub"), _name(claims, "client_id") or _name(claims, "azp")
+    if subject is None and client is None:
+        raise Refused("it names neither a subject nor a client")
+    expires = _moment(claims, "exp")
+    if expires is None and has_end:
+        raise Refused("it does not say when it expires")
+    tenant = _name(claims, tenant_claim) if tenant_claim else None
+    return Verified(
+        Principal(subject=subject or client, client=client, tenant=tenant, scopes=scopes_of(claims)),
+        expires=expires,
+        issued=_moment(claims, "iat"),
+    )
+
+
+def scopes_of(claims: Mapping[str, Any]) -> tuple[str, ...]:
+    """The scopes that claims grant, in order: `scope`, or `scp` as some issuers name it."""
+    found = words(claims.get("scope")) or words(claims.get("scp"))
+    return tuple(sorted({word for text in found for word in text.split(" ") if is_scope(word)}))[:_MOST_SCOPES]
+
+
+def expanded(scopes: Iterable[str], implies: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Add to scopes what they bring with them, to any depth (M64)."""
+    all_of_them: set[str] = set()
+    waiting = list(scopes)
+    while waiting:
+        scope = waiting.pop()
+        if scope not in all_of_them:
+            all_of_them.add(scope)
+            waiting.extend(implies.get(scope, ()))
+    return tuple(sorted(all_of_them))
+
+
+def words(value: Any) -> tuple[str, ...]:
+    """Read a claim that is one text, or a list of them."""
+    values = value if isinstance(value, list) else [value]
+    return tuple(each for each in values if isinstance(each, str) and each)
+
+
+def _name(claims: Mapping[str, Any], claim: str) -> str | None:
+    value = claims.get(claim)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or len(value) > _LONGEST:
+        raise Refused(f"the claim {claim} is no name")
+    return value
+
+
+def _moment(claims: Mapping[str, Any], claim: str) -> float | None:
+    value = claims.get(claim)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Refused(f"the claim {claim} is no moment")
+    return float(value)

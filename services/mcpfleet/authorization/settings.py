@@ -2,15 +2,83 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Final, Self
 
-from mcpfleet.process.settings import ProcessSettings, Seconds
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from mcpfleet.contracts.access import AccessSettings, SecureUrl
+from mcpfleet.process.settings import Names, ProcessSettings, Seconds
+from mcpfleet.store.settings import StoreSettings
+
+SIGNATURES: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Those whose signatures the issuer alone can make, and everybody can check: never `none`, never a shared secret."""
 
 
-class AuthorizationSettings(ProcessSettings):
+class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):
     """What authorization reads at its start."""
 
     admission_lasts: Seconds = Field(default=10.0, gt=0, description="How long an edge may go by a verdict.")
+    refusal_lasts: Seconds = Field(default=1.0, description="How long an edge may go by a refusal.")
     authorization_concurrency: int = Field(
         default=256, ge=1, description="How many questions authorization answers at once."
     )
+    authorization_timeout: Seconds = Field(
+        default=5.0, gt=0, description="How long checking a credential may take, an authorizer of your own included."
+    )
+    authority_hint: Seconds = Field(default=2.0, gt=0, description="How often edges are told the newest revocation.")
+    revocation_kept: Seconds = Field(
+        default=7 * 86_400.0, gt=0, description="How long a revocation counts: longer than any token lives."
+    )
+
+    tokens: SecretStr = Field(default=SecretStr(""), description="static: the tokens, as JSON or TOML; best in a file.")
+    authorizer: str = Field(default="", description="custom: module:function that says who a token's bearer is.")
+
+    jwks_url: SecureUrl = Field(default="", description="jwt: the issuer's keys; empty finds them by its metadata.")
+    jwks_lasts: Seconds = Field(default=300.0, gt=0, description="jwt: how often the keys are fetched again.")
+    jwks_stale: Seconds = Field(
+        default=86_400.0, gt=0, description="jwt: how long keys serve that cannot be fetched again."
+    )
+    jwks_cooldown: Seconds = Field(
+        default=10.0, gt=0, description="jwt: the least time between two fetches for keys that are not known."
+    )
+    jwt_algorithms: Names = Field(
+        default=SIGNATURES, min_length=1, description="jwt: the algorithms that a token may be signed by."
+    )
+
+    introspection_url: SecureUrl = Field(
+        default="", description="introspection: where the issuer says what a token is."
+    )
+    introspection_client: str = Field(default="", description="introspection: our client id at the issuer.")
+    introspection_secret: SecretStr = Field(default=SecretStr(""), description="introspection: that client's secret.")
+
+    tenant_claim: str = Field(default="", description="The claim that names a token's tenant, for example `org_id`.")
+    scope_implies: Mapping[str, tuple[str, ...]] = Field(
+        default={}, description="Which scopes a scope brings with it, as JSON: name to names."
+    )
+
+    @field_validator("jwt_algorithms")
+    @classmethod
+    def _are_signatures(cls, algorithms: tuple[str, ...]) -> tuple[str, ...]:
+        strangers = set(algorithms).difference(SIGNATURES)
+        if strangers:
+            raise ValueError(f"{min(strangers)} is none of {', '.join(SIGNATURES)}")
+        return algorithms
+
+    @model_validator(mode="after")
+    def _has_what_its_mode_needs(self) -> Self:
+        needed = {
+            "none": {},
+            "static": {"MCPFLEET_TOKENS_FILE": self.tokens.get_secret_value()},
+            "jwt": {"MCPFLEET_ISSUER": self.issuer},
+            "introspection": {
+                "MCPFLEET_INTROSPECTION_URL": self.introspection_url,
+                "MCPFLEET_INTROSPECTION_CLIENT": self.introspection_client,
+                "MCPFLEET_INTROSPECTION_SECRET_FILE": self.introspection_secret.get_secret_value(),
+            },
+            "custom": {"MCPFLEET_AUTHORIZER": self.authorizer},
+        }[self.authorization]
+        for name, value in needed.items():
+            if not value:
+                raise ValueError(f"{name}: must be set where MCPFLEET_AUTHORIZATION={self.authorization}")
+        return self

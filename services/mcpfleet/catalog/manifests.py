@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
-from mcp_types import Icon, Tool
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from mcpfleet.app.errors import Mistake
-from mcpfleet.app.validation import Validator, check_input_root
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.exchange import broken_rules
 from mcpfleet.bus.fault import Fault
+from mcpfleet.catalog.definitions import faults
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.catalog import Listed, Snapshot, SnapshotAnswer
 from mcpfleet.contracts.manifest import DIGEST_LENGTH, Definition, Manifest, digest_of
 
 _PROCESS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DIGEST: Final = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}")
-_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _MOST_OBJECTS: Final = 100_000
 """Opening braces in a manifest's definitions: each may be a subschema, which takes some ten microseconds to check."""
-_MOST_ICONS: Final = 64
-"""Icons of a tool, and sizes of an icon."""
 _LONGEST_RULE: Final = 1000
 """Characters of what a worker is told: parts of it are names that the worker chose."""
 
 Read = TypeVar("Read", bound=Message)
-
-
-class _Icon(Icon):
-    """An icon whose list is not read on after its first mistake: a list of mistakes could fill the memory."""
-
-    sizes: Annotated[list[str], Field(max_length=_MOST_ICONS, fail_fast=True)] | None = None
-
-
-class _Tool(Tool):
-    """A tool likewise."""
-
-    icons: Annotated[list[_Icon], Field(max_length=_MOST_ICONS, fail_fast=True)] | None = None  # type: ignore[assignment]  # a narrower list, never written to
 
 
 def check_names(process: str, digest: str) -> None:
@@ -81,8 +63,10 @@ def read_manifest(text: str, digest: str, limit: int) -> Manifest:
     for index, each in enumerate(manifest.definitions):
         where = f"manifest.definitions.{index}"
         definition = _read(Definition, each, where)
-        for fault in _faults(definition):
+        for fault in faults(definition):
             raise _broken(f"{where}.{fault}")
+        if not _is_handed_on_whole(definition):
+            raise _broken(f"{where}.wire: JSON that nests less deeply, of finite numbers")
         if (definition.kind, definition.name) in seen:
             raise _broken(f"{where}.name: another {definition.kind} of the manifest has it")
         seen.add((definition.kind, definition.name))
@@ -94,31 +78,6 @@ def _read(kind: type[Read], text: str, where: str) -> Read:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise _broken(f"{where}: {broken_rules(error)}") from None
-
-
-def _faults(definition: Definition) -> Iterator[str]:
-    """The rules of a tool in a list (M36, M37), beside those of its schema."""
-    if not _TOOL_NAME.fullmatch(definition.name):
-        yield "name: 1 to 128 letters, digits, _ - and ."
-    try:
-        tool = _Tool.model_validate(definition.wire, by_alias=True, by_name=False)
-    except ValidationError as error:
-        yield f"wire: {broken_rules(error)}"
-        return
-    if tool.name != definition.name:
-        yield "wire.name: it is the definition's name"
-    try:
-        check_input_root(tool.input_schema)
-    except Mistake as mistake:
-        yield f"wire.inputSchema: {mistake.why}"
-    for field, schema in (("inputSchema", tool.input_schema), ("outputSchema", tool.output_schema)):
-        try:
-            Validator(schema or {})
-        except Mistake:
-            # The library's sentences quote the schema.
-            yield f"wire.{field}: a valid JSON Schema of a known dialect, within the bounds, that refers to itself only"
-    if not _is_handed_on_whole(definition):
-        yield "wire: JSON that nests less deeply, of finite numbers"
 
 
 def _is_handed_on_whole(definition: Definition) -> bool:

@@ -136,7 +136,7 @@ class Rebuild:
         values["inputs"] = inputs_digest(listed)
         if is_new:
             snapshot = merged.snapshot.model_copy(update={"number": number})
-            body = snapshot.model_dump_json()
+            body = snapshot.model_dump_json(exclude_defaults=True)
             if read_snapshot(body) != snapshot:
                 self._alarm(book.endpoint, "the merged catalog would not be read as it is written")
                 return None

@@ -129,7 +129,7 @@ class Merged:
     @cached_property
     def digest(self) -> str:
         """Names the catalog without its number: the same while it shows the same."""
-        return digest_of(self.snapshot.model_dump_json().encode())
+        return digest_of(self.snapshot.model_dump_json(exclude_defaults=True).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _holds(held: Mapping[Key, Held], pool: str, key: Key) -> bool:
 
 
 def _size(listed: Listed) -> int:
-    return len(listed.model_dump_json().encode())
+    return len(listed.model_dump_json(exclude_defaults=True).encode())
 
 
 def _owners(endpoint: Endpoint, admitted: Sequence[Serving], held: Mapping[Key, Held]) -> dict[Key, str]:

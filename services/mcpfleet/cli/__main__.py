@@ -12,6 +12,7 @@ import anyio
 import typer
 
 from mcpfleet.cli.known import SETTINGS
+from mcpfleet.contracts.authorization import RevokedKind
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.run import MISCONFIGURED, run
 from mcpfleet.process.settings import ProcessSettings
@@ -19,13 +20,29 @@ from mcpfleet.process.settings_table import unknown_names
 
 app = typer.Typer(
     name="mcpfleet",
-    help="One MCP server to its clients, however many processes serve it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 Target = Annotated[str, typer.Argument(help="The application: path/to/app.py or module:attribute.")]
 Url = Annotated[str, typer.Argument(help="An endpoint, for example http://127.0.0.1:8000/mcp.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"mcpfleet {version('mcpfleet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def mcpfleet(
+    version: Annotated[  # its callback has done it
+        bool, typer.Option("--version", help="Show the version and end.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """One MCP server to its clients, however many processes serve it."""
 
 
 @app.command()
@@ -73,6 +90,12 @@ def catalog() -> None:
 
 
 @app.command()
+def subscriptions() -> None:
+    """Run subscriptions: how many listen streams each caller has."""
+    _serve("subscriptions")
+
+
+@app.command()
 def worker(target: Target) -> None:
     """Run a worker: it hosts an application's tools."""
     os.environ["MCPFLEET_TARGET"] = target
@@ -101,6 +124,24 @@ def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> N
 
     check_pools([pool])
     raise typer.Exit(anyio.run(withdraw_pool, ProcessSettings.load(), pool))
+
+
+@app.command()
+def revoke(
+    subject: Annotated[str, typer.Option(help="Whose permission ends: a token's subject.")] = "",
+    client: Annotated[str, typer.Option(help="Or a client's, by its id.")] = "",
+    tenant: Annotated[str, typer.Option(help="Or a tenant's.")] = "",
+    policy: Annotated[bool, typer.Option("--policy", help="End nobody's: ask anew what everybody may do.")] = False,
+) -> None:
+    """End a permission everywhere at once: what was admitted is asked anew, and tokens issued before are refused."""
+    from mcpfleet.cli.operate import revoke as revoke_name  # noqa: PLC0415
+
+    named: dict[RevokedKind, str] = {"subject": subject, "client": client, "tenant": tenant}
+    chosen = [(kind, name) for kind, name in named.items() if name]
+    if len(chosen) + policy != 1:
+        raise ConfigurationError("name one of --subject, --client, --tenant and --policy")
+    kind, name = chosen[0] if chosen else ("policy", "")
+    raise typer.Exit(anyio.run(revoke_name, ProcessSettings.load(), kind, name))
 
 
 @app.command()

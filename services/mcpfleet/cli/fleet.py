@@ -27,8 +27,10 @@ from mcpfleet.process.settings import ProcessSettings
 
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
-_SERVICES: Final = ("authorization", "catalog")
-_NOT_INHERITED: Final = ("MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL")
+_SERVICES: Final = ("authorization", "catalog", "subscriptions")
+_OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
+"""What the names of secrets begin with that services alone need."""
+_NOT_INHERITED: Final = ("MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", *_OF_SERVICES)
 _NATS_URL: Final = "MCPFLEET_NATS_URL"
 _READY_WITHIN: Final = 60.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -101,7 +103,8 @@ class Fleet:
         """Start the embedded NATS, if there is to be one, and name the processes that use it."""
         if self.nats is not None:
             await self.nats.start()
-        store = {"MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
+        secret = {name: value for name, value in os.environ.items() if name.startswith(_OF_SERVICES)}
+        store = {**secret, "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
         self.services = self._child("services", ["mcpfleet.cli.services"], _SERVICES[0], store)
         self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
         self.edges = [self._edge(number) for number in range(self.plan.edges)]

@@ -8,12 +8,14 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.settings import Settings
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.worker.settings import WorkerSettings
 
 SETTINGS: Final[dict[str, type[Settings]]] = {
     "edge": EdgeSettings,
     "authorization": AuthorizationSettings,
     "catalog": CatalogSettings,
+    "subscriptions": SubscriptionsSettings,
     "worker": WorkerSettings,
 }
 """By the names of their services."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from mcpfleet.authorization.tables import SCHEMA as AUTHORIZATION
 from mcpfleet.catalog.tables import SCHEMA as CATALOG
 from mcpfleet.store.engine import open_store
 from mcpfleet.store.migrate import migrate
 from mcpfleet.store.settings import StoreSettings
+from mcpfleet.subscriptions.tables import SCHEMA as SUBSCRIPTIONS
 
 
 async def migrate_store(settings: StoreSettings) -> dict[str, str]:
@@ -18,4 +20,4 @@ async def migrate_store(settings: StoreSettings) -> dict[str, str]:
     url = settings.store_url.get_secret_value()
     bounds = settings.store_bounds
     async with open_store(url, service="migrate", embedded=settings.embedded, bounds=bounds) as store:
-        return await migrate(store, [CATALOG])
+        return await migrate(store, [AUTHORIZATION, CATALOG, SUBSCRIPTIONS])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 import anyio
 import typer
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.authorization import AuthorizationClient, Revoke, RevokedKind
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.process.logs import configure
 from mcpfleet.process.service import Process
@@ -19,6 +24,16 @@ _UP_WITHIN = 5.0
 
 async def withdraw(settings: ProcessSettings, pool: str) -> int:
     """End a pool that lingers without workers; returns the exit code."""
+    return await _on_bus(settings, partial(_withdraw, pool=pool))
+
+
+async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str) -> int:
+    """End the permission of whoever a name is of; returns the exit code."""
+    return await _on_bus(settings, partial(_revoke, kind=kind, name=name))
+
+
+async def _on_bus(settings: ProcessSettings, work: Callable[[Bus], Awaitable[int]]) -> int:
+    """Do an operator's work over a bus; returns the exit code."""
     configure("console", "warning", {"service": _OPERATOR})
     bus = bus_of(Process(_OPERATOR, settings), _OPERATOR)
     code = 1
@@ -26,7 +41,7 @@ async def withdraw(settings: ProcessSettings, pool: str) -> int:
         await tasks.start(bus.run)
         with anyio.move_on_after(_UP_WITHIN):
             await bus.wait_up()
-            code = await _withdraw(bus, pool)
+            code = await work(bus)
         if not bus.is_up:
             typer.echo("no link to NATS (MCPFLEET_NATS_URL, MCPFLEET_NATS_PASSWORD)", err=True)
         tasks.cancel_scope.cancel()
@@ -46,4 +61,14 @@ async def _withdraw(bus: Bus, pool: str) -> int:
         typer.echo(f"nothing to withdraw: {pool!r} is not a pool of this fleet, or was withdrawn before", err=True)
         return 1
     typer.echo(f"{answer.definitions} definitions of {pool!r} are withdrawn")
+    return 0
+
+
+async def _revoke(bus: Bus, kind: RevokedKind, name: str) -> int:
+    try:
+        answer = await AuthorizationClient(bus).revoke(Revoke(kind=kind, name=name, id=secrets.token_hex(16)))
+    except BusError as error:
+        typer.echo(f"authorization did not revoke anything for certain, so do it again: {error}", err=True)
+        return 1
+    typer.echo(f"revocation {answer.number} stands")
     return 0

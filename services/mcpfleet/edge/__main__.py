@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -13,10 +14,11 @@ from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
-from mcpfleet.contracts.exposure import refuse_exposed
+from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering
 from mcpfleet.edge.audit import Audit
+from mcpfleet.edge.authority import Authority
 from mcpfleet.edge.bodies import Bodies
 from mcpfleet.edge.calls import Calls
 from mcpfleet.edge.cors import Cors
@@ -24,7 +26,9 @@ from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.drain import drain
 from mcpfleet.edge.ends import Ends
 from mcpfleet.edge.http import Application
+from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.lists import Lists
+from mcpfleet.edge.metadata import Access, Metadata
 from mcpfleet.edge.methods import Methods
 from mcpfleet.edge.protector import Protector
 from mcpfleet.edge.readiness import Readiness
@@ -33,11 +37,14 @@ from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.listens import Listens
+from mcpfleet.edge.streams.permission import Permits
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.telemetry.instruments import EdgeInstruments, StreamInstruments
 
 Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, None]]
 """Serves an application to clients until the event is set."""
@@ -46,25 +53,53 @@ Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, Non
 async def serve(process: Process[EdgeSettings]) -> None:
     """Run an edge until it is told to stop, and drain it."""
     settings = process.settings
-    exposed = refuse_exposed(settings.bind, settings.authorization, allow_anonymous=settings.allow_anonymous)
-    if exposed:
-        raise ConfigurationError(exposed)
+    mode = settings.authorization
+    refusals = (
+        refuse_exposed(settings.bind, mode, allow_anonymous=settings.allow_anonymous),
+        refuse_nameless(settings.bind, mode, settings.public_url),
+    )
+    if any(refusals):
+        raise ConfigurationError(*filter(None, refusals))
     config = EdgeConfig(settings)
 
     async def server(application: Application, stop: anyio.Event) -> None:
         await run_server(application, config, stop)
 
     urls = [config.url(each.path) for each in settings.endpoints.values()]
-    await serve_over(process, bus_of(process, "edge"), server, urls)
+    await serve_over(process, bus_of(process, "edge"), server, urls, base_url=config.url(""))
 
 
-async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, urls: Sequence[str] = ()) -> None:
-    """The same, over a bus and by a server of the caller's; says `ready` for each of the URLs."""
+async def serve_over(
+    process: Process[EdgeSettings],
+    bus: Bus,
+    server: Server,
+    urls: Sequence[str] = (),
+    *,
+    base_url: str = "http://localhost",
+) -> None:
+    """The same, over a bus and by a server of the caller's; says `ready` for each of the URLs.
+
+    Args:
+        process: the edge's.
+        bus: not running yet.
+        server: serves the edge's application.
+        urls: of the endpoints, as clients on this machine reach them.
+        base_url: what those begin with.
+    """
     settings = process.settings
     snapshots = Snapshots(bus, CatalogClient(bus), settings.endpoints, settings=settings, log=process.log)
     calls = Calls(bus, settings, process.log)
+    access = Access(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
+    authorization = AuthorizationClient(bus)
+    admission = Admission(authorization, entries=settings.admission_entries, access=access)
+    authority = Authority(bus, authorization, admission, settings, log=process.log)
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
-    application = _application(process, bus, snapshots, calls, protector)
+    limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
+    streams = StreamInstruments(process.telemetry.metrics)
+    hub = Hub(bus, snapshots, settings, instruments=streams, log=process.log)
+    admission.on_ended(hub.revoke)
+    listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
+    application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)
     readiness = Readiness(process, bus, snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -72,24 +107,34 @@ async def serve_over(process: Process[EdgeSettings], bus: Bus, server: Server, u
         await Discovery(bus, process.name).listen()
         await calls.listen()
         tasks.start_soon(calls.sweep)
+        await tasks.start(hub.run)
         await tasks.start(snapshots.run)
+        await tasks.start(admission.run)
+        await tasks.start(authority.run)
         tasks.start_soon(readiness.run)
         tasks.start_soon(protector.watch, settings.seal_keys_reread)
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, application, stopped)
             await process.stopping.wait()
-            await drain(application, calls, settings)
+            await drain(application, calls, hub, settings)
             stopped.set()
         tasks.cancel_scope.cancel()
 
 
-def _application(
-    process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, calls: Calls, protector: Protector
+def _application(  # noqa: PLR0917  # each is a part of the edge
+    process: Process[EdgeSettings],
+    bus: Bus,
+    snapshots: Snapshots,
+    calls: Calls,
+    protector: Protector,
+    admission: Admission,
+    access: Access | None,
+    limits: Limits,
+    listens: Listens,
 ) -> Application:
     settings = process.settings
     instruments = EdgeInstruments(process.telemetry.metrics)
     instruments.calls_running.observe(lambda: len(calls))
-    admission = Admission(AuthorizationClient(bus), entries=settings.admission_entries)
     rounds = Rounds(protector, settings)
     answering = Answering(
         calls,
@@ -99,20 +144,27 @@ def _application(
         settings=settings,
         log=process.log,
     )
-    uses = Uses(answering, rounds, snapshots, settings)
+    uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits)
     methods = Methods(
+        endpoints=settings.endpoints,
         admission=admission,
+        limits=limits,
         snapshots=snapshots,
         lists=Lists(protector, uses, settings),
         uses=uses,
+        listens=listens,
         audit=Audit(process.name, process.id, is_on=settings.audit),
     )
     cors = Cors(settings.cors_origins)
+    public_hosts = (*settings.public_hosts, *filter(None, [urlsplit(settings.public_url).netloc]))
+    doors = Doors(settings.bind, public_hosts, cors.origins)
     return Application(
         endpoints=settings.endpoints,
-        doors=Doors(settings.bind, settings.public_hosts, cors.origins),
+        doors=doors,
         cors=cors,
         admission=admission,
+        limits=limits,
+        metadata=Metadata(access, settings.endpoints, doors) if access is not None else None,
         methods=methods,
         room=Room(settings.request_room, "MCPFLEET_REQUEST_ROOM"),
         snapshots=snapshots,

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from pydantic import SecretStr
 
 from mcpfleet.bus.errors import BusError
-from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
+from mcpfleet.contracts.authorization import (
+    Admit,
+    Admitted,
+    AuthorizationClient,
+    Revocation,
+    RevokedName,
+    names_of,
+)
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
+from mcpfleet.edge.client import Client
+from mcpfleet.edge.credential import Credential, NotBearer, read_credential
+from mcpfleet.edge.metadata import Access, Challenges
 from mcpfleet.wire.errors import Rejection, not_answered, unauthorized
 
+_TRIES: Final = 3
+"""Questions whose answers are older than what was revoked since, until nobody can tell in time."""
+_REFUSALS: Final = 10
+"""Of so many verdicts that are kept one may be a refusal: who invents tokens must not crowd out those that are good."""
+_RETRY: Final = 20
+"""A verdict that could not be renewed is asked for again after this part of its life."""
 
-@dataclass(frozen=True, slots=True)
+_Key: TypeAlias = tuple[str, bytes]
+
+
+@dataclass(slots=True, eq=False)
 class _Verdict:
     admitted: Admitted
     expires: float
+    renewed_from: float = math.inf
+    """When somebody who uses it should have it renewed."""
+    names: frozenset[RevokedName] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Who was admitted, and until when an edge may go by that."""
+
+    principal: Principal
+    expires: float
+    """Monotonic seconds."""
+
+
+Concerns: TypeAlias = Callable[[Principal], bool]
+"""Whether the permission of a principal may have ended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,38 +75,167 @@ def _raise(rejection: Rejection) -> NoReturn:
 
 
 class Admission:
-    """Admits callers; at most `entries` verdicts are kept, the least recently used go first."""
+    """Admits callers; at most `entries` verdicts are kept, the least recently used go first.
 
-    def __init__(self, client: AuthorizationClient, *, entries: int) -> None:
+    A verdict that is in use is renewed in the background from half of its life on, so that a short absence of
+    authorization costs nobody anything; none is used beyond its life.
+    """
+
+    def __init__(self, client: AuthorizationClient, *, entries: int, access: Access | None = None) -> None:
+        """Admit nobody yet.
+
+        Args:
+            client: authorization's.
+            entries: verdicts that are kept.
+            access: how clients get a token; none where nobody needs one.
+        """
         self._client = client
-        self._entries = entries
-        self._verdicts: OrderedDict[str, _Verdict] = OrderedDict()
-        self._asking: dict[str, _Asking] = {}
+        self._access = access
+        self._challenges = Challenges(access) if access is not None else None
+        self._good = _Shelf(entries)
+        self._bad = _Shelf(max(1, entries // _REFUSALS))
+        self._asking: dict[_Key, _Asking] = {}
+        self._tasks: TaskGroup | None = None
+        self._hearers: list[Callable[[Concerns], None]] = []
+        self.number = 0
+        """The newest revocation that was applied: an answer that knows of none so new is not used."""
 
-    async def admit(self, endpoint: str) -> Principal:
-        """Admit a caller without a credential, the only kind while authorization has no mode but none.
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Renew what is in use, until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            task_status.started()
+            await anyio.sleep_forever()
+
+    # -- before the body is read --------------------------------------------------------------------------------------
+
+    def read(self, endpoint: str, client: Client) -> Credential | None:
+        """Group 4b: take the credential out of a request's head; where nobody needs one, none is looked at.
+
+        Raises:
+            Rejection: 401 where it is missing or none; 400 where a token stands in the URL, which logs keep (M61).
+        """
+        if self._challenges is None:
+            return None
+        if b"access_token=" in client.query:
+            raise self._challenges.malformed(endpoint)
+        try:
+            credential = read_credential(client.headers)
+        except NotBearer:
+            raise self._challenges.refused(endpoint) from None
+        if credential is None:
+            raise self._challenges.missing(endpoint)
+        return credential
+
+    # -- once the request is known ------------------------------------------------------------------------------------
+
+    async def admit(self, endpoint: str, credential: Credential | None = None) -> Principal:
+        """Say who the caller is.
 
         Raises:
             Rejection: 401 where authorization refused, 504 where it did not answer in time.
         """
-        verdict = self._verdicts.get(endpoint)
-        if verdict is None or verdict.expires <= time.monotonic():
-            verdict = await self._ask_once(endpoint)
-        else:
-            self._verdicts.move_to_end(endpoint)
-        if verdict.admitted.principal is None:
-            raise unauthorized()
-        return verdict.admitted.principal
+        key = (endpoint, credential.digest if credential is not None else b"")
+        verdict = self._good.get(key) or self._bad.get(key)
+        now = time.monotonic()
+        if verdict is None or verdict.expires <= now:
+            verdict = await self._ask_once(key, credential)
+        elif verdict.renewed_from <= now:
+            self._renew(key, credential, verdict, now)
+        return self._admitted(endpoint, verdict)
 
-    async def _ask_once(self, key: str) -> _Verdict:
+    async def permit(self, endpoint: str, credential: Credential | None = None, *, anew: bool = False) -> Permit:
+        """Say who the caller is and for how long, for what lasts longer than a request; raises as `admit`.
+
+        Args:
+            endpoint: by its name.
+            credential: the caller's.
+            anew: ask, whatever is known.
+        """
+        key = (endpoint, credential.digest if credential is not None else b"")
+        verdict = None if anew else self._good.get(key)
+        if verdict is None or verdict.expires <= time.monotonic():
+            verdict = await self._ask_once(key, credential)
+        return Permit(self._admitted(endpoint, verdict), verdict.expires)
+
+    def _admitted(self, endpoint: str, verdict: _Verdict) -> Principal:
+        principal = verdict.admitted.principal
+        if principal is None:
+            raise self._challenges.refused(endpoint) if self._challenges is not None else unauthorized()
+        return principal
+
+    def require(self, endpoint: str, principal: Principal, needed: tuple[str, ...]) -> None:
+        """Check that a principal has all scopes of an operation; where nobody needs a credential, nobody has scopes.
+
+        Raises:
+            Rejection: 403, which names them all (M63).
+        """
+        if needed and self._challenges is not None and not set(needed).issubset(principal.scopes):
+            raise self._challenges.insufficient_scope(endpoint, needed)
+
+    # -- what was revoked ---------------------------------------------------------------------------------------------
+
+    def on_ended(self, hear: Callable[[Concerns], None]) -> None:
+        """Have somebody hear whose permission may have ended, who holds it for longer than a request."""
+        self._hearers.append(hear)
+
+    def apply(self, revocations: Iterable[Revocation], number: int) -> None:
+        """Forget the verdicts that revocations concern; what is asked from now on knows of them.
+
+        A policy concerns all: they end within half of a life, each at a moment of its own, lest all be asked for at
+        once.
+
+        Args:
+            revocations: all that are newer than those applied before, as far as they are kept.
+            number: the newest one's.
+        """
+        if number <= self.number:
+            return
+        self.number = number
+        listed = list(revocations)
+        revoked = {(each.kind, each.key) for each in listed}
+        policy = max((each.number for each in listed if each.kind == "policy"), default=0)
+        self._good.drop(lambda verdict: not revoked.isdisjoint(verdict.names))
+        self._bad.clear()
+        if policy:
+            now = time.monotonic()
+            for verdict in self._good.values():
+                if verdict.admitted.number < policy:
+                    verdict.renewed_from = now
+                    verdict.expires = min(verdict.expires, now + verdict.admitted.lasts * random.uniform(0, 0.5))  # noqa: S311  # no secret
+
+        for hear in self._hearers:
+            hear(lambda principal: bool(policy) or not revoked.isdisjoint(names_of(principal)))
+
+    def begin(self, number: int) -> None:
+        """Go on from a number without knowing what led to it: verdicts that are older than it are forgotten."""
+        self.number = max(self.number, number)
+        self._good.drop(lambda verdict: verdict.admitted.number < self.number)
+        self._bad.clear()
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    def _renew(self, key: _Key, credential: Credential | None, verdict: _Verdict, now: float) -> None:
+        if self._tasks is None or key in self._asking:
+            return
+        verdict.renewed_from = now + verdict.admitted.lasts / _RETRY
+        self._tasks.start_soon(self._renew_now, key, credential)
+
+    async def _renew_now(self, key: _Key, credential: Credential | None) -> None:
+        try:
+            await self._ask_once(key, credential)
+        except Rejection:
+            return  # it is used to the end of its life, and asked for again until then
+
+    async def _ask_once(self, key: _Key, credential: Credential | None) -> _Verdict:
         """Let one of those who wait ask, and the others have its outcome; where it left, the next one asks."""
         while (asking := self._asking.get(key)) is not None:
             await asking.done.wait()
-            if asking.outcome is not None:
-                return asking.outcome()
+            # Between the answer and our turn something may have been revoked.
+            if asking.outcome is not None and (verdict := asking.outcome()).admitted.number >= self.number:
+                return verdict
         asking = self._asking[key] = _Asking()
         try:
-            verdict = await self._ask(key)
+            verdict = await self._ask(key, credential)
         except Rejection as rejection:
             asking.outcome = partial(_raise, rejection)
             raise
@@ -78,16 +246,65 @@ class Admission:
             del self._asking[key]
             asking.done.set()
 
-    async def _ask(self, endpoint: str) -> _Verdict:
-        asked = time.monotonic()
-        try:
-            admitted = await self._client.admit(Admit(endpoint=endpoint))
-        except BusError as error:
-            raise not_answered("authorization") from error
-        if admitted.principal == ANONYMOUS:  # one object for all, so that the path of a call need not compare
+    async def _ask(self, key: _Key, credential: Credential | None) -> _Verdict:
+        """Ask until the answer knows of every revocation that was applied here, while it was on its way or before."""
+        endpoint = key[0]
+        question = Admit(
+            endpoint=endpoint,
+            credential=SecretStr(credential.reveal()) if credential is not None else None,
+            resource=self._access.resources[endpoint] if self._access is not None else None,
+        )
+        for _ in range(_TRIES):
+            asked = time.monotonic()
+            try:
+                admitted = await self._client.admit(question)
+            except BusError as error:
+                raise not_answered("authorization") from error
+            if admitted.number >= self.number:
+                return self._keep(key, admitted, asked)
+        raise not_answered("authorization")
+
+    def _keep(self, key: _Key, admitted: Admitted, asked: float) -> _Verdict:
+        expires = asked + admitted.lasts
+        principal = admitted.principal
+        if principal is None:
+            self._good.forget(key)
+            return self._bad.put(key, _Verdict(admitted, expires))
+        if principal == ANONYMOUS:  # one object for all, so that the path of a call need not compare
             admitted = admitted.model_copy(update={"principal": ANONYMOUS})
-        verdict = _Verdict(admitted, asked + admitted.lasts)
-        self._verdicts[endpoint] = verdict
+        self._bad.forget(key)
+        return self._good.put(key, _Verdict(admitted, expires, asked + admitted.lasts / 2, names_of(principal)))
+
+
+class _Shelf:
+    """Verdicts within a bound; the least recently used go first."""
+
+    def __init__(self, entries: int) -> None:
+        self._entries = entries
+        self._verdicts: OrderedDict[_Key, _Verdict] = OrderedDict()
+
+    def get(self, key: _Key) -> _Verdict | None:
+        verdict = self._verdicts.get(key)
+        if verdict is not None:
+            self._verdicts.move_to_end(key)
+        return verdict
+
+    def put(self, key: _Key, verdict: _Verdict) -> _Verdict:
+        self._verdicts[key] = verdict
+        self._verdicts.move_to_end(key)
         if len(self._verdicts) > self._entries:
             self._verdicts.popitem(last=False)
         return verdict
+
+    def forget(self, key: _Key) -> None:
+        self._verdicts.pop(key, None)
+
+    def drop(self, concerns: Callable[[_Verdict], bool]) -> None:
+        for key in [key for key, verdict in self._verdicts.items() if concerns(verdict)]:
+            del self._verdicts[key]
+
+    def clear(self) -> None:
+        self._verdicts.clear()
+
+    def values(self) -> Iterable[_Verdict]:
+        return self._verdicts.values()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from mcpfleet.edge.credential import Credential
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
 from mcpfleet.wire.headers import Headers
 
@@ -49,8 +50,13 @@ class Client:
             write_timeout: seconds that the client may take to read what it is sent.
         """
         self.method: str = scope["method"]
-        self.path: str = scope["path"]
+        # As it was sent: another spelling of an endpoint's path is another path (T1).
+        raw_path: bytes | None = scope.get("raw_path")
+        self.path: str = scope["path"] if raw_path is None else raw_path.decode("latin-1")
+        self.query: bytes = scope.get("query_string", b"")
         self.headers = Headers(scope["headers"])
+        self.credential: Credential | None = None
+        """What the head carried, where one is needed."""
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.http_version: str = scope["http_version"]
         self.extra: list[tuple[bytes, bytes]] = []

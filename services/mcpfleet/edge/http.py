@@ -14,7 +14,10 @@ from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
 from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.ends import as_told
 from mcpfleet.edge.ladder import check_form, check_message, check_place
+from mcpfleet.edge.limits import Limits
+from mcpfleet.edge.metadata import Metadata
 from mcpfleet.edge.methods import Methods
 from mcpfleet.edge.request import Request
 from mcpfleet.edge.room import NoRoom, Room
@@ -46,6 +49,8 @@ class Application:
         doors: Doors,
         cors: Cors,
         admission: Admission,
+        limits: Limits,
+        metadata: Metadata | None,
         methods: Methods,
         room: Room,
         snapshots: Snapshots,
@@ -60,6 +65,8 @@ class Application:
         self._doors = doors
         self._cors = cors
         self._admission = admission
+        self._limits = limits
+        self._metadata = metadata
         self._methods = methods
         self._room = room
         self._snapshots = snapshots
@@ -99,12 +106,16 @@ class Application:
 
     async def _serve(self, client: Client) -> None:
         try:
+            if self._metadata is not None and self._metadata.is_asked_by(client):
+                await self._metadata.answer(client)
+                return
             client.extra = self._cors.headers(client.headers)
             endpoint = check_place(client, self._names, self._doors)
             if self._cors.is_preflight(client.method, client.headers):
                 await client.answer(204, headers=self._cors.preflight(client.headers))
                 return
             check_form(client)
+            client.credential = self._admission.read(endpoint, client)
             if client.stated_size(self._settings.max_request) <= self._settings.large_body:
                 # Most requests: what is small needs no account.
                 await self._serve_message(client, endpoint, await self._read(client))
@@ -147,10 +158,13 @@ class Application:
             message = read_message(body)
             identifier = read_id(message)
             silent = is_notification(message)
-            lenient = self._endpoints[endpoint].body_version_wins
-            envelope = check_message(client.headers, body, message, body_version_wins=lenient)
+            served = self._endpoints[endpoint]
+            envelope = check_message(
+                client.headers, body, message, legacy=served.legacy, body_version_wins=served.body_version_wins
+            )
             if envelope.id is None:
-                await self._admission.admit(endpoint)
+                principal = await self._admission.admit(endpoint, client.credential)
+                await self._limits.take_request(endpoint, principal)
                 await client.answer(202)
                 return
         except Rejection as rejection:
@@ -166,6 +180,7 @@ class Application:
             try:
                 error_type = await self._methods.answer(Request(client, endpoint, identifier, envelope, span.context))
             except Rejection as rejection:
+                rejection = as_told(envelope, rejection)
                 error_type = str(rejection.code or rejection.status)
                 await self._reject(client, identifier, rejection)
             except ClientGone:

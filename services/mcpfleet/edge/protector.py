@@ -64,7 +64,7 @@ class Protector:
         Raises:
             ConfigurationError: the file cannot be read, or holds no keys.
         """
-        self._path = path
+        self.path = path
         self._adopted_after = adopted_after
         self._log = log
         self._text = ""
@@ -76,10 +76,10 @@ class Protector:
 
     async def watch(self, interval: float) -> None:
         """Read the file again at every interval, until cancelled; where that fails the known keys stay."""
-        while self._path:
+        while self.path:
             await anyio.sleep(interval)
             try:
-                text = await anyio.to_thread.run_sync(_read, self._path)
+                text = await anyio.to_thread.run_sync(_read, self.path)
                 if text != self._text:
                     self._take(text, since=time.monotonic())
                     self._log.info("keys were read", keys=len(self._keys), setting=_SETTING)
@@ -130,7 +130,7 @@ class Protector:
         ages = {key.name: key.since for key in self._keys}
         keys = [_key(line, number) for number, line in enumerate(_lines(text), start=1)]
         if not 0 < len(keys) <= _MOST_KEYS:
-            raise ConfigurationError(f"{_SETTING}: {self._path} must hold 1 to {_MOST_KEYS} keys, one a line")
+            raise ConfigurationError(f"{_SETTING}: {self.path} must hold 1 to {_MOST_KEYS} keys, one a line")
         self._keys = tuple(_Key(name, AESGCM(raw), ages.get(name, since)) for name, raw in keys)
         self._text = text
 

@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from mcpfleet.contracts.access import AccessSettings, WebUrl
 from mcpfleet.contracts.call import MESSAGE_ROOM
 from mcpfleet.contracts.endpoints import EndpointSettings
+from mcpfleet.contracts.manifest import Rate
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
 from mcpfleet.telemetry.sampling import Sampling
 
+_NO_RATE: Final = "none"
 
-class EdgeSettings(EndpointSettings, ProcessSettings):
+
+def rate_of(text: str) -> Rate | None:
+    """Read `calls/seconds`, or `none`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text == _NO_RATE:
+        return None
+    calls, _, seconds = text.partition("/")
+    try:
+        return Rate(calls=int(calls), seconds=float(seconds))
+    except ValueError:
+        raise ValueError("is calls/seconds, for example 600/60, or none") from None
+
+
+def _rate(text: str) -> str:
+    rate_of(text)
+    return text
+
+
+RateText = Annotated[str, AfterValidator(_rate)]
+"""How often something may happen, as `calls/seconds`."""
+
+
+class EdgeSettings(AccessSettings, EndpointSettings, ProcessSettings):
     """What an edge can be told."""
 
     bind: Bind = Field("127.0.0.1:8000", description="host:port for clients; port 0 takes a free one")
     public_hosts: Names = Field((), description="host names in clients' URLs; those of loopback need no mention")
-    authorization: Literal["none"] = Field("none", description="how callers are admitted; none admits everybody")
+    public_url: WebUrl = Field(
+        "", description="the fleet's public name, for example https://mcp.example.com; endpoints' paths are appended"
+    )
+    authorization_servers: Names = Field((), description="where clients get tokens; MCPFLEET_ISSUER if none is named")
+    scopes: Names = Field((), description="scopes that clients ask for first; all that tools name if none is named")
     allow_anonymous: bool = Field(False, description="serve everybody on an address that others can reach")
 
     max_request: Bytes = Field(7 * 1024 * 1024, description="largest body of a request")
     read_timeout: Seconds = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
     admission_entries: int = Field(10_000, description="verdicts kept in memory", gt=0)
+    authority_silence: Seconds = Field(
+        5.0, gt=0, description="silence on a proven link after which authorization is asked what was revoked"
+    )
+    rate_requests: RateText = Field("none", description="requests of a partition to an endpoint, as calls/seconds")
+    rate_tools: RateText = Field("6000/60", description="tool calls of a partition to an endpoint, as calls/seconds")
+    rate_completions: RateText = Field("6000/60", description="completions of a partition to an endpoint")
+    rate_anonymous: RateText = Field("none", description="tool calls, and completions, of all callers without a name")
+    rate_unknown: Literal["allow", "refuse"] = Field(
+        "allow", description="what becomes of calls whose limit cannot be asked for"
+    )
+    rate_wait: Seconds = Field(1.0, gt=0, description="longest wait for an answer about a limit")
+    rate_entries: int = Field(10_000, description="limits that an edge takes from at once", gt=0)
     snapshot_lasts: Seconds = Field(10.0, description="age from which a snapshot in use is confirmed with the catalog")
     heal_interval: Seconds = Field(15.0, gt=0, description="between two comparisons with the catalog's number")
     list_ttl: Seconds = Field(5.0, description="how long a client may keep a list (ttlMs)")
@@ -42,6 +86,16 @@ class EdgeSettings(EndpointSettings, ProcessSettings):
     silent_after: Seconds = Field(15.0, gt=0, description="silence after which a call's answer becomes a stream")
     keepalive: Seconds = Field(15.0, gt=0, description="between two comments on a silent stream")
     write_timeout: Seconds = Field(30.0, gt=0, description="after which a client that does not read is cut off")
+
+    max_streams: int = Field(8192, description="listen streams of this edge, open or about to be", gt=0)
+    stream_keys: int = Field(256, description="different URIs, or tasks, that one listen stream may name", gt=0)
+    stream_pending: int = Field(128, description="changes that may wait for one listen stream; more end it", gt=0)
+    stream_lasts: Seconds = Field(86_400.0, gt=0, description="longest life of a listen stream; up to a tenth less")
+    permission_lasts: Seconds = Field(60.0, gt=0, description="longest time that a stream goes on without asking again")
+    catch_up_rate: int = Field(500, description="hints a second after a gap, for all streams of this edge", gt=0)
+    catch_up_lasts: Seconds = Field(60.0, gt=0, description="after which catching up after a gap ends")
+    streams_leased: Seconds = Field(5.0, gt=0, description="between two leases of what is counted for this edge")
+    watched_keys: int = Field(2000, description="resources of an endpoint that are heard by themselves", gt=0)
 
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +31,7 @@ _MOST_VIEWS: Final = 256
 class _Endpoint:
     snapshot: Snapshot | None = None
     tools: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
     confirmed: float = -math.inf
     """When the catalog last said that this is the newest (monotonic)."""
     wanted: int = 0
@@ -58,6 +59,7 @@ class Snapshots:
         self._log = log
         self._endpoints = {name: _Endpoint() for name in endpoints}
         self._known = anyio.Event()
+        self._on_change: Callable[[str], None] = lambda _endpoint: None
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -77,9 +79,17 @@ class Snapshots:
         """Wait until an endpoint has a catalog: some application has announced itself, now or before."""
         await self._known.wait()
 
+    def on_change(self, hear: Callable[[str], None]) -> None:
+        """Have somebody hear which endpoint has a new snapshot."""
+        self._on_change = hear
+
     def has_tool(self, endpoint: str, name: str) -> bool:
         """Whether the endpoint offers a tool of this name to anybody."""
         return name in self._endpoints[endpoint].tools
+
+    def scopes(self, endpoint: str) -> frozenset[str]:
+        """The scopes that an endpoint's definitions name, but for those that exist for some callers only (D10)."""
+        return self._endpoints[endpoint].scopes
 
     def view(self, name: str, principal: Principal) -> View | None:
         """What a principal sees of an endpoint, at once; None before the catalog was first heard.
@@ -144,7 +154,10 @@ class Snapshots:
             return
         endpoint.snapshot = snapshot
         endpoint.tools = frozenset(each.definition.name for each in snapshot.listed if each.definition.kind == "tool")
+        public = (each.definition for each in snapshot.listed if not each.definition.only_for)
+        endpoint.scopes = frozenset(scope for definition in public for scope in definition.scopes)
         endpoint.policy = Policy.of(snapshot, hides_uncovered=self._settings.hide_uncovered)
         endpoint.views = OrderedDict()
         self._known.set()
         self._log.info("catalog", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed))
+        self._on_change(snapshot.endpoint)

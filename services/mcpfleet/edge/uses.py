@@ -13,15 +13,17 @@ from typing import Any
 
 from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing
 from mcpfleet.contracts.manifest import Definition
+from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering, Listening
 from mcpfleet.edge.calls import Order
 from mcpfleet.edge.ends import Finish, Use, as_it_is
+from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.rounds import FIRST, Round, Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.views.view import Target, View
-from mcpfleet.wire import parameters, reply
+from mcpfleet.wire import parameters, projection, reply
 from mcpfleet.wire.capabilities import missing
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import bad_params, missing_capabilities, unknown_resource
@@ -48,11 +50,22 @@ class _Wish:
 class Uses:
     """Answers requests for targets."""
 
-    def __init__(self, answering: Answering, rounds: Rounds, snapshots: Snapshots, settings: EdgeSettings) -> None:
+    def __init__(
+        self,
+        answering: Answering,
+        rounds: Rounds,
+        snapshots: Snapshots,
+        settings: EdgeSettings,
+        *,
+        admission: Admission,
+        limits: Limits,
+    ) -> None:
         self._answering = answering
         self._rounds = rounds
         self._snapshots = snapshots
         self._settings = settings
+        self._admission = admission
+        self._limits = limits
 
     async def call_tool(self, inquiry: Inquiry) -> str | None:
         """Answer `tools/call`."""
@@ -63,6 +76,9 @@ class Uses:
             target = view.find("tool", params["name"])
             if target is None:
                 raise bad_params("unknown tool")
+            self._check_scopes(inquiry, target)
+            if inquiry.request.envelope.is_legacy:
+                return target  # L6: its headers mirror nothing
             parameters.check(inquiry.request.client.headers, target.mirrored, arguments)
             if self._settings.strict_headers:
                 parameters.refuse_unknown(inquiry.request.client.headers, target.mirrored)
@@ -78,7 +94,7 @@ class Uses:
             target = view.find("prompt", params["name"])
             if target is None:
                 raise bad_params("unknown prompt")
-            return target
+            return self._check_scopes(inquiry, target)
 
         return await self._use(inquiry, find, params.get("arguments", {}))
 
@@ -90,7 +106,7 @@ class Uses:
             target = view.find_resource(uri)
             if target is None:
                 raise unknown_resource(uri)
-            return target
+            return self._check_scopes(inquiry, target)
 
         definition = find(inquiry.view).listed.definition
         is_first = not inquiry.request.params.keys() & {"requestState", "inputResponses"}
@@ -113,12 +129,15 @@ class Uses:
             target = _referenced(view, params["ref"])
             if target is None or asked.argument not in _arguments(target.listed.definition):
                 raise bad_params("unknown reference or argument")
-            return target
+            return self._check_scopes(inquiry, target)
 
-        if asked.argument not in find(inquiry.view).listed.definition.completes:
-            request, completion = inquiry.request, {"values": [], "total": 0, "hasMore": False}
+        definition = find(inquiry.view).listed.definition
+        await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
+        await self._limits.take_completion(inquiry.request.endpoint, inquiry.principal)
+        if asked.argument not in definition.completes:
+            completion = {"values": [], "total": 0, "hasMore": False}
             result = reply.result_body({"resultType": "complete", "completion": completion})
-            await request.client.answer(200, reply.response(request.id, result, inquiry.view.server))
+            await inquiry.request.client.answer(200, inquiry.response(result))
             return None
         wish = _Wish(inquiry, find, {}, completing=asked)
         return await self._answering.answer(Use(inquiry), Listening(may_stream=False), lambda: self._order(wish))
@@ -143,14 +162,23 @@ class Uses:
         meta = inquiry.request.envelope.meta
         capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
         lacking = missing(definition.asks, capabilities) if definition.asks else ()
-        if lacking:
+        legacy = inquiry.request.envelope.is_legacy
+        if lacking and not legacy:  # of a client of 2025 nothing is known; a handler that asks it is told so
             raise missing_capabilities(lacking)
+        await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
+        if definition.kind == "tool":
+            await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
         may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
         listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
         wish = _Wish(inquiry, find, arguments, brought, uri)
-        use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought)
+        wraps = legacy and definition.kind == "tool" and projection.needs_wrapping(definition.wire.get("outputSchema"))
+        use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought, wraps)
         flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
         return await self._answering.answer(use, listening, lambda: self._order(wish, flags))
+
+    def _check_scopes(self, inquiry: Inquiry, target: Target) -> Target:
+        self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
+        return target
 
     def _order(self, wish: _Wish, flags: str = "") -> Order:
         """Make the order from what the caller sees now: while a call waits, a rollout may replace the definition."""
@@ -178,7 +206,8 @@ class Uses:
             deadline=time.monotonic() + listed.definition.timeout + self._settings.deadline_grace,
             trace=inquiry.request.trace,
             flags=flags,
-            outlives_client=listed.definition.on_disconnect == "continue",
+            # P7: a client of 2025 that leaves has not cancelled.
+            outlives_client=listed.definition.on_disconnect == "continue" or inquiry.request.envelope.is_legacy,
         )
 
 

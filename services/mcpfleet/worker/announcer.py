@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -11,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError, Failed, TooLarge
 from mcpfleet.bus.fault import Fault
-from mcpfleet.contracts.catalog import Announce, CatalogClient
+from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError
 
@@ -24,14 +25,17 @@ class Announcer:
 
     def __init__(
         self, client: CatalogClient, pool: str, process: str, manifest: Manifest, *, interval: float,
-        log: FilteringBoundLogger,
+        on_counted: Callable[[Announced], None], log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
+        """Announce nothing yet; `on_counted` hears each answer that counted this worker in."""
         self._client = client
         self._pool = pool
         self._process = process
         self._manifest = manifest
         self._interval = interval
+        self._on_counted = on_counted
         self._log = log
+        self._woken = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Announce at every interval until cancelled; started when the catalog has counted us in.
@@ -50,7 +54,15 @@ class Announcer:
                 pause = self._interval
             else:
                 pause = min(pause * 2, self._interval)
-            await anyio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+            with anyio.move_on_after(pause * random.uniform(0.8, 1.2)):  # noqa: S311
+                await self._woken.wait()
+                self._woken = anyio.Event()
+
+    async def replace(self, manifest: Manifest) -> None:
+        """Announce another manifest from now on, and at once."""
+        self._manifest = manifest
+        if not await self._announce(is_known=True):
+            self._woken.set()
 
     async def leave(self) -> None:
         """Say that this worker drains; if that is lost, the catalog finds out by our silence."""
@@ -78,4 +90,7 @@ class Announcer:
         except BusError as error:
             self._log.warning("the catalog does not answer", error=str(error))
             return False
-        return not answer.wanted
+        if answer.wanted:
+            return False
+        self._on_counted(answer)
+        return True

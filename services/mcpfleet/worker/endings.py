@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import InvalidArguments, Outcome, OutputError, ProtocolError
-from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind
+from mcpfleet.app import (
+    Answer,
+    ClientLacks,
+    Handler,
+    InvalidArguments,
+    NotFound,
+    Outcome,
+    OutputError,
+    ProtocolError,
+    ToolError,
+)
+from mcpfleet.app.clean import may_hold_controls, without_controls
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, FrameKind
+from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
 from mcpfleet.worker.frames import Ended
+from mcpfleet.worker.rounds import Rounds
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held
+
+_NOUNS: Final[dict[Kind, str]] = {"template": "resource", "lister": "list"}
+"""What a client knows a kind as, where that is another word."""
 
 
 class Ending(NamedTuple):
@@ -21,93 +38,160 @@ class Ending(NamedTuple):
 
     frame: Ended
     error_type: str
-    """Empty for a result."""
+    """Empty for a result, and for questions."""
 
 
 class Endings:
     """Makes ends. Whatever a handler returned or raised, there is one; its text is the client's to read."""
 
-    def __init__(self, settings: WorkerSettings, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, settings: WorkerSettings, log: FilteringBoundLogger, clean: Callable[[str], str] | None = without_controls
+    ) -> None:
+        """Describe the ends.
+
+        Args:
+            settings: their limits.
+            log: where the errors go whose text no client may read.
+            clean: what every text of a tool's result goes through.
+        """
         self._settings = settings
         self._log = log
+        self._clean = clean
 
-    def returned(self, held: Held, tool: str, outcome: Outcome) -> Ending:
+    def returned(self, held: Held, handler: Handler, answer: Answer | Outcome) -> Ending:
         """The end of a handler that returned, if what it returned can be written."""
+        kind = handler.definition.kind
         try:
-            body = _result_body(outcome)
+            body = self._written(answer)
         except ValueError as error:  # a part that the author built does not serialise
-            return self.raised(held, tool, OutputError(f"the result is not JSON: {type(error).__name__}"))
+            return self.raised(held, handler, OutputError(f"the result is not JSON: {type(error).__name__}"))
         if len(body) > self._settings.result_limit:
-            self._log.error("result too large", tool=tool, bytes=len(body), limit=self._settings.result_limit)
+            self._log.error("result too large", bytes=len(body), limit=self._settings.result_limit, **_named(handler))
             return _failure(
                 held,
+                kind,
                 f"The result has {len(body)} bytes, and the limit is {self._settings.result_limit} "
                 "(MCPFLEET_RESULT_LIMIT).",
                 "result_too_large",
             )
-        return Ending(Ended(held.key, FrameKind.RESULT, body), names.TOOL_ERROR if outcome.is_error else "")
+        return Ending(Ended(held.key, FrameKind.RESULT, body), names.TOOL_ERROR if answer.is_error else "")
 
-    def raised(self, held: Held, tool: str, error: BaseException) -> Ending:
+    def asks(self, held: Held, handler: Handler, rounds: Rounds) -> Ending:
+        """The end of a run that waits for answers: its client is asked."""
+        try:
+            body = written(rounds.frame())
+        except ValueError as error:
+            return self.raised(held, handler, OutputError(f"a question is not JSON: {type(error).__name__}"))
+        if len(body) > self._settings.ask_limit:
+            why = OutputError(f"the questions have {len(body)} bytes (MCPFLEET_ASK_LIMIT)")
+            return self.raised(held, handler, why)
+        return Ending(Ended(held.key, FrameKind.ASK, body), "")
+
+    def raised(self, held: Held, handler: Handler, error: BaseException) -> Ending:
         """The end of a handler that raised: a mistake's text is for the log, and the client gets a reference (D3)."""
-        if isinstance(error, InvalidArguments):
-            return _failure(held, str(error), names.TOOL_ERROR)
+        kind = handler.definition.kind
         if isinstance(error, ProtocolError):
-            return self._authored(held, tool, error)
+            return self._authored(held, handler, error)
+        if (said := _said(held, kind, error)) is not None:
+            return said
         if isinstance(error, OutputError):
-            self._log.error("broken output contract", tool=tool, error=str(error))
-            message = f"The tool broke its own output schema (reference {held.trace.trace_id})"
-            return Ending(self._error(held, INTERNAL_ERROR, message), "output_contract")
-        self._log.error("handler failed", tool=tool, exc_info=error)
-        return _failure(held, f"The tool failed (reference {held.trace.trace_id}).", type(error).__qualname__)
+            self._log.error("broken output contract", error=str(error), **_named(handler))
+            what = "its own output schema" if kind == "tool" else "its declaration"
+            message = f"The {_noun(kind)} broke {what} (reference {held.trace.trace_id})"
+            return Ending(_error(held, INTERNAL_ERROR, message), "output_contract")
+        self._log.error("handler failed", exc_info=error, **_named(handler))
+        text = f"The {_noun(kind)} failed (reference {held.trace.trace_id})."
+        return _failure(held, kind, text, type(error).__qualname__)
 
-    def overdue(self, held: Held, seconds: float) -> Ending:
+    def overdue(self, held: Held, handler: Handler, seconds: float) -> Ending:
         """The end of a handler that took longer than its time (M59)."""
-        return _failure(held, f"The tool did not finish within {seconds:.3g} s.", "timeout")
+        kind = handler.definition.kind
+        return _failure(held, kind, f"The {_noun(kind)} did not finish within {seconds:.3g} s.", "timeout")
 
-    def not_run(self, held: Held) -> Ending:
+    def not_run(self, held: Held, handler: Handler) -> Ending:
         """The end of a call whose time was over while it waited for a slot."""
-        return _failure(held, "The call waited for a slot until its time was over: it has not run.", "timeout")
+        text = "The call waited for a slot until its time was over: it has not run."
+        return _failure(held, handler.definition.kind, text, "timeout")
 
     def cancelled(self, held: Held) -> Ending:
         """The end of a call that nobody waits for; it is not sent."""
         return Ending(Ended(held.key, FrameKind.RESULT, b""), names.CANCELLED)
 
-    def given_up(self, held: Held) -> Ending:
+    def given_up(self, held: Held, handler: Handler) -> Ending:
         """The end of a call that ended with its worker: uncertain."""
-        return Ending(given_up(held), "given_up")
+        return Ending(given_up(held, handler.definition.kind), "given_up")
 
-    def _authored(self, held: Held, tool: str, error: ProtocolError) -> Ending:
+    def _written(self, answer: Answer | Outcome) -> bytes:
+        body = _result_body(answer)
+        if isinstance(answer, Outcome) and self._clean is not None:
+            # The default one is asked only where it may find something: most results hold nothing of the kind.
+            if self._clean is without_controls and not may_hold_controls(body):
+                return body
+            cleaned = answer.cleaned(self._clean)
+            return body if cleaned is answer else _result_body(cleaned)
+        return body
+
+    def _authored(self, held: Held, handler: Handler, error: ProtocolError) -> Ending:
         try:
-            frame = self._error(held, error.code, error.message, error.data, AUTHORED_ERROR)
+            frame = _error(held, error.code, error.message, error.data, AUTHORED_ERROR)
         except ValueError as mistake:
             why = OutputError(f"the error is not JSON: {type(mistake).__name__}")
-            return self.raised(held, tool, why)
+            return self.raised(held, handler, why)
         if len(frame.body) > self._settings.error_limit:
             why = OutputError(f"the error has {len(frame.body)} bytes (MCPFLEET_ERROR_LIMIT)")
-            return self.raised(held, tool, why)
+            return self.raised(held, handler, why)
         return Ending(frame, str(error.code))
 
-    def _error(self, held: Held, code: int, message: str, data: Any = None, line: str | None = None) -> Ended:
-        error: dict[str, Any] = {"code": code, "message": message}
-        if data is not None:
-            error["data"] = data
-        return Ended(held.key, FrameKind.ERROR, written(error), line)
+
+def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
+    """The end of a handler that did not fail: what it raised is meant for its caller."""
+    if isinstance(error, InvalidArguments):
+        if kind == "tool":
+            return _failure(held, kind, str(error), names.TOOL_ERROR)
+        problems = "; ".join(map(str, error.problems))
+        return Ending(_error(held, INVALID_PARAMS, problems, line=BAD_PARAMS), str(INVALID_PARAMS))
+    if isinstance(error, ClientLacks):
+        code, line = MISSING_REQUIRED_CLIENT_CAPABILITY, " ".join((LACKING, *error.names))
+        return Ending(_error(held, code, "The client cannot answer what is asked", line=line), str(code))
+    if isinstance(error, NotFound) and kind in ("resource", "template"):
+        return Ending(_error(held, INVALID_PARAMS, "Resource not found", line=NOT_FOUND), str(INVALID_PARAMS))
+    if isinstance(error, ToolError):
+        return _failure(held, kind, str(error).encode(errors="replace").decode(), names.TOOL_ERROR)
+    return None
 
 
-def given_up(held: Held) -> Ended:
+def given_up(held: Held, kind: Kind) -> Ended:
     """The end of a call whose worker leaves before it: uncertain."""
     text = (
         "The worker that ran this call had to stop before it was finished. The outcome is uncertain: it may have had "
         "its effect, in whole or in part. Find out, by a tool that reads, before calling it again. "
         f"(reference {held.trace.trace_id})"
     )
-    return _failure(held, text, "given_up").frame
+    return _failure(held, kind, text, "given_up").frame
 
 
-def _failure(held: Held, text: str, error_type: str) -> Ending:
-    """A tool result that says to the model what went wrong."""
-    return Ending(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text))), error_type)
+def _failure(held: Held, kind: Kind, text: str, error_type: str) -> Ending:
+    """Say what went wrong: to the model, in a tool's result; to the client, in an internal error of all else (D3)."""
+    if kind == "tool":
+        return Ending(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text))), error_type)
+    return Ending(_error(held, INTERNAL_ERROR, text), error_type)
 
 
-def _result_body(outcome: Outcome) -> bytes:
-    return result_body({"resultType": "complete", **outcome.fields()}, outcome.meta)
+def _error(held: Held, code: int, message: str, data: Any = None, line: str | None = None) -> Ended:
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return Ended(held.key, FrameKind.ERROR, written(error), line)
+
+
+def _result_body(answer: Answer | Outcome) -> bytes:
+    return result_body({"resultType": "complete", **answer.fields()}, answer.meta)
+
+
+def _noun(kind: Kind) -> str:
+    return _NOUNS.get(kind, kind)
+
+
+def _named(handler: Handler) -> dict[str, str]:
+    """Name a handler in a log line, by its kind: `tool=search`."""
+    return {handler.definition.kind: handler.definition.name}

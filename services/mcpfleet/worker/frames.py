@@ -17,6 +17,14 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Logged:
+    """A message of a call for its client's log."""
+
+    key: Key
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The last frame of a call; its handler has really returned."""
 
@@ -24,3 +32,7 @@ class Ended:
     kind: FrameKind
     body: bytes
     header: str | None = None
+
+
+Said = Report | Logged | Ended
+"""All that is said of a call."""

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import App, Context, Outcome, ProgressError, Tool
+from mcpfleet.app import Answer, App, Context, Handler, Outcome
+from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
-from mcpfleet.app.progress import Progress
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.wire.reply import written
 from mcpfleet.worker.endings import Ending, Endings
-from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.frames import Said
+from mcpfleet.worker.reporters import logger, reporter
+from mcpfleet.worker.rounds import Rounds
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key
 
@@ -39,6 +40,8 @@ class _Running:
     signal: CancelSignal
     scope: anyio.CancelScope
     is_overdue: bool = False
+    rounds: Rounds | None = None
+    """The questions of a handler that declares some."""
 
     def cancel(self) -> None:
         """Let the handler hear that nobody wants its result: plain ones by their context, others by being cancelled."""
@@ -52,14 +55,14 @@ class _Running:
 
 
 class Runner:
-    """Runs an application's tools. Its methods are for the handlers' loop, and `tell` leads out of it."""
+    """Runs what an application declares. Its methods are for the handlers' loop, and `tell` leads out of it."""
 
     def __init__(
         self,
         app: App,
         settings: WorkerSettings,
         *,
-        tell: Callable[[Report | Ended], None],
+        tell: Callable[[Said], None],
         tracer: Tracer,
         instruments: WorkerInstruments,
         log: FilteringBoundLogger,
@@ -67,19 +70,21 @@ class Runner:
         """Describe the application.
 
         Args:
-            app: whose tools are run.
+            app: whose handlers are run.
             settings: threads and limits.
-            tell: hears a call's progress, and once its end, when its handler has really returned.
+            tell: hears a call's progress and log, and once its end, when its handler has really returned.
             tracer: the worker's.
             instruments: where durations are counted.
             log: where the errors go whose text no client may read.
         """
-        self._tools = {tool.definition.digest: tool for tool in app.tools.values()}
+        self._handlers: Mapping[str, Handler] = {handler.definition.digest: handler for handler in app.handlers}
+        self._interceptors = app.interceptors
         self._settings = settings
         self._tell = tell
         self._tracer = tracer
         self._instruments = instruments
-        self._endings = Endings(settings, log)
+        self._endings = Endings(settings, log, app.clean)
+        self._publish: Callable[[str], None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[Key, _Running] = {}
 
@@ -95,6 +100,20 @@ class Runner:
                     await anyio.sleep_forever()
                 finally:
                     self._tasks = None
+
+    def on_publish(self, hear: Callable[[str], None]) -> None:
+        """Have somebody hear the URIs of resources that handlers say have changed, on the handlers' loop."""
+        self._publish = hear
+
+    def learn(self, handlers: Mapping[str, Handler]) -> None:
+        """Run calls of these definitions too; on any thread."""
+        self._handlers = {**self._handlers, **handlers}
+
+    def forget_others(self, handlers: Mapping[str, Handler], held: Collection[str]) -> None:
+        """Keep of the others only those whose calls are still held; on any thread."""
+        self._handlers = {
+            digest: each for digest, each in self._handlers.items() if digest in handlers or digest in held
+        }
 
     def obey(self, order: Held | Key) -> None:
         """Run a call in a task of its own, or cancel the one of this name, which may have ended meanwhile."""
@@ -112,8 +131,8 @@ class Runner:
 
     async def _run(self, held: Held) -> None:
         started = time.monotonic()
-        tool = self._tools[held.definition]
-        name = tool.definition.name
+        handler = self._handlers[held.definition]
+        name = handler.definition.name
         running = _Running(CancelSignal(self._callbacks), anyio.CancelScope())
         ending: Ending | None = None
         self._running[held.key] = running
@@ -121,67 +140,62 @@ class Runner:
             with consumer_span(self._tracer, _TEMPLATE, held.subject, held.trace) as span, span.activate():
                 span.set(names.GEN_AI_TOOL_NAME, name)
                 span.set(names.MESSAGING_CONVERSATION_ID, held.key.call)
-                ending = await self._execute(tool, held, running)
+                ending = await self._execute(handler, held, running)
                 if ending.error_type:
                     span.fail(ending.error_type)
         finally:
             del self._running[held.key]
             with anyio.CancelScope(shield=True):
                 await running.signal.finished()
-            ending = ending or self._endings.given_up(held)
+            ending = ending or self._endings.given_up(held, handler)
             self._tell(ending.frame)
             self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
 
-    async def _execute(self, tool: Tool, held: Held, running: _Running) -> Ending:
+    async def _execute(self, handler: Handler, held: Held, running: _Running) -> Ending:
         """Run the handler within its time; whatever it does, there is an end."""
         now = time.monotonic()
-        seconds = min(held.deadline - now, tool.definition.timeout)
+        seconds = min(held.deadline - now, handler.definition.timeout)
         if seconds <= 0:
-            return self._endings.not_run(held)
-        name = tool.definition.name
+            return self._endings.not_run(held, handler)
         timer = asyncio.get_running_loop().call_later(seconds, running.expire)
         ending: Ending | None = None
         try:
             with running.scope:
                 try:
-                    ending = self._endings.returned(held, name, await self._call(tool, held, running, now + seconds))
+                    answer = await self._call(handler, held, running, now + seconds)
+                    ending = self._endings.returned(held, handler, answer)
                 except BaseException as error:
                     # A cancellation of ours goes through. One of the handler's own is a mistake, as `sys.exit` is, or
                     # an error of its clean-up after ours: none of them may end the other calls.
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                         raise
-                    ending = self._endings.raised(held, name, error)
+                    if running.rounds is None or not running.rounds.is_waiting:
+                        ending = self._endings.raised(held, handler, error)
+                # A question that has no answer ends the run, whatever the handler made of that.
+                if running.rounds is not None and running.rounds.is_waiting:
+                    ending = self._endings.asks(held, handler, running.rounds)
         finally:
             timer.cancel()
         if running.is_overdue:
-            return self._endings.overdue(held, seconds)
+            return self._endings.overdue(held, handler, seconds)
         return ending or self._endings.cancelled(held)
 
-    async def _call(self, tool: Tool, held: Held, running: _Running, limit: float) -> Outcome:
+    async def _call(self, handler: Handler, held: Held, running: _Running, limit: float) -> Answer | Outcome:
         call = CallBody.read(held.body)
+        asker: Asker = NOBODY
+        if handler.questions and call.completing is None:
+            asker = running.rounds = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
+        settings = self._settings
         context = Context(
             principal=call.principal,
             client=Client(call.client, call.capabilities),
             deadline=limit,
             cancelled=running.signal,
-            report=self._reporter(held.key) if held.wants_progress else None,
+            report=reporter(held.key, self._tell, settings) if held.wants_progress else None,
+            asker=asker,
+            log=logger(held.key, call.log_level, self._tell, settings) if call.log_level else None,
+            threads=self._threads,
+            publish=self._publish,
         )
-        return await tool.call(call.arguments, context, threads=self._threads)
-
-    def _reporter(self, key: Key) -> Callable[[Progress], None]:
-        def report(progress: Progress) -> None:
-            fields: dict[str, Any] = {"progress": progress.value}
-            if progress.total is not None:
-                fields["total"] = progress.total
-            if progress.message is not None:
-                fields["message"] = progress.message
-            try:
-                body = written(fields)
-            except ValueError as error:
-                raise ProgressError("the message cannot be written as JSON") from error
-            if len(body) > self._settings.report_limit:
-                raise ProgressError(f"a report has {len(body)} bytes (MCPFLEET_REPORT_LIMIT)")
-            self._tell(Report(key, body))
-
-        return report
+        return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)

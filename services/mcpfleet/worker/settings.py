@@ -34,8 +34,12 @@ class WorkerSettings(ProcessSettings):
     end_kept: Seconds = Field(15.0, gt=0, description="how long a call's end is kept, to be sent again")
     ends_limit: Bytes = Field(64 * 1024 * 1024, description="memory for ends that are kept")
     progress_rate: float = Field(20.0, description="progress reports a second that a call may send", gt=0)
+    log_rate: float = Field(20.0, description="log messages a second that a call may send to its client", gt=0)
     inline_result: Bytes = Field(256 * 1024, description="largest result in its frame; larger ones are fetched")
-    report_limit: Bytes = Field(8 * 1024, description="largest progress report")
+    report_limit: Bytes = Field(8 * 1024, description="largest progress report, and log message to a client")
+    ask_limit: Bytes = Field(
+        128 * 1024, description="largest set of questions to a client, with what the call remembers meanwhile"
+    )
     error_limit: Bytes = Field(64 * 1024, description="largest error that an application answers with")
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result")
     blocked_after: Seconds = Field(

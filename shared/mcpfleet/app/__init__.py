@@ -4,33 +4,52 @@ The one package that re-exports: its users write `from mcpfleet.app import App`,
 """
 
 from mcp_types import (
+    Annotations,
     AudioContent,
+    BlobResourceContents,
+    Completion,
     ContentBlock,
     EmbeddedResource,
     Icon,
     ImageContent,
+    PromptMessage,
+    Resource,
     ResourceLink,
+    Root,
+    SamplingMessage,
     TextContent,
+    TextResourceContents,
     ToolAnnotations,
 )
 
-from mcpfleet.app import content
+from mcpfleet.app import content, message, question
+from mcpfleet.app.answers import Answers
 from mcpfleet.app.app import App
+from mcpfleet.app.asking import Asker, Question
 from mcpfleet.app.cancellation import Cancelled, CancelSignal, Registration
+from mcpfleet.app.clean import without_controls
 from mcpfleet.app.client import Client
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import (
+    AskError,
+    ClientLacks,
     DeclarationError,
     DeclarationWarning,
+    Declined,
     InvalidArguments,
     LoadError,
+    NotFound,
     OutputError,
     Problem,
     ProgressError,
     ProtocolError,
     ToolError,
 )
+from mcpfleet.app.handler import Answer, Handler, Request
+from mcpfleet.app.invocation import CallNext, Invocation
+from mcpfleet.app.lister import Page
 from mcpfleet.app.loading import load
+from mcpfleet.app.log import LogMessage
 from mcpfleet.app.outcome import ABSENT, Outcome
 from mcpfleet.app.progress import Progress
 from mcpfleet.app.tool import Tool
@@ -38,33 +57,58 @@ from mcpfleet.contracts.principal import Principal
 
 __all__ = [
     "ABSENT",
+    "Annotations",
+    "Answer",
+    "Answers",
     "App",
+    "AskError",
+    "Asker",
     "AudioContent",
+    "BlobResourceContents",
+    "CallNext",
     "CancelSignal",
     "Cancelled",
     "Client",
+    "ClientLacks",
+    "Completion",
     "ContentBlock",
     "Context",
     "DeclarationError",
     "DeclarationWarning",
+    "Declined",
     "EmbeddedResource",
+    "Handler",
     "Icon",
     "ImageContent",
     "InvalidArguments",
+    "Invocation",
     "LoadError",
+    "LogMessage",
+    "NotFound",
     "Outcome",
     "OutputError",
+    "Page",
     "Principal",
     "Problem",
     "Progress",
     "ProgressError",
+    "PromptMessage",
     "ProtocolError",
+    "Question",
     "Registration",
+    "Request",
+    "Resource",
     "ResourceLink",
+    "Root",
+    "SamplingMessage",
     "TextContent",
+    "TextResourceContents",
     "Tool",
     "ToolAnnotations",
     "ToolError",
     "content",
     "load",
+    "message",
+    "question",
+    "without_controls",
 ]

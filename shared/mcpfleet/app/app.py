@@ -1,23 +1,34 @@
-"""An application: a name, a version, and the tools that it offers."""
+"""An application: a name, a version, and what it offers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from mcp_types import Icon, ToolAnnotations
+from mcp_types import Annotations, ToolAnnotations
 
 from mcpfleet.app.arguments import arguments_for
-from mcpfleet.app.declaration import Declaration, OnDisconnect
+from mcpfleet.app.clean import without_controls
+from mcpfleet.app.completion import Completer, Completes
+from mcpfleet.app.declaration import Declaration, Options
 from mcpfleet.app.errors import DeclarationError, Mistake
+from mcpfleet.app.function import is_async
+from mcpfleet.app.handler import Handler, Sanitizer
+from mcpfleet.app.hosts import Hosts
+from mcpfleet.app.invocation import Interceptor
+from mcpfleet.app.lister import Lister
+from mcpfleet.app.prompt import Prompt
+from mcpfleet.app.resource import Resource, Template
 from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.app.tool import Tool
-from mcpfleet.contracts.manifest import MOST_DEFINITIONS, Manifest
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
+Around = TypeVar("Around", bound=Interceptor)
+Declared = TypeVar("Declared", bound=Handler)
 
 
 class App:
@@ -28,42 +39,83 @@ class App:
         version: its version there.
         title: its name for people.
         instructions: how a model should use it.
+        clean: what every text of a tool's result goes through (M40); by default it takes out the control characters
+            that a terminal would obey. None leaves texts as they are.
 
     Raises:
         DeclarationError: the name or the version is empty.
     """
 
-    def __init__(self, name: str, *, version: str, title: str | None = None, instructions: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str,
+        title: str | None = None,
+        instructions: str | None = None,
+        clean: Callable[[str], str] | None = without_controls,
+    ) -> None:
         if not name or not version:
             raise DeclarationError(f"an App needs a name and a version, not {name!r} and {version!r}")
         self.name = name
         self.version = version
         self.title = title
         self.instructions = instructions
+        self.clean = clean
         self._tools: dict[str, Tool] = {}
+        self._prompts: dict[str, Prompt] = {}
+        self._resources: dict[str, Resource] = {}
+        self._templates: dict[str, Template] = {}
+        self._listers: dict[str, Lister] = {}
+        self._interceptors: list[Interceptor] = []
+        self._completable: list[tuple[object, Completes]] = []
+        self.hosts = Hosts()
+        """The workers that serve it now."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The declared tools by name; read-only."""
+        """The declared tools by name; read-only, as the other views are."""
         return MappingProxyType(self._tools)
+
+    @property
+    def prompts(self) -> Mapping[str, Prompt]:
+        """The declared prompts by name."""
+        return MappingProxyType(self._prompts)
+
+    @property
+    def reads(self) -> Mapping[str, Resource | Template]:
+        """The declared resources by their URIs, and templates by their texts."""
+        return MappingProxyType({**self._resources, **self._templates})
+
+    @property
+    def handlers(self) -> list[Handler]:
+        """All that is declared, by kind and name."""
+        declared: list[Handler] = [
+            *self._tools.values(),
+            *self._prompts.values(),
+            *self._resources.values(),
+            *self._templates.values(),
+            *self._listers.values(),
+        ]
+        return sorted(declared, key=lambda each: (each.definition.kind, each.definition.name))
+
+    @property
+    def interceptors(self) -> tuple[Interceptor, ...]:
+        """What stands around every handler, the outermost first."""
+        return tuple(self._interceptors)
 
     def tool(
         self,
         name: str | None = None,
         *,
-        title: str | None = None,
-        description: str | None = None,
         annotations: ToolAnnotations | None = None,
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         structured: bool = True,
-        timeout: float = 60.0,
-        on_disconnect: OnDisconnect = "cancel",
-        asks: Collection[str] = (),
-        scopes: Collection[str] = (),
-    ) -> Callable[[Handler], Handler]:
+        rate: tuple[int, float] | None = None,
+        sanitize: Sanitizer | None = None,
+        **options: Unpack[Options],
+    ) -> Callable[[Function], Function]:
         """Declare a function as a tool; used as `@app.tool()`. The function itself stays as it is.
 
         Its parameters give the input schema: each needs an annotation, `Annotated[…, Field(description=…)]` describes
@@ -73,68 +125,245 @@ class App:
 
         Args:
             name: 1 to 128 characters of A-Z a-z 0-9 _ - . (M36); the function's own by default.
-            title: the name for people.
-            description: what it does, for the model; the docstring by default.
             annotations: hints for clients, for example `ToolAnnotations(read_only_hint=True)`.
-            icons: https or data URIs (M28).
-            meta: members of the declaration's `_meta`.
             input_schema: the arguments' schema, instead of the parameters; the function then takes all of them as the
                 one parameter `arguments: dict[str, Any]`. It is read as JSON Schema 2020-12, unless its `$schema` names
                 2019-09 or draft 7, 6 or 4; no `$ref` may lead out of it.
             output_schema: the result's schema, instead of the return annotation's.
             structured: False sends data as text alone, without an output schema.
-            timeout: seconds that a call may take, whatever progress it reports; at most a day.
-            on_disconnect: whether a client that leaves stops the work; "continue" declares that nothing does (D12).
-            asks: what the handler may ask of the client: "elicitation.form", "elicitation.url", "sampling",
-                "sampling.tools" or "roots" (D16).
-            scopes: what a caller's token needs.
+            rate: `(calls, seconds)`: how often a caller, or its tenant, may call it.
+            sanitize: takes what the function returned and the call's Context, and gives what this caller may see; it
+                implies `per_caller`, and the output schema is checked after it.
+            options: what every kind may say, see `Options`.
 
         Raises:
             DeclarationError: when the function is declared, if a rule is broken; it names the function, its file and
                 line, and the parameter.
         """
-        if callable(name):
-            raise DeclarationError("write `@app.tool()`, with parentheses", Site.of(name))
 
-        def declare(handler: Handler) -> Handler:
+        def make(handler: Callable[..., Any]) -> Tool:
+            signature = read_signature(handler)
+            return Tool(
+                handler,
+                Declaration(kind="tool", name=Site.of(handler).name if name is None else name, **options),
+                arguments_for(signature, input_schema),
+                Returns(signature.returns, output_schema, structured=structured),
+                signature.context,
+                annotations=annotations,
+                rate=rate,
+                sanitize=sanitize,
+            )
+
+        return self._declaring("tool", name, make, self._tools)
+
+    def prompt(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
+        """Declare a function as a prompt; used as `@app.prompt()`.
+
+        Its parameters are the arguments: texts on the wire, parsed to the declared types, required unless they have a
+        default (M41). It returns a text or a content block (a user's message), a message that
+        `mcpfleet.app.message` makes, or a list of these.
+
+        Args:
+            name: 1 to 128 characters of A-Z a-z 0-9 _ - . (M36); the function's own by default.
+            options: what every kind may say, see `Options`.
+
+        Raises:
+            DeclarationError: a rule is broken.
+        """
+
+        def make(handler: Callable[..., Any]) -> Prompt:
+            chosen = Site.of(handler).name if name is None else name
+            return Prompt(handler, Declaration(kind="prompt", name=chosen, **options), read_signature(handler))
+
+        return self._declaring("prompt", name, make, self._prompts)
+
+    def resource(
+        self,
+        uri: str,
+        name: str | None = None,
+        *,
+        mime_type: str | None = None,
+        annotations: Annotations | None = None,
+        size: int | None = None,
+        ttl: float = 0.0,
+        **options: Unpack[Options],
+    ) -> Callable[[Function], Function]:
+        """Declare a function as a resource; used as `@app.resource("library://books")`.
+
+        A URI with variables is a template: `library://books/{book}` takes one part of the URI, `{+path}` at the end
+        all that is left. The function's parameters are the variables, parsed to their types; what does not parse is
+        not found (M42), and neither is a value with `..` among its parts, or an absolute path in `file:` (M43). It
+        returns a text, bytes, contents blocks (one, or a list), `None` where there is nothing, or data, which becomes
+        JSON.
+
+        Args:
+            uri: absolute and normalized (RFC 3986), or a template (RFC 6570).
+            name: for programs; the function's own by default.
+            mime_type: of what is read; by the return annotation otherwise.
+            annotations: hints for clients, for example `Annotations(priority=1)`.
+            size: bytes of what is read, where that is known.
+            ttl: seconds for which a client may keep what it read.
+            options: what every kind may say, see `Options`.
+
+        Raises:
+            DeclarationError: a rule is broken.
+        """
+        given: object = uri  # the function itself, where the parentheses were forgotten
+        is_template = "{" in str(uri)
+
+        def make(handler: Callable[..., Any]) -> Resource | Template:
+            if not 0 <= ttl <= LONGEST_TIMEOUT:
+                raise Mistake(f"ttl must be 0 to {LONGEST_TIMEOUT:.0f} seconds, not {ttl}")
+            signature, chosen = read_signature(handler), name or Site.of(handler).name
+            declaration = Declaration(kind="template" if is_template else "resource", name=uri, **options)
+            said: dict[str, Any] = {"name": chosen, "mime_type": mime_type, "annotations": annotations, "ttl": ttl}
+            if not is_template:
+                return Resource(handler, declaration, signature, size=size, **said)
+            if size is not None:
+                raise Mistake("a template has no size: each resource that matches it has its own")
+            return Template(handler, declaration, signature, **said)
+
+        into: dict[str, Any] = self._templates if is_template else self._resources
+        return self._declaring("resource", None if isinstance(given, str) else given, make, into)
+
+    def resources(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
+        """Declare a function that lists resources which no declaration names; used as `@app.resources()`.
+
+        It returns a list of `Resource`, or a `Page` of it; a parameter `cursor: str | None` takes where to go on.
+
+        Args:
+            name: names the list in logs; the function's own by default.
+            options: what every kind may say, see `Options`.
+
+        Raises:
+            DeclarationError: a rule is broken.
+        """
+
+        def make(handler: Callable[..., Any]) -> Lister:
+            chosen = Site.of(handler).name if name is None else name
+            return Lister(handler, Declaration(kind="lister", name=chosen, **options), read_signature(handler))
+
+        return self._declaring("resources", name, make, self._listers)
+
+    def completion(self, of: Callable[..., Any] | str, argument: str) -> Callable[[Function], Function]:
+        """Declare a function that completes what a user types; used as `@app.completion(review, "title")`.
+
+        It takes what was typed, perhaps the settled arguments as `dict[str, str]`, and returns a list of texts, or a
+        `Completion` with its total (M48).
+
+        Args:
+            of: the function of a prompt or a template that was declared before, a prompt's name, or a template's text.
+            argument: of the prompt, or the template's variable.
+
+        Raises:
+            DeclarationError: there is no such prompt, template or argument.
+        """
+
+        def declare(handler: Function) -> Function:
             site = Site.of(handler)
             try:
-                signature = read_signature(handler)
-                declaration = Declaration(
-                    name=site.name if name is None else name,
-                    title=title,
-                    description=description,
-                    annotations=annotations,
-                    icons=icons,
-                    meta=meta,
-                    timeout=timeout,
-                    on_disconnect=on_disconnect,
-                    asks=asks,
-                    scopes=scopes,
-                )
-                arguments = arguments_for(signature, input_schema)
-                returns = Returns(signature.returns, output_schema, structured=structured)
-                self._add(Tool(handler, declaration, arguments, returns, signature.context))
+                self._find_completable(of).complete_with(argument, Completer(handler))
             except Mistake as mistake:
                 raise DeclarationError(mistake.why, site, mistake.parameter) from mistake.__cause__
             return handler
 
         return declare
 
+    def interceptor(self, function: Around) -> Around:
+        """Have an async function stand around every handler; used as `@app.interceptor`.
+
+        It takes an `Invocation` and `call_next`, and returns what `await call_next(invocation)` returned, or something
+        in its place. It runs before the arguments are checked. The first one that is declared is outermost.
+
+        Raises:
+            DeclarationError: it is not async.
+        """
+        if not is_async(function):
+            raise DeclarationError("an interceptor is an async function", Site.of(function))
+        self._interceptors.append(function)
+        return function
+
+    def remove(self, kind: Kind, name: str) -> None:
+        """Take back what was declared, also while it is served: clients that listen hear that the list has changed.
+
+        Calls that run go on; whoever calls it afterwards is told that there is no such thing.
+
+        Args:
+            kind: "tool", "prompt", "resource", "template" or "lister".
+            name: the tool's or prompt's name, the resource's URI, the template, or the list's name.
+
+        Raises:
+            LookupError: nothing of that kind and name is declared.
+        """
+        declared: dict[Kind, dict[str, Any]] = {
+            "tool": self._tools,
+            "prompt": self._prompts,
+            "resource": self._resources,
+            "template": self._templates,
+            "lister": self._listers,
+        }
+        if declared.get(kind, {}).pop(name, None) is None:
+            raise LookupError(f"this App declares no {kind} named {name!r}")
+        self._completable = [
+            (function, handler)
+            for function, handler in self._completable
+            if (handler.definition.kind, handler.definition.name) != (kind, name)
+        ]
+        self.hosts.changed()
+
+    def publish(self, uri: str) -> None:
+        """Tell the clients that watch a resource that it has changed; outside of a call, and on any thread.
+
+        It is a hint, which may be lost or come twice: a client that gets it reads again.
+
+        Args:
+            uri: as clients read it.
+
+        Raises:
+            BadUri: it is no absolute and normalized URI (S5).
+        """
+        self.hosts.publish(uri)
+
     def manifest(self) -> Manifest:
-        """Compose what a worker of this application announces: its tools by name."""
+        """Compose what a worker of this application announces: its definitions by kind and name."""
         return Manifest(
             name=self.name,
             version=self.version,
             title=self.title,
             instructions=self.instructions,
-            definitions=tuple(self._tools[name].definition.text for name in sorted(self._tools)),
+            definitions=tuple(handler.definition.text for handler in self.handlers),
         )
 
-    def _add(self, tool: Tool) -> None:
-        name = tool.definition.name
-        if name in self._tools:
-            raise Mistake(f"the tool name {name!r} is taken by {self._tools[name].site}")
-        if len(self._tools) >= MOST_DEFINITIONS:
-            raise Mistake(f"an App has at most {MOST_DEFINITIONS} tools")
-        self._tools[name] = tool
+    def _declaring(
+        self, what: str, first: object, make: Callable[[Callable[..., Any]], Declared], into: dict[str, Declared]
+    ) -> Callable[[Function], Function]:
+        """Make the decorator that declares a function as one of a kind."""
+        if callable(first):
+            raise DeclarationError(f"write `@app.{what}()`, with parentheses", Site.of(first))
+
+        def declare(handler: Function) -> Function:
+            try:
+                self._add(handler, make(handler), into)
+            except Mistake as mistake:
+                raise DeclarationError(mistake.why, Site.of(handler), mistake.parameter) from mistake.__cause__
+            return handler
+
+        return declare
+
+    def _add(self, function: object, handler: Declared, into: dict[str, Declared]) -> None:
+        name, kind = handler.definition.name, handler.definition.kind
+        if name in into:
+            raise Mistake(f"the {kind} name {name!r} is taken by {into[name].site}")
+        others = len(self._prompts) + len(self._resources) + len(self._templates) + len(self._listers)
+        if len(self._tools) + others >= MOST_DEFINITIONS:
+            raise Mistake(f"an App has at most {MOST_DEFINITIONS} tools, resources and prompts")
+        into[name] = handler
+        if isinstance(handler, Completes):
+            self._completable.append((function, handler))
+        self.hosts.changed()
+
+    def _find_completable(self, of: object) -> Completes:
+        for function, handler in reversed(self._completable):
+            if function is of or handler.definition.name == of:
+                return handler
+        raise Mistake(f"{of!r} is neither a prompt nor a template of this App; declare it first")

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar, Unpack, overload
 
+import anyio
 import anyio.from_thread
 import anyio.lowlevel
+from mcp_types import CreateMessageResultWithTools, LoggingLevel, Root
 
+from mcpfleet.app import question
+from mcpfleet.app.asking import NOBODY, Asker, Question
 from mcpfleet.app.cancellation import Cancelled
 from mcpfleet.app.client import Client
+from mcpfleet.app.log import LogMessage
 from mcpfleet.app.progress import Progress, Verdict, judge
+from mcpfleet.app.step import run_step
+from mcpfleet.contracts.hints import check_published
 from mcpfleet.contracts.principal import Principal
 
 Report = Callable[[Progress], None]
 """Takes a progress report that is due to be sent; called on the handlers' event loop, must not block."""
+Log = Callable[[LogMessage], None]
+"""Takes a log message for the client, likewise."""
+
+Filled = TypeVar("Filled")
+Result = TypeVar("Result")
+First = TypeVar("First")
+Second = TypeVar("Second")
+Third = TypeVar("Third")
+Fourth = TypeVar("Fourth")
 
 
 class Context:
@@ -30,9 +48,25 @@ class Context:
         deadline: when the call ends, by `time.monotonic()`, in seconds; never, by default.
         cancelled: how the handler hears that it is cancelled; by default it never is.
         report: takes the progress; None where nobody asked for it (P1).
+        asker: answers the handler's questions; by default it declares none.
+        log: takes messages for the client; None where it asked for none (M49).
+        threads: bounds the threads that plain functions of steps run in.
+        publish: tells who watches a URI; None where nobody is told.
     """
 
-    __slots__ = ("_cancelled", "_client", "_deadline", "_ended", "_last", "_principal", "_report")
+    __slots__ = (
+        "_asker",
+        "_cancelled",
+        "_client",
+        "_deadline",
+        "_ended",
+        "_last",
+        "_log",
+        "_principal",
+        "_publish",
+        "_report",
+        "_threads",
+    )
 
     def __init__(
         self,
@@ -42,12 +76,20 @@ class Context:
         deadline: float = math.inf,
         cancelled: Cancelled | None = None,
         report: Report | None = None,
+        asker: Asker = NOBODY,
+        log: Log | None = None,
+        threads: anyio.CapacityLimiter | None = None,
+        publish: Callable[[str], None] | None = None,
     ) -> None:
         self._principal = principal
         self._client = client
         self._deadline = deadline
         self._cancelled = cancelled
         self._report = report
+        self._asker = asker
+        self._log = log
+        self._threads = threads
+        self._publish = publish
         self._last: float | None = None
         self._ended = False
 
@@ -110,6 +152,143 @@ class Context:
         # A handler that computes without a pause lets the others run here, and hears its cancel.
         await anyio.lowlevel.checkpoint()
 
+    async def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
+        """Tell the client's log; for your own, use `logging`. No secrets belong here (M49).
+
+        It is sent where the request asked for this level or a lower one, at most 20 a second; the others are dropped.
+
+        Args:
+            level: from "debug" to "emergency".
+            data: a text, or any JSON value.
+            logger: the name of the part that speaks.
+
+        Raises:
+            ValueError: the level is unknown.
+        """
+        message = LogMessage(level, data, logger)
+        if self._log is not None and not self._ended and not self._cancelled:
+            self._log(message)
+        await anyio.lowlevel.checkpoint()
+
+    async def resource_updated(self, uri: str) -> None:
+        """Tell the clients that watch a resource that it has changed.
+
+        It is a hint, which may be lost or come twice: a client that gets it reads again.
+
+        Args:
+            uri: as clients read it.
+
+        Raises:
+            BadUri: it is no absolute and normalized URI (S5).
+        """
+        check_published(uri)
+        if self._publish is not None:
+            self._publish(uri)
+        await anyio.lowlevel.checkpoint()
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def can_ask(self, name: str) -> bool:
+        """Whether the client can answer `name`, such as "sampling", and the declaration names it."""
+        return self._asker.can_ask(name)
+
+    @overload
+    async def elicit(self, message: str, wanted: type[Filled], *, key: str | None = None) -> Filled: ...
+    @overload
+    async def elicit(self, message: str, wanted: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]: ...
+    async def elicit(self, message: str, wanted: Any, *, key: str | None = None) -> Any:
+        """Ask the user to fill in a form, and get it filled in.
+
+        The handler may run again from its top with the answer in hand: what precedes a question should be a step, or
+        harmless (M53).
+
+        Args:
+            message: what it is for.
+            wanted: a model, dataclass or TypedDict of texts, numbers, booleans, dates and choices, or a JSON Schema
+                of such an object.
+            key: names the question over all runs; made of the order otherwise.
+
+        Raises:
+            Declined: the user would not; uncaught, the model reads that.
+            ClientLacks: the client shows no forms.
+            AskError: the declaration does not say that it asks, or the form is not flat.
+        """
+        (answer,) = await self._asker.ask((question.form(message, wanted, key=key),))
+        return answer
+
+    async def elicit_url(self, message: str, address: str, *, key: str | None = None) -> None:
+        """Ask the user to open a page; returns once they agreed, which says nothing of what happens there (M56).
+
+        Raises:
+            Declined: the user would not.
+            ClientLacks: the client opens no pages.
+            AskError: the declaration does not say that it asks, or the address is not https.
+        """
+        await self._asker.ask((question.url(message, address, key=key),))
+
+    async def sample(
+        self, messages: question.Messages, *, max_tokens: int, key: str | None = None,
+        **told: Unpack[question.Sampling],
+    ) -> CreateMessageResultWithTools:  # fmt: skip
+        """Ask the client's model to go on with a conversation.
+
+        Raises:
+            ClientLacks: the client has no model to ask.
+            AskError: the declaration does not say that it asks, or the conversation breaks M57.
+        """
+        (answer,) = await self._asker.ask((question.sample(messages, max_tokens=max_tokens, key=key, **told),))
+        result: CreateMessageResultWithTools = answer
+        return result
+
+    async def roots(self, *, key: str | None = None) -> list[Root]:
+        """Ask for the directories and files that the user has opened to servers.
+
+        Raises:
+            ClientLacks: the client has none to tell.
+            AskError: the declaration does not say that it asks.
+        """
+        (answer,) = await self._asker.ask((question.roots(key=key),))
+        result: list[Root] = answer
+        return result
+
+    @overload
+    async def ask(self, first: Question[First], second: Question[Second], /) -> tuple[First, Second]: ...
+    @overload
+    async def ask(
+        self, first: Question[First], second: Question[Second], third: Question[Third], /
+    ) -> tuple[First, Second, Third]: ...
+    @overload
+    async def ask(
+        self, first: Question[First], second: Question[Second], third: Question[Third], fourth: Question[Fourth], /
+    ) -> tuple[First, Second, Third, Fourth]: ...
+    @overload
+    async def ask(self, *questions: Question[Any]) -> tuple[Any, ...]: ...
+    async def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
+        """Ask several things at once, which `mcpfleet.app.question` makes; the answers come in their order.
+
+        Raises:
+            Declined: the user would not answer one.
+            ClientLacks: the client cannot answer one.
+            AskError: the declaration does not name one.
+        """
+        return tuple(await self._asker.ask(questions))
+
+    @overload
+    async def step(self, name: str, function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result: ...
+    @overload
+    async def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result: ...
+    async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Do work once, though the handler may run again from its top: its result is remembered (M53).
+
+        A step is known by its name, its arguments and their order among equals. Arguments and result are JSON, or what
+        pydantic makes of it by the function's return annotation. All that a call remembers has up to 32 KiB.
+
+        Raises:
+            AskError: an argument or the result is no JSON.
+            Exception: what the function raised.
+        """
+        return await run_step(self._asker, name, function, arguments, self._threads)
+
     def end(self) -> None:
         """Say that the call is over: what still reports, reports nothing. For whoever runs the handler."""
         self._ended = True
@@ -131,3 +310,52 @@ class SyncContext:
             RuntimeError: the thread is not one that runs a handler.
         """
         anyio.from_thread.run(self._context.progress, value, total, message)
+
+    def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
+        """Tell the client's log, as `Context.log` does."""
+        anyio.from_thread.run(self._context.log, level, data, logger)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell the clients that watch a resource, as `Context.resource_updated` does."""
+        anyio.from_thread.run(self._context.resource_updated, uri)
+
+    def can_ask(self, name: str) -> bool:
+        """Whether the client can answer `name`, and the declaration names it."""
+        return self._context.can_ask(name)
+
+    @overload
+    def elicit(self, message: str, wanted: type[Filled], *, key: str | None = None) -> Filled: ...
+    @overload
+    def elicit(self, message: str, wanted: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]: ...
+    def elicit(self, message: str, wanted: Any, *, key: str | None = None) -> Any:
+        """Ask the user to fill in a form, as `Context.elicit` does."""
+        (answer,) = self.ask(question.form(message, wanted, key=key))
+        return answer
+
+    def elicit_url(self, message: str, address: str, *, key: str | None = None) -> None:
+        """Ask the user to open a page, as `Context.elicit_url` does."""
+        self.ask(question.url(message, address, key=key))
+
+    def sample(
+        self, messages: question.Messages, *, max_tokens: int, key: str | None = None,
+        **told: Unpack[question.Sampling],
+    ) -> CreateMessageResultWithTools:  # fmt: skip
+        """Ask the client's model to go on with a conversation, as `Context.sample` does."""
+        (answer,) = self.ask(question.sample(messages, max_tokens=max_tokens, key=key, **told))
+        result: CreateMessageResultWithTools = answer
+        return result
+
+    def roots(self, *, key: str | None = None) -> list[Root]:
+        """Ask for what the user has opened to servers, as `Context.roots` does."""
+        (answer,) = self.ask(question.roots(key=key))
+        result: list[Root] = answer
+        return result
+
+    def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
+        """Ask several things at once, as `Context.ask` does."""
+        return anyio.from_thread.run(self._context.ask, *questions)
+
+    def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Do work once, as `Context.step` does."""
+        result: Result = anyio.from_thread.run(functools.partial(self._context.step, name, function), *arguments)
+        return result

@@ -1,16 +1,19 @@
-"""What a tool's declaration says besides its function, and the rules for it."""
+"""What a declaration says besides its function, and the rules for it."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
-from mcp_types import Icon, ToolAnnotations
+from mcp_types import Icon
+from pydantic import BaseModel
 
 from mcpfleet.app.errors import Mistake
-from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_WORDS
+from mcpfleet.app.site import innermost
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_WORDS, Definition, Kind
 
 ASKS: Final = frozenset({"elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"})
 """What a handler may ask of a client (D16)."""
@@ -21,40 +24,144 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
+_PATTERN: Final = re.compile(r"(tenant|client|subject):[\x21-\x7e]{1,256}")
+
+
+class Options(TypedDict, total=False):
+    """What a declaration of every kind may say."""
+
+    title: str | None
+    """The name for people."""
+    description: str | None
+    """What it does or holds, for the model; the docstring by default."""
+    icons: Sequence[Icon]
+    """https or data URIs (M28)."""
+    meta: Mapping[str, Any] | None
+    """Members of the declaration's `_meta`."""
+    timeout: float
+    """Seconds that a call may take, whatever progress it reports; at most a day."""
+    on_disconnect: OnDisconnect
+    """Whether a client that leaves stops the work; "continue" declares that nothing does (D12)."""
+    asks: Collection[str]
+    """What the handler asks of the client: "elicitation.form", "elicitation.url", "sampling", "sampling.tools" or
+    "roots"; a client without it is refused before the call (D16)."""
+    may_ask: Collection[str]
+    """What it asks of those clients that can answer: `ctx.can_ask` tells."""
+    scopes: Collection[str]
+    """What a caller's token needs: without it, it is listed, and refused (D10)."""
+    only_for: Collection[str]
+    """Whom it exists for: `tenant:`, `client:` or `subject:` and a pattern with `*` and `?`. For all others it is
+    unknown; empty is everybody (D10)."""
+    per_caller: bool
+    """What it answers depends on who asks, so no shared cache keeps it (M46)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One tool's declaration, checked when it is made.
+    """What a declaration says besides its function, checked when it is made.
 
     Raises:
         Mistake: a rule below is broken.
     """
 
+    kind: Kind
     name: str
+    """The definition's name: a tool's or a prompt's name, or a URI."""
     title: str | None = None
     description: str | None = None
-    annotations: ToolAnnotations | None = None
     icons: Sequence[Icon] = ()
     meta: Mapping[str, Any] | None = None
     timeout: float = 60.0
     on_disconnect: OnDisconnect = "cancel"
     asks: Collection[str] = ()
+    may_ask: Collection[str] = ()
     scopes: Collection[str] = ()
+    only_for: Collection[str] = ()
+    per_caller: bool = False
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise Mistake(f"tool name {self.name!r} must have 1 to 128 characters of A-Z a-z 0-9 _ - .")
+        if self.kind in ("tool", "prompt"):
+            check_name(self.kind, self.name)
         if not 0 < self.timeout <= LONGEST_TIMEOUT:
             raise Mistake(f"timeout must be over 0 and up to {LONGEST_TIMEOUT:.0f} seconds, not {self.timeout}")
         if self.on_disconnect not in ("cancel", "continue"):
             raise Mistake(f'on_disconnect must be "cancel" or "continue", not {self.on_disconnect!r}')
-        if isinstance(self.asks, str) or isinstance(self.scopes, str):
-            raise Mistake("asks and scopes are collections of strings, not one string")
-        if unknown := set(self.asks) - ASKS:
-            raise Mistake(f"asks has {_listed(unknown)}; known are {_listed(ASKS)}")
-        if len(self.scopes) > MOST_WORDS:
-            raise Mistake(f"scopes has over {MOST_WORDS} entries")
+        for name in ("asks", "may_ask", "scopes", "only_for"):
+            words = getattr(self, name)
+            if isinstance(words, str):
+                raise Mistake("asks, may_ask, scopes and only_for are collections of strings, not one string")
+            if len(words) > MOST_WORDS:
+                raise Mistake(f"{name} has over {MOST_WORDS} entries")
+        check_asks("asks", self.asks)
+        check_asks("may_ask", self.may_ask)
+        if self.kind == "lister" and (self.asks or self.may_ask):
+            raise Mistake("a list asks nothing of the client: only tools, prompts and resources do (M50)")
         check_scopes(self.scopes)
+        check_only_for(self.only_for)
         check_icons(self.icons)
+
+    def define(self, wire: BaseModel | None, **members: Any) -> Definition:
+        """Compose what is announced.
+
+        Args:
+            wire: the declaration as 2026-07-28 lists it.
+            members: what the definition says besides what every kind says.
+        """
+        # What is None in the declaration goes; null inside a schema stays, since it means something there.
+        written = {} if wire is None else wire.model_dump(mode="json", by_alias=True, exclude_none=True)
+        asks = frozenset(self.asks)
+        return Definition(
+            kind=self.kind,
+            name=self.name,
+            wire=written,
+            timeout=self.timeout,
+            on_disconnect=self.on_disconnect,
+            asks=tuple(sorted(asks)),
+            may_ask=tuple(sorted(set(self.may_ask) - asks)),
+            scopes=tuple(dict.fromkeys(self.scopes)),
+            only_for=tuple(sorted(set(self.only_for))),
+            **{"per_caller": self.per_caller} | members,
+        )
+
+    def described(self, handler: Callable[..., Any]) -> dict[str, Any]:
+        """What every kind shows in its list: title, description, icons and `_meta`."""
+        return {
+            "title": self.title,
+            "description": self.description or inspect.cleandoc(innermost(handler).__doc__ or "") or None,
+            "icons": list(self.icons) or None,
+            "meta": dict(self.meta) if self.meta else None,
+        }
+
+
+def check_name(kind: str, name: str) -> None:
+    """Hold a tool's or a prompt's name to the form that clients know (M36).
+
+    Raises:
+        Mistake: it has another form.
+    """
+    if not _NAME.fullmatch(name):
+        raise Mistake(f"{kind} name {name!r} must have 1 to 128 characters of A-Z a-z 0-9 _ - .")
+
+
+def check_asks(field: str, names: Iterable[str]) -> None:
+    """Hold what a handler asks to what clients can declare.
+
+    Raises:
+        Mistake: one is unknown.
+    """
+    if unknown := set(names) - ASKS:
+        raise Mistake(f"{field} has {_listed(unknown)}; known are {_listed(ASKS)}")
+
+
+def check_only_for(patterns: Iterable[str]) -> None:
+    """Hold patterns of callers to their form.
+
+    Raises:
+        Mistake: one has another form.
+    """
+    for pattern in patterns:
+        if not _PATTERN.fullmatch(pattern):
+            raise Mistake(f"only_for has {pattern!r}: write `tenant:`, `client:` or `subject:` and a pattern")
 
 
 def check_scopes(scopes: Iterable[str]) -> None:

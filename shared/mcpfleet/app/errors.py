@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from mcpfleet.app.site import Site
 
@@ -17,6 +17,43 @@ class ToolError(Exception):
     The text becomes a tool result with `isError: true`, word for word; the text of any other exception is kept from
     the client.
     """
+
+
+class Declined(ToolError):
+    """Raised by a question that the user declined, or dismissed without a choice (M55).
+
+    A handler that goes on without an answer catches it; otherwise the model reads that there is none.
+
+    Attributes:
+        action: "decline", or "cancel" where the user just closed it.
+    """
+
+    def __init__(self, message: str, action: Literal["decline", "cancel"]) -> None:
+        what = "declined to answer" if action == "decline" else "dismissed the question"
+        super().__init__(f"The user {what}: {message}")
+        self.action = action
+
+
+class NotFound(Exception):
+    """Raised by a resource's handler when there is nothing under the URI that is read (M42)."""
+
+
+class AskError(Exception):
+    """Raised when a handler asks what it may not, or not so; the text is for the author."""
+
+
+class ClientLacks(Exception):
+    """Raised by a question that the client cannot answer; `ctx.can_ask` tells beforehand.
+
+    Where a handler lets it through, the client is told what it lacks, as the protocol's own error.
+
+    Attributes:
+        names: what it lacks, for example `sampling`.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(dict.fromkeys(names))
+        super().__init__(f"the client cannot answer {', '.join(self.names)}")
 
 
 class ProtocolError(Exception):
@@ -53,7 +90,7 @@ class Problem(NamedTuple):
 
 
 class InvalidArguments(Exception):
-    """Raised when the arguments of a call break the tool's input schema; the handler has not run.
+    """Raised when the arguments of a call break what the declaration says of them; the handler has not run.
 
     Its text may be shown to the model: it repeats nothing that the client sent (T16).
 

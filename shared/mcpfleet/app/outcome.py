@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -42,6 +42,12 @@ class Outcome:
         """A failure that the model should read."""
         return cls((TextContent(text=text),), is_error=True)
 
+    def cleaned(self, clean: Callable[[str], str]) -> Outcome:
+        """The same with its texts cleaned; itself, where that changes none."""
+        blocks = [_cleaned(block, clean) for block in self.content]
+        is_changed = any(new is not old for new, old in zip(blocks, self.content, strict=True))
+        return replace(self, content=tuple(blocks)) if is_changed else self
+
     def fields(self) -> dict[str, Any]:
         """Compose the members of the result on the wire, without `_meta` and `resultType`; null stays (M38)."""
         fields: dict[str, Any] = {
@@ -51,3 +57,9 @@ class Outcome:
         if self.structured is not ABSENT:
             fields["structuredContent"] = self.structured
         return fields
+
+
+def _cleaned(block: ContentBlock, clean: Callable[[str], str]) -> ContentBlock:
+    if not isinstance(block, TextContent) or (text := clean(block.text)) == block.text:
+        return block
+    return block.model_copy(update={"text": text})

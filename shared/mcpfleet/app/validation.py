@@ -33,12 +33,16 @@ MAX_PROBLEMS: Final = 16
 class Validator:
     """A schema made ready to check values.
 
+    Args:
+        schema: in its dialect.
+        formats: whether a `format` must hold, and is not just said.
+
     Raises:
         Mistake: the dialect is unknown, the schema is not valid in it, a `$ref` leads out of it, or it is beyond the
             bounds above.
     """
 
-    def __init__(self, schema: dict[str, Any]) -> None:
+    def __init__(self, schema: dict[str, Any], *, formats: bool = False) -> None:
         self._schema = schema
         self.names = _checked_names(schema)
         """The property names that the schema declares: the only names that a problem repeats."""
@@ -46,6 +50,7 @@ class Validator:
             self._validator = jsonschema_rs.validator_for(
                 schema,
                 retriever=_refuse,
+                validate_formats=formats or None,  # None leaves it to the dialect
                 pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS),
             )
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:

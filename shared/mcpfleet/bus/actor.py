@@ -182,7 +182,7 @@ class Actor:
         try:
             with anyio.fail_after(max(0.0, asked.deadline - time.monotonic())):
                 answer: BaseModel = await answering.handler(question, asked)
-            return answer.model_dump_json(exclude_none=True).encode()
+            return answer.model_dump_json(exclude_defaults=True).encode()
         except Failed:
             raise
         except (BusError, TimeoutError) as error:

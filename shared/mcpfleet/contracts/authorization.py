@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_serializer
 
@@ -19,6 +19,8 @@ class Admit(Message):
     endpoint: str = Field(pattern=POOL_PATTERN)
     credential: SecretStr | None = None
     """The bearer token; a process prints it as stars."""
+    resource: str | None = None
+    """The endpoint's URL as clients know it: what a token's audience must be (M61)."""
 
     @field_serializer("credential", when_used="json-unless-none")
     def _reveal(self, credential: SecretStr) -> str:
@@ -39,19 +41,38 @@ class Admitted(Message):
     """The newest revocation that the verdict knows of: one that an edge heard of meanwhile is not in it."""
 
 
+RevokedKind: TypeAlias = Literal["subject", "client", "tenant", "policy"]
+"""Whose permission ends. `policy` is everybody's: nobody's ends, and everybody's is asked for anew."""
+RevokedName: TypeAlias = tuple[RevokedKind, str]
+"""A kind and a key: how a revocation names whom it concerns."""
+
+
+def revoked_name(kind: RevokedKind, name: str) -> RevokedName:
+    """Name whom a revocation concerns; its key says nothing to who does not know the name already."""
+    return kind, digest_of(name.encode()) if kind != "policy" else ""
+
+
+def names_of(principal: Principal) -> frozenset[RevokedName]:
+    """The names by which a principal's permission may end."""
+    names: dict[RevokedKind, str | None] = {
+        "subject": principal.subject,
+        "client": principal.client,
+        "tenant": principal.tenant,
+    }
+    return frozenset(revoked_name(kind, name) for kind, name in names.items() if name is not None)
+
+
 class Revocation(Message):
     """A subject, client or tenant whose permission ended at a moment: what was admitted before is asked anew."""
 
     number: int
-    kind: Literal["subject", "client", "tenant", "policy"]
-    """`policy` concerns everybody."""
+    kind: RevokedKind
     key: str
     """The first 32 hexadecimal digits of the name's SHA-256; empty for `policy`."""
 
     def concerns(self, principal: Principal) -> bool:
         """Whether a principal's permission may have ended."""
-        name = {"subject": principal.subject, "client": principal.client, "tenant": principal.tenant}.get(self.kind)
-        return self.kind == "policy" or (name is not None and digest_of(name.encode()) == self.key)
+        return self.kind == "policy" or (self.kind, self.key) in names_of(principal)
 
 
 class Authority(Message):
@@ -80,9 +101,10 @@ class Revoke(Message):
 
     Edges forget what they were told of it and ask again; credentials that were issued before the revocation are
     refused from then on, as far as they say when that was (`iat`), and others as long as the revocation is kept.
+    `policy` refuses nobody: what everybody may do is asked for anew.
     """
 
-    kind: Literal["subject", "client", "tenant", "policy"]
+    kind: RevokedKind
     name: str = Field("", max_length=1024)
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
     """Made by the asker: asking twice revokes once."""
@@ -104,7 +126,8 @@ class TakeFromLimit(Message):
     """The window's length; windows begin at multiples of it on the database's clock."""
     wanted: int = Field(gt=0)
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
-    """Made by the asker: asking twice takes once."""
+    """Made by the asker: asking twice takes once. Its first half names the asker, which asks for a key once at a time.
+    """
 
 
 class Taken(Message):

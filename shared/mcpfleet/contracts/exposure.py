@@ -23,3 +23,22 @@ def refuse_exposed(bind: str, mode: str, *, allow_anonymous: bool) -> str | None
         f"MCPFLEET_BIND: {bind} can be reached from other hosts, and MCPFLEET_AUTHORIZATION=none admits everyone: "
         "bind to 127.0.0.1, or set MCPFLEET_ALLOW_ANONYMOUS=true where something in front decides who may call"
     )
+
+
+def refuse_nameless(bind: str, mode: str, public_url: str) -> str | None:
+    """Refuse to check tokens beyond this host without the name that they must be for (M61).
+
+    Args:
+        bind: MCPFLEET_BIND.
+        mode: MCPFLEET_AUTHORIZATION.
+        public_url: MCPFLEET_PUBLIC_URL.
+
+    Returns:
+        The sentence for the operator; None where serving is fine.
+    """
+    if mode == "none" or public_url or is_loopback(host_and_port(bind)[0]):
+        return None
+    return (
+        f"MCPFLEET_PUBLIC_URL: must be set, for example to https://mcp.example.com: clients reach {bind} by a "
+        "name that is not known here, and a token is good for the endpoints under that name alone"
+    )

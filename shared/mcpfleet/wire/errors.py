@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -81,9 +81,9 @@ def unknown_method() -> Rejection:
     return Rejection(404, METHOD_NOT_FOUND, "Method not found")
 
 
-def handshake_is_gone() -> Rejection:
+def handshake_is_gone(served: Sequence[str] = SERVED) -> Rejection:
     """`initialize` with a modern claim: the method is none of this revision, and the versions are named (T17)."""
-    return Rejection(404, METHOD_NOT_FOUND, "Method not found", {"supported": list(SERVED)})
+    return Rejection(404, METHOD_NOT_FOUND, "Method not found", {"supported": list(served)})
 
 
 def header_mismatch(why: str) -> Rejection:
@@ -105,17 +105,44 @@ def missing_capabilities(missing: Iterable[str]) -> Rejection:
     )
 
 
-def unsupported_version(requested: str | None) -> Rejection:
+def unsupported_version(requested: str | None, served: Sequence[str] = SERVED) -> Rejection:
     """The revision is not served (400, -32022)."""
-    data: dict[str, Any] = {"supported": list(SERVED)}
+    data: dict[str, Any] = {"supported": list(served)}
     if requested is not None:
         data["requested"] = requested[:LONGEST_ECHO]
     return Rejection(400, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
-def unauthorized() -> Rejection:
-    """The credential is missing or bad (401)."""
-    return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers={"WWW-Authenticate": "Bearer"})
+RATE_LIMITED: Final = -31999
+"""The code of a request that its caller's limit refused (D4)."""
+
+
+def unauthorized(challenge: str = "Bearer") -> Rejection:
+    """The credential is missing or bad (401); the challenge says how to get one."""
+    return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers={"WWW-Authenticate": challenge})
+
+
+def malformed_authorization(challenge: str) -> Rejection:
+    """The credential stands where none may stand (400, -32600; M63)."""
+    return Rejection(
+        400, INVALID_REQUEST, "Invalid request: malformed authorization", headers={"WWW-Authenticate": challenge}
+    )
+
+
+def forbidden(challenge: str) -> Rejection:
+    """The credential lacks a scope (403); the challenge names all of the operation (M63)."""
+    return Rejection(403, INTERNAL_ERROR, "Insufficient scope", headers={"WWW-Authenticate": challenge})
+
+
+def rate_limited(retry_after: int) -> Rejection:
+    """The caller's limit is used up (429, -31999); `retry_after` is in seconds (D4)."""
+    return Rejection(
+        429,
+        RATE_LIMITED,
+        "Rate limit exceeded: nothing was run; try again later",
+        {"retryAfter": retry_after},
+        {"Retry-After": str(retry_after)},
+    )
 
 
 def no_capacity(retry_after: int) -> Rejection:

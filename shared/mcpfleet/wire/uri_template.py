@@ -103,5 +103,5 @@ def _split(text: str) -> tuple[list[str], list[str]]:
 def _ends(literal: str, *, takes_rest: bool, in_query: bool, is_last: bool) -> str:
     """The characters at which a variable's value ends, as a class of characters."""
     ends = "?#" if takes_rest else "&#" if in_query else "/?#"
-    is_shared = bool(literal) and not is_last and literal[0] not in ends
-    return ends + (re.escape(literal[0]) if is_shared else "")
+    is_shared = bool(literal) and not is_last and not set(literal) & set(ends)
+    return ends + r"\x00-\x20\x7f" + (re.escape(literal[0]) if is_shared else "")

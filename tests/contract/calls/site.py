@@ -32,7 +32,7 @@ from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.crossing import Crossing
-from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.frames import Said
 from mcpfleet.worker.handlers import HandlerThread
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
@@ -52,8 +52,10 @@ class Application:
         self.release = threading.Event()
         self.started: list[str] = []
         self.cancelled: list[str] = []
-        for handler in (self.echo, self.hold, self.count, self.refuse):
+        for handler in (self.echo, self.hold, self.count, self.refuse, self.say):
             self.app.tool()(handler)
+        self.app.tool(may_ask={"roots"})(self.ask)
+        self.app.prompt()(self.wait)
 
     async def echo(self, text: str) -> str:
         self.started.append(text)
@@ -72,6 +74,17 @@ class Application:
         for number in range(steps):
             await ctx.progress(number)
         return steps
+
+    async def say(self, ctx: Context) -> str:
+        await ctx.log("info", "said", logger="site")
+        return "done"
+
+    async def ask(self, ctx: Context) -> str:
+        roots = await ctx.roots(key="roots")
+        return f"{len(roots)} roots"
+
+    async def wait(self, name: str) -> str:
+        return await self.hold(name)
 
     async def refuse(self) -> None:
         raise ProtocolError(-1, "Not now.")
@@ -116,11 +129,13 @@ class Edge:
         flags: str = NO_FLAGS,
         lasts: float = 10.0,
         line: str | None = None,
+        **asked: Any,
     ) -> None:
-        """Send a call, or a copy of it."""
-        subject = call_subject(POOL, app.tools[tool].definition.digest)
+        """Send a call, or a copy of it; `asked` are further parts of its body."""
+        [digest] = [each.definition.digest for each in app.handlers if each.definition.name == tool]
+        subject = call_subject(POOL, digest)
         line = header.write(lasts, None, call, self.bus.process, flags) if line is None else line
-        self.bus.publish(subject, CallBody(arguments).write(), reply_subject(self.bus.process, call), line)
+        self.bus.publish(subject, CallBody(arguments, **asked).write(), reply_subject(self.bus.process, call), line)
 
     def kinds(self, call: str = "1") -> list[str]:
         """What was said of a call, in order."""
@@ -168,7 +183,7 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
     application = Application()
     instruments = WorkerInstruments(Metrics())
     async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:
-        frames = Crossing[Report | Ended](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+        frames = Crossing[Said](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
         runner = Runner(
             application.app, chosen, tell=frames.put, tracer=Tracer(), instruments=instruments, log=fabric.logger
         )
@@ -177,7 +192,7 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
         edge = Edge(edge_bus)
         await tasks.start(thread.run)
         await edge.listen()
-        await actor.listen([tool.definition.digest for tool in application.app.tools.values()])
+        await actor.listen({each.definition.digest: each.definition.kind for each in application.app.handlers})
         await heard(edge_bus, pool)
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpfleet.catalog.tables import SCHEMA
+from mcpfleet.authorization.tables import SCHEMA as AUTHORIZATION
+from mcpfleet.catalog.tables import SCHEMA as CATALOG
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
@@ -33,7 +34,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store with the catalog's tables."""
+    """A store with the tables of every service."""
     async with open_store(url, service="test", embedded=True, bounds=Bounds()) as opened:
-        await migrate(opened, [SCHEMA])
+        await migrate(opened, [AUTHORIZATION, CATALOG])
         yield opened

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,7 +13,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect
 
-from mcpfleet.catalog.tables import SCHEMA, metadata
+from mcpfleet.authorization import tables as authorization
+from mcpfleet.catalog import tables as catalog
+from mcpfleet.catalog.tables import SCHEMA
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
@@ -46,12 +49,16 @@ async def tables(store: Store) -> set[str]:
         return set(await connection.run_sync(lambda plain: inspect(plain).get_table_names()))
 
 
-async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store) -> None:
-    def differences(connection: Connection) -> list[object]:
-        context = MigrationContext.configure(
-            connection, opts={"include_name": lambda name, kind, _: kind != "table" or name != SCHEMA.version_table}
+@pytest.mark.parametrize("service", [authorization, catalog], ids=lambda module: module.SCHEMA.service)
+async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store, service: Any) -> None:
+    def is_its_own(name: str | None, kind: str, _: object) -> bool:
+        return kind != "table" or (
+            str(name).startswith(f"{service.SCHEMA.service}_") and name != service.SCHEMA.version_table
         )
-        return list(compare_metadata(context, metadata))
+
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(connection, opts={"include_name": is_its_own})
+        return list(compare_metadata(context, service.metadata))
 
     async with store.read() as connection:
         assert await connection.run_sync(differences) == []

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from mcpfleet.app import App, CancelSignal, Context, Outcome, Progress, load
+from mcpfleet.app import Answers, App, CancelSignal, Context, NotFound, Outcome, Progress, Request, load
 
 LIBRARY = Path(__file__).parents[3] / "examples" / "library.py"
 
@@ -34,8 +34,8 @@ async def ask(app: App, tool: str, ctx: Context | None = None, **arguments: Any)
     return await app.tools[tool].call(arguments, ctx or Context(), threads=anyio.CapacityLimiter(1))
 
 
-def test_it_offers_four_described_tools(app: App) -> None:
-    assert sorted(app.tools) == ["place_hold", "read_book", "report", "search"]
+def test_it_offers_described_tools(app: App) -> None:
+    assert sorted(app.tools) == ["place_hold", "read_book", "report", "search", "suggest"]
     for tool in app.tools.values():
         assert tool.definition.wire["description"]
         assert tool.definition.wire["outputSchema"]
@@ -87,3 +87,33 @@ async def test_the_report_hears_that_it_is_cancelled(app: App, module: ModuleTyp
     signal = CancelSignal()
     outcome = await ask(app, "report", Context(report=lambda _: signal.cancel(), cancelled=signal))
     assert outcome.is_error
+
+
+async def test_a_reader_is_asked_before_something_is_suggested(app: App) -> None:
+    asked = Answers(taste={"century": "18th", "is_short": False})
+    found = (await ask(app, "suggest", Context(asker=asked))).structured
+    assert {book["year"] for book in found} == {1719, 1726}
+    declined = await ask(app, "suggest", Context(asker=Answers(taste="decline")))
+    assert declined.is_error
+
+
+async def test_a_books_opening_is_a_resource(app: App) -> None:
+    opening = app.reads["library://books/{book}"]
+    answer = await opening.answer(Request(uri="library://books/3"), Context())
+    assert answer.fields()["contents"][0]["text"].startswith("Call me Ishmael.")
+    for uri in ("library://books/31", "library://books/three"):
+        with pytest.raises(NotFound):
+            await opening.answer(Request(uri=uri), Context())
+
+
+async def test_every_book_is_listed_and_its_number_and_title_are_completed(app: App) -> None:
+    [shelf] = [each for each in app.handlers if each.definition.kind == "lister"]
+    listed = (await shelf.answer(Request(), Context())).fields()["resources"]
+    assert [each["title"] for each in listed[:2]] == ["Pride and Prejudice", "Emma"]
+    assert app.reads["library://books/{book}"].definition.completes == ("book",)
+    assert app.prompts["review"].definition.completes == ("title",)
+
+
+async def test_a_review_has_its_length(app: App) -> None:
+    answer = await app.prompts["review"].answer(Request({"title": "Emma", "words": "50"}), Context())
+    assert "about 50 words" in answer.fields()["messages"][0]["content"]["text"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.contracts.exposure import refuse_exposed
+from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
 from mcpfleet.process.address import is_loopback
 from mcpfleet.process.settings import host_and_port
 
@@ -49,3 +49,20 @@ def test_an_operator_may_say_so() -> None:
 
 def test_callers_with_credentials_may_come_from_anywhere() -> None:
     assert refuse_exposed("0.0.0.0:8000", "static", allow_anonymous=False) is None
+
+
+@pytest.mark.parametrize(
+    ("bind", "mode", "public_url", "is_fine"),
+    [
+        ("0.0.0.0:8000", "jwt", "", False),
+        ("0.0.0.0:8000", "jwt", "https://mcp.example.com", True),
+        ("127.0.0.1:8000", "jwt", "", True),
+        ("0.0.0.0:8000", "none", "", True),
+    ],
+)
+def test_m61_tokens_from_elsewhere_need_a_name_that_they_are_for(
+    bind: str, mode: str, public_url: str, is_fine: bool
+) -> None:
+    sentence = refuse_nameless(bind, mode, public_url)
+    assert (sentence is None) is is_fine
+    assert sentence is None or "MCPFLEET_PUBLIC_URL" in sentence

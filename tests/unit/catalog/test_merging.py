@@ -116,7 +116,7 @@ def test_an_endpoint_of_several_pools_is_itself() -> None:
 
 
 def test_what_does_not_fit_is_left_out_by_whole_pools() -> None:
-    size = len(merged(serving("a", 1, "search")).snapshot.listed[0].model_dump_json())
+    size = len(merged(serving("a", 1, "search")).snapshot.listed[0].model_dump_json(exclude_defaults=True))
     result = merged(
         serving("a", 1, "search"), serving("b", 2, "other1", "other2"), serving("c", 3, "third1"), limit=2 * size + 9
     )
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_left_out_by_whole_pools() -> None:
 
 def test_the_holdings_of_a_snapshot() -> None:
     result = merged(serving("a", 1, "search"), serving("b", 2, "read"))
-    sizes = {listed.pool: len(listed.model_dump_json()) for listed in result.snapshot.listed}
+    sizes = {listed.pool: len(listed.model_dump_json(exclude_defaults=True)) for listed in result.snapshot.listed}
     assert holdings(result.snapshot) == {
         ("search", "tool"): Held("a", sizes["a"]),
         ("read", "tool"): Held("b", sizes["b"]),
@@ -141,7 +141,7 @@ def after(*pools: Serving) -> dict[Key, Held]:
 
 def size_of(definition: Definition) -> int:
     (listed,) = merged(offering("a", 1, definition)).snapshot.listed
-    return len(listed.model_dump_json())
+    return len(listed.model_dump_json(exclude_defaults=True))
 
 
 ROOM = size_of(tool("search"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -38,6 +39,7 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
         "worker",
         "call",
         "withdraw",
+        "revoke",
         "settings",
         "nats",
         "migrate",
@@ -45,11 +47,18 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
         assert command in shown
 
 
+def test_it_says_its_version() -> None:
+    shown = CliRunner().invoke(cli.app, ["--version"])
+    assert (shown.exit_code, shown.output) == (0, f"mcpfleet {version('mcpfleet')}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         pytest.param(["nats", "--pools", "My App"], "'My App' is no pool's name", id="a pool's name"),
         pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
+        pytest.param(["revoke"], "name one of --subject", id="nobody to revoke"),
+        pytest.param(["revoke", "--subject", "ann", "--policy"], "name one of --subject", id="two to revoke"),
         pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
     ],
 )

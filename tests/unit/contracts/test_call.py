@@ -60,7 +60,7 @@ def test_what_is_no_call_is_a_value_error(body: bytes) -> None:
 
 
 def test_an_end_is_followed_by_nothing() -> None:
-    assert {kind for kind in FrameKind if kind.is_end} == {FrameKind.RESULT, FrameKind.ERROR}
+    assert {kind for kind in FrameKind if kind.is_end} == {FrameKind.RESULT, FrameKind.ERROR, FrameKind.ASK}
 
 
 def test_an_edge_hears_all_that_is_addressed_to_it_by_one_subscription() -> None:

@@ -110,8 +110,8 @@ def test_a_text_of_another_release_keeps_its_digest() -> None:
     "fields",
     [
         {"name": ""},
-        {"name": "n" * 129},
-        {"kind": "prompt"},
+        {"name": "n" * 2049},
+        {"kind": "nonsense"},
         {"timeout": 0},
         {"timeout": 86_401},
         {"timeout": float("inf")},

@@ -12,7 +12,18 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 import mcpfleet.contracts
 from mcpfleet.bus.exchange import Exchange
-from mcpfleet.contracts.authorization import Admit, Admitted
+from mcpfleet.contracts.authorization import (
+    Admit,
+    Admitted,
+    Authority,
+    Changes,
+    ChangesWanted,
+    Revocation,
+    Revoke,
+    Revoked,
+    TakeFromLimit,
+    Taken,
+)
 from mcpfleet.contracts.call import Alive, AliveAnswer, Cancel
 from mcpfleet.contracts.catalog import (
     Announce,
@@ -26,6 +37,15 @@ from mcpfleet.contracts.catalog import (
 )
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.subscriptions import (
+    CloseStreams,
+    Count,
+    EdgeLeased,
+    LeaseEdge,
+    OpenStream,
+    StreamOpened,
+    StreamsClosed,
+)
 
 DEFINITION = Definition(
     kind="tool",
@@ -35,21 +55,42 @@ DEFINITION = Definition(
 LISTED = Listed(pool="library", digest=DEFINITION.digest, definition=DEFINITION)
 SNAPSHOT = Snapshot(endpoint="mcp", number=7, name="library", version="1", listed=(LISTED,))
 
+COUNT = Count(endpoint="mcp", partition="a" * 32, streams=2)
+REVOCATION = Revocation(number=7, kind="tenant", key="0" * 32)
+
 MESSAGES = [
     Admit(endpoint="mcp"),
     Admit(endpoint="mcp", credential=SecretStr("token")),
     Admitted(principal=Principal(), lasts=10),
     Admitted(principal=Principal(subject="ann", tenant="acme", scopes=("read",)), lasts=10),
+    Admit(endpoint="mcp", credential=SecretStr("token"), resource="https://mcp.example.com/mcp"),
     Admitted(principal=None, lasts=5, reason="expired"),
+    Admitted(principal=None, lasts=5, number=7),
+    Authority(number=7),
+    Authority(number=7, revocations=(REVOCATION,)),
+    ChangesWanted(after=6),
+    Changes(number=7, revocations=(REVOCATION,), complete=False),
+    Revoke(kind="subject", name="ann", id="0" * 32),
+    Revoke(kind="policy", id="0" * 32),
+    Revoked(number=7),
+    TakeFromLimit(key="0" * 32, limit=10, seconds=1.5, wanted=3, id="1" * 32),
+    Taken(granted=3, rest=0.25),
     Announce(process="w1", digest="d"),
     Announce(process="w1", digest="d", manifest="{}", leaving=True),
     Announced(wanted=True),
+    Announced(endpoints=("mcp", "other")),
     SnapshotWanted(endpoint="mcp"),
     SnapshotWanted(endpoint="mcp", known=0),
     SnapshotAnswer(number=7),
     SnapshotAnswer(number=7, snapshot=SNAPSHOT),
     Withdraw(pool="library"),
     Withdrawn(definitions=2, workers=0),
+    OpenStream(edge="1" * 16, sequence=1, count=COUNT),
+    StreamOpened(granted=True),
+    CloseStreams(edge="1" * 16, sequence=2, counts=(COUNT,)),
+    StreamsClosed(counts=1),
+    LeaseEdge(edge="1" * 16),
+    EdgeLeased(wanted=True),
     Cancel(edge="e1", call="1"),
     Alive(worker="w1", calls=("1", "2")),
     AliveAnswer(),

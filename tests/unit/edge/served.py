@@ -12,7 +12,7 @@ from structlog.testing import LogCapture
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.nats import NatsConnector
-from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
+from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient, TakeFromLimit, Taken
 from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot, SnapshotAnswer
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
@@ -25,16 +25,21 @@ from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
 from mcpfleet.edge.ends import Ends
 from mcpfleet.edge.http import Application
+from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.lists import Lists
+from mcpfleet.edge.metadata import Access, Metadata
 from mcpfleet.edge.methods import Methods
 from mcpfleet.edge.protector import Protector
 from mcpfleet.edge.room import Room
 from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.listens import Listens
+from mcpfleet.edge.streams.permission import Permits
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
-from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments
+from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from tests.unit.edge.asgi import Exchange, Post
@@ -48,8 +53,14 @@ class Authorization(AuthorizationClient):
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.principal: Principal | None = Principal()
+        self.taken = Taken(granted=1_000_000, rest=60)
+        self.admits: list[Admit] = []
+
+    async def take(self, request: TakeFromLimit) -> Taken:
+        return self.taken
 
     async def admit(self, request: Admit) -> Admitted:
+        self.admits.append(request)
         if self.error is not None:
             raise self.error
         return Admitted(principal=self.principal, lasts=0)
@@ -74,7 +85,7 @@ def tool(name: str = "search", asks: tuple[str, ...] = (), **properties: Any) ->
 class Edge:
     """An edge without a bus: its link to NATS is never made."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, settings: EdgeSettings = SETTINGS) -> None:
         self.log = LogCapture()
         self.authorization = Authorization()
         self.instruments = EdgeInstruments(Metrics())
@@ -82,44 +93,58 @@ class Edge:
             None, processors=[self.log], wrapper_class=structlog.make_filtering_bound_logger("debug")
         )
         bus = Bus(
-            NatsConnector(SETTINGS, user="edge", name="edge", log=log),
-            SETTINGS,
+            NatsConnector(settings, user="edge", name="edge", log=log),
+            settings,
             user="edge",
             process="e1",
             instruments=BusInstruments(Metrics()),
             log=log,
         )
-        admission = Admission(self.authorization, entries=10)
-        self.calls = calls = Calls(bus, SETTINGS, log)
+        access = Access(settings, "http://127.0.0.1:8000", lambda _endpoint: ("read",))
+        access_or_none = access if settings.authorization != "none" else None
+        admission = Admission(self.authorization, entries=10, access=access_or_none)
+        limits = Limits(self.authorization, settings, edge="e" * 16, log=log)
+        self.calls = calls = Calls(bus, settings, log)
         rooms = {name: Room(64 * 1024 * 1024, name) for name in ("MCPFLEET_REQUEST_ROOM", "MCPFLEET_RESULT_ROOM")}
-        self.snapshots = Snapshots(bus, catalog, SETTINGS.endpoints, settings=SETTINGS, log=log)
+        self.snapshots = Snapshots(bus, catalog, settings.endpoints, settings=settings, log=log)
         protector = Protector("", adopted_after=0, log=log)
-        rounds = Rounds(protector, SETTINGS)
+        rounds = Rounds(protector, settings)
         answering = Answering(
             calls,
-            Dispatch(calls, SETTINGS, self.instruments),
-            Bodies(bus, rooms["MCPFLEET_RESULT_ROOM"], SETTINGS.result_limit),
+            Dispatch(calls, settings, self.instruments),
+            Bodies(bus, rooms["MCPFLEET_RESULT_ROOM"], settings.result_limit),
             Ends(rounds, log),
-            settings=SETTINGS,
+            settings=settings,
             log=log,
         )
-        uses = Uses(answering, rounds, self.snapshots, SETTINGS)
-        cors = Cors(SETTINGS.cors_origins)
+        uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits)
+        streams = StreamInstruments(Metrics())
+        self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
+        admission.on_ended(self.hub.revoke)
+        self.admission = admission
+        listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)
+        cors = Cors(settings.cors_origins)
+        doors = Doors(settings.bind, settings.public_hosts, cors.origins)
         self.application = Application(
-            endpoints=SETTINGS.endpoints,
-            doors=Doors(SETTINGS.bind, SETTINGS.public_hosts, cors.origins),
+            endpoints=settings.endpoints,
+            doors=doors,
             cors=cors,
             admission=admission,
+            limits=limits,
+            metadata=Metadata(access, settings.endpoints, doors) if access_or_none is not None else None,
             methods=Methods(
+                endpoints=SETTINGS.endpoints,
                 admission=admission,
+                limits=limits,
                 snapshots=self.snapshots,
-                lists=Lists(protector, uses, SETTINGS),
+                lists=Lists(protector, uses, settings),
                 uses=uses,
+                listens=listens,
                 audit=Audit("edge", "e1", is_on=False),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],
             snapshots=self.snapshots,
-            settings=SETTINGS,
+            settings=settings,
             tracer=Tracer(),
             is_traced=False,
             instruments=self.instruments,
@@ -135,10 +160,11 @@ class Edge:
 
 
 @asynccontextmanager
-async def edge(*definitions: Definition) -> AsyncIterator[Edge]:
+async def edge(*definitions: Definition, settings: EdgeSettings = SETTINGS) -> AsyncIterator[Edge]:
     """An edge that knows its catalog."""
-    made = Edge(Catalog(*definitions))
+    made = Edge(Catalog(*definitions), settings)
     async with anyio.create_task_group() as tasks:
+        await tasks.start(made.hub.run)
         await tasks.start(made.snapshots.run)
         made.snapshots._refresh("mcp")  # as a hint would have it, which nobody sends here
         with anyio.fail_after(5):

@@ -11,6 +11,7 @@ from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.admission import Admission
+from mcpfleet.edge.credential import Credential
 from mcpfleet.wire.errors import Rejection
 
 SOMEBODY = Principal(subject="ann")
@@ -22,6 +23,7 @@ class Verdicts(AuthorizationClient):
     def __init__(self, answer: Admitted | BusError, *, held: bool = False) -> None:
         self.answer = answer
         self.asked = Counter[str]()
+        self.tokens: list[str | None] = []
         self.go_on = anyio.Event()
         self.begun = anyio.Event()
         if not held:
@@ -29,6 +31,7 @@ class Verdicts(AuthorizationClient):
 
     async def admit(self, request: Admit) -> Admitted:
         self.asked[request.endpoint] += 1
+        self.tokens.append(request.credential.get_secret_value() if request.credential else None)
         self.begun.set()
         await self.go_on.wait()
         if isinstance(self.answer, BusError):
@@ -156,3 +159,98 @@ async def test_at_most_so_many_verdicts_are_kept_and_the_least_recently_used_goe
     assert client.asked == {"one": 1, "two": 1, "three": 1}
     await admission.admit("two")
     assert client.asked["two"] == 2
+
+
+def somebody(number: int = 0) -> Credential:
+    return Credential(f"token-{number}".encode())
+
+
+async def test_credentials_are_asked_for_apart_and_told_to_authorization() -> None:
+    client = Verdicts(admitted())
+    admission = Admission(client, entries=10)
+    for credential in (somebody(1), somebody(2), somebody(1), None):
+        await admission.admit("mcp", credential)
+    assert client.asked == {"mcp": 3}
+    assert client.tokens == ["token-1", "token-2", None]
+
+
+async def test_a_verdict_in_use_is_renewed_before_it_ends_and_nobody_waits() -> None:
+    client = Verdicts(admitted(lasts=0.4))
+    admission = Admission(client, entries=10)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(admission.run)
+        await admission.admit("mcp")
+        await anyio.sleep(0.22)
+        client.go_on = anyio.Event()
+        with anyio.fail_after(0.1):
+            for _ in range(5):
+                await admission.admit("mcp")
+                await anyio.lowlevel.checkpoint()
+        assert client.asked == {"mcp": 2}
+        client.go_on.set()
+        await anyio.wait_all_tasks_blocked()
+        await anyio.sleep(0.2)
+        with anyio.fail_after(0.1):
+            await admission.admit("mcp")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_short_absence_of_authorization_costs_nothing_and_a_long_one_ends_the_verdict() -> None:
+    client = Verdicts(admitted(lasts=0.6))
+    admission = Admission(client, entries=10)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(admission.run)
+        await admission.admit("mcp")
+        client.answer = Unavailable("authorization.admit")
+        await anyio.sleep(0.35)
+        for _ in range(3):
+            assert await admission.admit("mcp") == SOMEBODY
+            await anyio.sleep(0.05)
+        assert client.asked["mcp"] > 2, "it is tried again and again"
+        await anyio.sleep(0.15)
+        assert await refusal(admission) == (504, -32603)
+        client.answer = admitted()
+        assert await admission.admit("mcp") == SOMEBODY
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_renewal_that_is_refused_ends_the_verdict() -> None:
+    client = Verdicts(admitted(lasts=0.4))
+    admission = Admission(client, entries=10)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(admission.run)
+        await admission.admit("mcp")
+        client.answer = Admitted(principal=None, lasts=10)
+        await anyio.sleep(0.22)
+        await admission.admit("mcp")
+        await anyio.wait_all_tasks_blocked()
+        assert await refusal(admission) == (401, -32603)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_permit_says_until_when_it_holds_and_is_asked_for_anew_at_will() -> None:
+    client = Verdicts(admitted(lasts=10.0))
+    admission = Admission(client, entries=10)
+    begun = anyio.current_time()
+    permit = await admission.permit("mcp", somebody())
+    assert permit.principal == SOMEBODY
+    assert permit.expires - begun == pytest.approx(10, abs=1)
+    await admission.permit("mcp", somebody())
+    assert client.asked == {"mcp": 1}
+    await admission.permit("mcp", somebody(), anew=True)
+    assert client.asked == {"mcp": 2}
+    client.answer = Admitted(principal=None, lasts=1)
+    with pytest.raises(Rejection):
+        await admission.permit("mcp", somebody(), anew=True)
+
+
+async def test_who_invents_tokens_does_not_crowd_out_good_ones() -> None:
+    client = Verdicts(admitted())
+    admission = Admission(client, entries=10)
+    await admission.admit("mcp", somebody())
+    client.answer = Admitted(principal=None, lasts=10)
+    for number in range(1, 100):
+        with pytest.raises(Rejection):
+            await admission.admit("mcp", somebody(number))
+    await admission.admit("mcp", somebody())
+    assert client.asked["mcp"] == 100

@@ -126,7 +126,7 @@ async def test_d15_discover_is_answered_from_memory_without_authorization_or_a_b
         served.authorization.error = Unanswered("authorization.admit")
         exchange = await served.answer(Post(request("server/discover")))
     assert exchange.status == 200
-    assert exchange.json["result"]["capabilities"] == {"tools": {}}
+    assert exchange.json["result"]["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
 
 
 async def test_d15_discover_is_answered_by_an_edge_that_drains() -> None:
@@ -274,3 +274,21 @@ async def test_m15_nothing_is_answered_to_a_client_that_left_before_its_request_
         exchange.leave()
         await served.application(exchange.scope, exchange.receive, exchange.send)
     assert exchange.sent == []
+
+
+@pytest.mark.parametrize("cursor", ["", "next", "x" * 10_000])
+async def test_l16_a_cursor_that_we_did_not_make_is_invalid_params(cursor: str) -> None:
+    """M47: the empty text is a cursor."""
+    async with edge(tool()) as served:
+        exchange = await served.answer(Post(request("tools/list", {"cursor": cursor})))
+    assert (exchange.status, exchange.json["error"]["code"]) == (400, -32602)
+
+
+@pytest.mark.parametrize(
+    "method", ["resources/list", "prompts/list", "resources/templates/list", "completion/complete"]
+)
+async def test_m14_a_method_whose_capability_is_not_offered_is_unknown(method: str) -> None:
+    params = {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": ""}}
+    async with edge(tool()) as served:
+        exchange = await served.answer(Post(request(method, params if method.startswith("comp") else {})))
+    assert (exchange.status, exchange.json["error"]["code"]) == (404, -32601)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mcpfleet.wire.mirror import NAMED
 from mcpfleet.wire.versions import SERVED
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post, call, request
 from tests.unit.edge.climbing import climb, fails, refusal
@@ -326,10 +327,36 @@ def test_arguments_may_be_absent() -> None:
     climb(Post(message))
 
 
-def test_l16_a_cursor_that_we_did_not_make_is_invalid_params() -> None:
-    """M47: the empty text is a cursor."""
-    for cursor in ("", "next"):
-        assert fails(Post(request("tools/list", {"cursor": cursor}))) == (400, -32602)
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/list", {"cursor": 1}),
+        ("tools/call", {"name": "x", "inputResponses": None}),
+        ("tools/call", {"name": "x", "inputResponses": []}),
+        ("tools/call", {"name": "x", "requestState": 7}),
+        ("prompts/get", {}),
+        ("prompts/get", {"name": "x", "arguments": {"a": 1}}),
+        ("resources/read", {}),
+        ("resources/read", {"uri": ""}),
+        ("resources/read", {"uri": "x:" + "y" * 2047}),
+        ("completion/complete", {"argument": {"name": "a", "value": ""}}),
+        ("completion/complete", {"ref": {"type": "ref/tool", "name": "x"}, "argument": {"name": "a", "value": ""}}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a"}}),
+        (
+            "completion/complete",
+            {
+                "ref": {"type": "ref/prompt", "name": "x"},
+                "argument": {"name": "a", "value": ""},
+                "context": {"arguments": {"b": 1}},
+            },
+        ),
+    ],
+)
+def test_params_of_another_form_are_invalid(method: str, params: dict[str, Any]) -> None:
+    """M51 among them: `inputResponses` that are no object."""
+    named: dict[str, str | None] = {"mcp-name": params.get("uri", "x")} if method == "resources/read" else {}
+    absent = method in NAMED and NAMED[method] not in params
+    assert fails(Post(request(method, params), headers=named)) == (400, -32020 if absent else -32602)
 
 
 @pytest.mark.parametrize("method", ["tools/Call", "tools", "", "tasks/list", "tasks/result", "ping", "rpc.discover"])

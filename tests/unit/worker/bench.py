@@ -21,7 +21,7 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.frames import Ended, Logged, Report, Said
 from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
@@ -61,21 +61,22 @@ def captured(capture: LogCapture) -> FilteringBoundLogger:
 
 def held_call(
     app: App,
-    tool: str,
+    name: str,
     arguments: Mapping[str, Any] = _NOTHING,
     *,
     lasts: float = 5.0,
     wants_progress: bool = False,
     body: bytes | None = None,
+    **asked: Any,
 ) -> Held:
-    """A call as the worker's table hands it to the handlers' side."""
-    digest = app.tools[tool].definition.digest
+    """A call as the worker's table hands it to the handlers' side; `asked` are further parts of its body."""
+    [digest] = [each.definition.digest for each in app.handlers if each.definition.name == name]
     now = time.monotonic()
     return Held(
         key=Key("e1", str(next(_numbers))),
         definition=digest,
         subject=call_subject("test", digest),
-        body=CallBody(dict(arguments)).write() if body is None else body,
+        body=CallBody(dict(arguments), **asked).write() if body is None else body,
         deadline=now + lasts,
         trace=TraceContext.fresh(sampled=False),
         wants_progress=wants_progress,
@@ -90,7 +91,7 @@ class Bench:
     app: App
     settings: WorkerSettings
     log: LogCapture = field(default_factory=LogCapture)
-    frames: list[Report | Ended] = field(default_factory=list)
+    frames: list[Said] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._news = anyio.Event()
@@ -104,7 +105,7 @@ class Bench:
             log=captured(self.log),
         )
 
-    def hear(self, frame: Report | Ended) -> None:
+    def hear(self, frame: Said) -> None:
         """Take what the runner says, on the test's loop."""
         self.frames.append(frame)
         self._news.set()
@@ -138,9 +139,19 @@ class Bench:
         assert end.kind is FrameKind.RESULT
         return json.loads(end.body)
 
-    async def error(self, tool: str, arguments: Mapping[str, Any] = _NOTHING) -> tuple[Any, str | None]:
+    def logs(self, held: Held) -> list[Any]:
+        """What a call has told its client's log."""
+        return [json.loads(frame.body) for frame in self.frames if isinstance(frame, Logged) and frame.key == held.key]
+
+    async def asks(self, name: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> Any:
+        """Run a call to its end, which is a question, and read it."""
+        end = await self.end(self.start(name, arguments, **options))
+        assert end.kind is FrameKind.ASK
+        return json.loads(end.body)
+
+    async def error(self, tool: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> tuple[Any, str | None]:
         """Run a call to its end, and read its error and the frame's line."""
-        end = await self.end(self.start(tool, arguments))
+        end = await self.end(self.start(tool, arguments, **options))
         assert end.kind is FrameKind.ERROR
         return json.loads(end.body), end.header
 

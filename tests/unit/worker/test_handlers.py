@@ -18,7 +18,7 @@ from mcpfleet.app import App
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.worker.frames import Ended, Report
+from mcpfleet.worker.frames import Ended, Said
 from mcpfleet.worker.handlers import HandlerThread
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
@@ -53,7 +53,7 @@ class Frames:
     def __init__(self) -> None:
         self.ends: list[Ended] = []
 
-    def hear(self, frame: Report | Ended) -> None:
+    def hear(self, frame: Said) -> None:
         if isinstance(frame, Ended):
             self.ends.append(frame)
 

@@ -1,0 +1,97 @@
+"""What authorization keeps of revocations: each method is one transaction, in any number of replicas."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import delete, insert, select, update
+
+from mcpfleet.authorization.tables import COUNTER, SCHEMA, counter, revocations, takings, windows
+from mcpfleet.contracts.authorization import Revocation, Revoke, revoked_name
+from mcpfleet.store.clock import now
+from mcpfleet.store.engine import Store
+from mcpfleet.store.migrate import check_migrated
+
+PAGE: Final = 500
+"""Revocations that are read, and told, at once."""
+_GRACE: Final = 60.0
+"""Seconds after its end for which a window's row stays: a repeat that is as late as that asks for nothing."""
+
+
+class Kept(NamedTuple):
+    """A revocation and when it was made, by the database's clock."""
+
+    revocation: Revocation
+    at: float
+
+
+class Page(NamedTuple):
+    """Revocations after a number, the oldest first."""
+
+    number: int
+    """The newest of all."""
+    kept: tuple[Kept, ...]
+    complete: bool
+
+
+class Ledger:
+    """Authorization's tables. Every method raises `StoreError` where the database does not do its work."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def check(self) -> None:
+        """Refuse to serve on tables that are older than this release.
+
+        Raises:
+            ConfigurationError: they are; the sentence says what to run.
+        """
+        await check_migrated(self._store, SCHEMA)
+
+    async def number(self) -> int:
+        """The newest revocation's number; 0 before the first."""
+        async with self._store.read() as connection:
+            return int(await connection.scalar(select(counter.c.number).where(counter.c.id == COUNTER)) or 0)
+
+    async def after(self, known: int) -> Page:
+        """The revocations after a number."""
+        async with self._store.read() as connection:
+            # The number first: all revocations up to it are visible to what is read after it.
+            number = int(await connection.scalar(select(counter.c.number).where(counter.c.id == COUNTER)) or 0)
+            newer = select(revocations.c.number, revocations.c.kind, revocations.c.key, revocations.c.at)
+            newer = newer.where(revocations.c.number > known, revocations.c.number <= number)
+            rows = (await connection.execute(newer.order_by(revocations.c.number).limit(PAGE + 1))).all()
+        kept = tuple(Kept(Revocation(number=row.number, kind=row.kind, key=row.key), row.at) for row in rows[:PAGE])
+        return Page(number, kept, complete=len(rows) <= PAGE)
+
+    async def revoke(self, wanted: Revoke) -> int:
+        """Write a revocation down, and return its number; of the same id there is one."""
+        kind, key = revoked_name(wanted.kind, wanted.name)
+        async with self._store.write() as connection:
+            # Held until the end: who revokes next gets its number when this one is visible.
+            held = select(counter.c.number).where(counter.c.id == COUNTER).with_for_update()
+            number = int(await connection.scalar(held) or 0)
+            earlier = await connection.scalar(select(revocations.c.number).where(revocations.c.id == wanted.id))
+            if earlier is not None:
+                return int(earlier)
+            await connection.execute(update(counter).where(counter.c.id == COUNTER).values(number=number + 1))
+            await connection.execute(
+                insert(revocations).values(number=number + 1, kind=kind, key=key, id=wanted.id, at=now())
+            )
+        return number + 1
+
+    async def prune(self, kept: float) -> float:
+        """Delete revocations that are older than any credential, and windows that are long over.
+
+        Args:
+            kept: seconds for which a revocation matters.
+
+        Returns:
+            The moment before which none matters, by the database's clock.
+        """
+        async with self._store.write() as connection:
+            horizon = float(await connection.scalar(select(now() - kept)) or 0.0)
+            await connection.execute(delete(revocations).where(revocations.c.at < horizon))
+            await connection.execute(delete(windows).where(windows.c.ends_at < now() - _GRACE))
+            await connection.execute(delete(takings).where(takings.c.ends_at < now() - _GRACE))
+        return horizon

@@ -1,0 +1,1 @@
+"""The revisions of authorization's tables, each named by its number."""

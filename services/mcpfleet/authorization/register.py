@@ -1,0 +1,130 @@
+"""The revocations as a process knows them: read from the store, told to edges, and held against each credential."""
+
+from __future__ import annotations
+
+import anyio
+from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.authorization.ledger import PAGE, Ledger, Page
+from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import NotRun
+from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, Revocation, RevokedName, names_of
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.process.health import Health
+from mcpfleet.store.errors import StoreError
+
+_TOLD = 32
+"""Revocations that a hint carries; an edge that lacks more asks for them."""
+_PATIENCE = 1.0
+"""Seconds that a credential waits for the store; the edge compares numbers, so what is missed is asked for again."""
+_STORE = "store"
+_PRUNED_EVERY = 30
+"""Hints between two prunings."""
+
+
+class Register:
+    """Every revocation that is kept, by whom it concerns. Goes on with what it knows while the store is away."""
+
+    def __init__(
+        self, ledger: Ledger, bus: Bus, settings: AuthorizationSettings, *, health: Health, log: FilteringBoundLogger
+    ) -> None:
+        self._ledger = ledger
+        self._bus = bus
+        self._settings = settings
+        self._health = health
+        self._log = log
+        self._moments: dict[RevokedName, float] = {}
+        self._newest: tuple[Revocation, ...] = ()
+        self.number = 0
+        """The newest revocation that this process knows, with all before it."""
+        health.set(_STORE, False, "not asked yet")
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Read and tell at intervals, until cancelled; started once everything has been read.
+
+        Raises:
+            ConfigurationError: the tables are older than this release.
+        """
+        while not await self._begin():  # noqa: ASYNC110  # no event of ours says that the store is there
+            await anyio.sleep(self._settings.authority_hint)
+        task_status.started()
+        rounds = 0
+        while True:
+            await self.refresh()
+            self.tell()
+            rounds += 1
+            if rounds % _PRUNED_EVERY == 0:
+                await self._prune()
+            await anyio.sleep(self._settings.authority_hint)
+
+    async def refresh(self) -> None:
+        """Learn what was revoked meanwhile; where the store does not answer, nothing."""
+        try:
+            if await self._ledger.number() > self.number:
+                await self._read(self.number)
+            self._health.set(_STORE, True)
+        except StoreError as error:
+            self._complain(error)
+
+    async def learn(self) -> None:
+        """The same for a credential that waits for it: within a moment, and not while the store is known to be away."""
+        if self._health.conditions[_STORE].ok:
+            with anyio.move_on_after(_PATIENCE):
+                await self.refresh()
+
+    def revoked_at(self, principal: Principal) -> float | None:
+        """When the permission of a principal was ended last; none where it never was, as far as is kept."""
+        moments = [self._moments[name] for name in names_of(principal) if name in self._moments]
+        return max(moments, default=None)
+
+    def tell(self) -> None:
+        """Hint at the newest revocations. One that is lost is repeated soon."""
+        hint = Authority(number=self.number, revocations=self._newest)
+        try:
+            self._bus.publish(AUTHORITY_SUBJECT, hint.model_dump_json().encode())
+        except NotRun as error:
+            self._log.debug("hint not sent", error=str(error))
+
+    async def _begin(self) -> bool:
+        try:
+            await self._ledger.check()
+            await self._read(0)
+        except StoreError as error:
+            self._complain(error)
+            return False
+        self._health.set(_STORE, True)
+        return True
+
+    async def _read(self, known: int) -> None:
+        while True:
+            page = await self._ledger.after(known)
+            self._take(page)
+            if page.complete:
+                return
+            known = page.kept[PAGE - 1].revocation.number
+
+    def _take(self, page: Page) -> None:
+        for kept in page.kept:
+            # Of a policy nobody's credential is the worse: what is known of it is asked for anew.
+            if kept.revocation.kind != "policy":
+                name = (kept.revocation.kind, kept.revocation.key)
+                self._moments[name] = max(kept.at, self._moments.get(name, kept.at))
+        known = {each.number: each for each in (*self._newest, *(kept.revocation for kept in page.kept))}
+        self._newest = tuple(known[number] for number in sorted(known)[-_TOLD:])
+        self.number = max(self.number, page.number if page.complete else page.kept[-1].revocation.number)
+
+    async def _prune(self) -> None:
+        """Forget what no credential is old enough for, here as in the store."""
+        try:
+            horizon = await self._ledger.prune(self._settings.revocation_kept)
+        except StoreError as error:
+            self._complain(error)
+            return
+        self._moments = {name: at for name, at in self._moments.items() if at >= horizon}
+
+    def _complain(self, error: StoreError) -> None:
+        if self._health.conditions[_STORE].ok:
+            self._log.warning("waiting for the store", error=str(error))
+        self._health.set(_STORE, False, str(error))

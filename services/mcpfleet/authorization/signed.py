@@ -1,0 +1,62 @@
+"""Tokens that the issuer has signed: JWT, checked by its public keys."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import jwt
+
+from mcpfleet.authorization.keys import Keys
+from mcpfleet.authorization.rules import Refused, Verified, verified_by
+from mcpfleet.authorization.settings import AuthorizationSettings
+
+_REQUIRED: Final = ["exp", "iss", "aud"]
+_WHY: Final[dict[type[jwt.PyJWTError], str]] = {
+    jwt.ExpiredSignatureError: "it has expired",
+    jwt.ImmatureSignatureError: "it is not valid yet",
+    jwt.InvalidIssuerError: "it is of another issuer",
+    jwt.InvalidSignatureError: "its signature is wrong",
+    jwt.MissingRequiredClaimError: "it lacks exp, iss or aud",
+}
+"""Our own sentences: a library's might quote a part of the token."""
+
+
+class Signed:
+    """Verifies JWT: issuer, audience and expiry are required, and algorithms are those of the settings."""
+
+    def __init__(self, keys: Keys, settings: AuthorizationSettings) -> None:
+        self._keys = keys
+        self._settings = settings
+        # Some libraries write an issuer's URL with a slash at its end.
+        issuer = settings.issuer.rstrip("/")
+        self._issuers = [issuer, f"{issuer}/"]
+
+    async def verify(self, token: str, endpoint: str, resource: str) -> Verified:  # noqa: ARG002  # the Verifier's form
+        """Check signature and claims."""
+        try:
+            head = jwt.get_unverified_header(token)
+        except jwt.PyJWTError:
+            raise Refused("it is no JWT") from None
+        algorithm, kid = head.get("alg"), head.get("kid")
+        if not isinstance(algorithm, str) or algorithm not in self._settings.jwt_algorithms:
+            raise Refused("it is signed by an algorithm that is not listed (MCPFLEET_JWT_ALGORITHMS)")
+        if kid is not None and not isinstance(kid, str):
+            raise Refused("it is no JWT")
+        key = await self._keys.find(kid, algorithm)
+        claims = self._claims(token, key, algorithm)
+        return verified_by(claims, resource=resource, tenant_claim=self._settings.tenant_claim)
+
+    def _claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
+        try:
+            return jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                issuer=self._issuers,
+                leeway=self._settings.bus_clock_tolerance,
+                # The audience is compared by our own rule, which lets a slash at the end differ.
+                options={"require": _REQUIRED, "verify_aud": False},
+            )
+        except (jwt.PyJWTError, TypeError, ValueError) as error:
+            reason = next((why for kind, why in _WHY.items() if isinstance(error, kind)), "it is malformed")
+            raise Refused(reason) from None

@@ -1,0 +1,77 @@
+"""Questions to the issuer over HTTP: bounded in time and size, and answered by a JSON object or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import httpx2
+from pydantic_core import from_json
+
+from mcpfleet.authorization.rules import NotKnown
+
+_LONGEST: Final = 1024 * 1024
+"""Bytes of an answer."""
+
+
+class Upstream:
+    """The issuer's HTTP face; follows no redirect, since whom we trust is a setting."""
+
+    def __init__(self, client: httpx2.AsyncClient, *, timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+
+    async def get(self, url: str) -> dict[str, Any]:
+        """Fetch an object.
+
+        Raises:
+            NotKnown: there is none, or not in time.
+        """
+        return await self._ask("GET", url)
+
+    async def post(self, url: str, form: Mapping[str, str], client: tuple[str, str]) -> dict[str, Any]:
+        """Send a form as a client of the issuer's, and read the object that comes back.
+
+        Raises:
+            NotKnown: there is none, or not in time.
+        """
+        return await self._ask("POST", url, data=dict(form), auth=httpx2.BasicAuth(*client))
+
+    async def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        try:
+            with anyio.fail_after(self._timeout):
+                status, body = await self._fetch(method, url, options)
+        except (httpx2.HTTPError, TimeoutError) as error:
+            raise NotKnown(f"{url} does not answer: {type(error).__name__}") from None  # which may hold what was sent
+        if status != 200:
+            raise NotKnown(f"{url} answers with HTTP {status}")
+        try:
+            value = from_json(body)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise NotKnown(f"{url} answers with something else than a JSON object")
+        return value
+
+    async def _fetch(self, method: str, url: str, options: dict[str, Any]) -> tuple[int, bytes]:
+        body = b""
+        headers = {"Accept": "application/json"}
+        async with self._client.stream(method, url, headers=headers, **options) as response:
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > _LONGEST:
+                    raise NotKnown(f"{url} answers with more than {_LONGEST} bytes")
+            return response.status_code, body
+
+
+@asynccontextmanager
+async def upstream(timeout: float) -> AsyncIterator[Upstream]:
+    """An issuer's HTTP face for the length of a block.
+
+    Args:
+        timeout: seconds that each question may take.
+    """
+    async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False) as client:
+        yield Upstream(client, timeout=timeout)

@@ -1,0 +1,151 @@
+"""What an announced definition must be, by its kind: a list that is made of it must be one that clients can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+from mcp_types import Icon, Prompt, PromptArgument, Resource, ResourceTemplate, Tool
+from pydantic import BaseModel, Field, ValidationError
+
+from mcpfleet.app.declaration import check_asks, check_icons, check_name, check_only_for, check_scopes
+from mcpfleet.app.errors import Mistake
+from mcpfleet.app.uri import check_template, check_uri
+from mcpfleet.app.validation import Validator, check_input_root
+from mcpfleet.bus.exchange import broken_rules
+from mcpfleet.contracts.manifest import Definition
+
+_MOST_ICONS: Final = 64
+"""Icons of a definition, and sizes of an icon."""
+_MOST_ARGUMENTS: Final = 256
+"""Arguments of a prompt."""
+
+_WORDS: Final = {
+    "asks": "asks: what a client can declare to answer (D16)",
+    "may_ask": "may_ask: what a client can declare to answer (D16)",
+    "scopes": "scopes: without space, quote or backslash (RFC 6749)",
+    "only_for": "only_for: `tenant:`, `client:` or `subject:` and a pattern (D10)",
+}
+
+
+class _Icon(Icon):
+    """An icon whose list is not read on after its first mistake: a list of mistakes could fill the memory."""
+
+    sizes: Annotated[list[str], Field(max_length=_MOST_ICONS, fail_fast=True)] | None = None
+
+
+_Icons = Annotated[list[_Icon], Field(max_length=_MOST_ICONS, fail_fast=True)]
+
+
+class _Tool(Tool):
+    """A tool likewise, and so are the others."""
+
+    icons: _Icons | None = None  # type: ignore[assignment]  # a narrower list, never written to
+
+
+class _Prompt(Prompt):
+    arguments: Annotated[list[PromptArgument], Field(max_length=_MOST_ARGUMENTS, fail_fast=True)] | None = None
+    icons: _Icons | None = None  # type: ignore[assignment]  # a narrower list, never written to
+
+
+class _Resource(Resource):
+    icons: _Icons | None = None  # type: ignore[assignment]  # a narrower list, never written to
+
+
+class _Template(ResourceTemplate):
+    icons: _Icons | None = None  # type: ignore[assignment]  # a narrower list, never written to
+
+
+_WIRES: Final[dict[str, tuple[type[BaseModel], str]]] = {
+    "tool": (_Tool, "name"),
+    "prompt": (_Prompt, "name"),
+    "resource": (_Resource, "uri"),
+    "template": (_Template, "uriTemplate"),
+}
+"""How each kind stands in a list, and by which member it is named there."""
+
+
+def faults(definition: Definition) -> Iterator[str]:
+    """The rules that a definition breaks: each a field and a rule, never a value."""
+    yield from _word_faults(definition)
+    if definition.kind == "lister":
+        if definition.wire:
+            yield "wire: a list shows nothing of its own"
+        return
+    model, name = _WIRES[definition.kind]
+    try:
+        wire = model.model_validate(definition.wire, by_alias=True, by_name=False)
+    except ValidationError as error:
+        yield f"wire: {broken_rules(error)}"
+        return
+    if definition.wire.get(name) != definition.name:
+        yield f"wire.{name}: it is the definition's name"
+    try:
+        check_icons(getattr(wire, "icons", None) or ())
+    except Mistake:
+        yield "wire.icons: https: or data: URIs (M28)"
+    yield from _kind_faults(definition, wire)
+
+
+def _word_faults(definition: Definition) -> Iterator[str]:
+    """The rules of what is said of every kind; an edge composes headers and errors of it."""
+    try:
+        check_asks("asks", definition.asks)
+    except Mistake:
+        yield _WORDS["asks"]
+    try:
+        check_asks("may_ask", definition.may_ask)
+    except Mistake:
+        yield _WORDS["may_ask"]
+    try:
+        check_scopes(definition.scopes)
+    except Mistake:
+        yield _WORDS["scopes"]
+    try:
+        check_only_for(definition.only_for)
+    except Mistake:
+        yield _WORDS["only_for"]
+
+
+def _kind_faults(definition: Definition, wire: Any) -> Iterator[str]:
+    completable: list[str] = []
+    if isinstance(wire, Tool):
+        yield from _name_faults(definition)
+        yield from _schema_faults(wire)
+    elif isinstance(wire, Prompt):
+        yield from _name_faults(definition)
+        completable = [argument.name for argument in wire.arguments or ()]
+        if len(set(completable)) != len(completable):
+            yield "wire.arguments: no two of one name"
+    else:
+        try:
+            if isinstance(wire, Resource):
+                check_uri(definition.name)
+            else:
+                completable = list(check_template(definition.name).variables)
+        except Mistake:
+            form = "absolute and normalized (RFC 3986)" if isinstance(wire, Resource) else "a template (RFC 6570)"
+            yield f"name: a URI, {form}"
+            return
+    if not set(definition.completes) <= set(completable):
+        yield "completes: arguments that the definition has"
+
+
+def _name_faults(definition: Definition) -> Iterator[str]:
+    try:
+        check_name(definition.kind, definition.name)
+    except Mistake:
+        yield "name: 1 to 128 letters, digits, _ - and ."
+
+
+def _schema_faults(tool: Tool) -> Iterator[str]:
+    try:
+        check_input_root(tool.input_schema)
+    except Mistake as mistake:
+        yield f"wire.inputSchema: {mistake.why}"
+    for field, schema in (("inputSchema", tool.input_schema), ("outputSchema", tool.output_schema)):
+        try:
+            Validator(schema or {})
+        except Mistake:
+            # The library's sentences quote the schema.
+            yield f"wire.{field}: a valid JSON Schema of a known dialect, within the bounds, that refers to itself only"

@@ -1,0 +1,153 @@
+"""Questions by rounds: a question without an answer ends the run, and the handler runs again with the answer (M50)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from mcpfleet.app import AskError, ClientLacks, Declined, Question
+from mcpfleet.app.asking import Suspended, Unusable
+from mcpfleet.contracts.manifest import digest_of
+from mcpfleet.wire.capabilities import missing
+
+MOST_REMEMBERED: Final = 32 * 1024
+"""Bytes of answers and steps that a call takes from one round into the next: a client carries them."""
+MOST_QUESTIONS: Final = 32
+"""Questions of one round."""
+
+_ABSENT: Final = object()
+
+
+class Rounds:
+    """The questions of one run, its answers, and what was remembered of the runs before it."""
+
+    def __init__(
+        self,
+        declared: Iterable[str],
+        capabilities: dict[str, Any],
+        answers: Mapping[str, Any] | None,
+        memory: Mapping[str, Any] | None,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            declared: what the handler may ask.
+            capabilities: the client's.
+            answers: as the client sent them, unchecked (M51).
+            memory: what the run before this one left; ours, since it was sealed meanwhile.
+        """
+        self._declared = frozenset(declared)
+        self._capabilities = capabilities
+        self._answers = answers or {}
+        left = memory or {}
+        self._known: dict[str, Any] = dict(left.get("answers") or {})
+        self._steps: dict[str, Any] = dict(left.get("steps") or {})
+        self._ordinals: Counter[str] = Counter()
+        self._keys: set[str] = set()
+        self._open: dict[str, Question[Any]] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a question has no answer: this run has ended, whatever the handler does."""
+        return bool(self._open)
+
+    def can_ask(self, name: str) -> bool:
+        """Whether the declaration names it and the client can answer it."""
+        return self._is_declared(name) and not missing([name], self._capabilities)
+
+    async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
+        """Answer all of these, or end the run.
+
+        Raises:
+            Suspended: one has no valid answer yet.
+            Declined: the user would not answer one.
+            ClientLacks: the client cannot answer one.
+            AskError: the declaration does not name one, a key names two, or more is remembered than may be.
+        """
+        self._check(questions)
+        keyed = [(self._key_of(question), question) for question in questions]
+        answers = [self._answer(key, question) for key, question in keyed]
+        waiting = {key: question for (key, question), answer in zip(keyed, answers, strict=True) if answer is _ABSENT}
+        if waiting:
+            self._check_size()
+            self._open |= waiting
+            raise Suspended
+        for answer in answers:
+            if isinstance(answer, Declined):
+                raise answer
+        return answers
+
+    async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do a step, or answer with what it gave in an earlier run: by its name, arguments and order among equals."""
+        equals = f"{name}:{digest_of(arguments)}"
+        self._ordinals[equals] += 1
+        step = f"{equals}:{self._ordinals[equals]}"
+        if step not in self._steps:
+            self._steps[step] = await work()
+            self._check_size()
+        return self._steps[step]
+
+    def frame(self) -> dict[str, Any]:
+        """What the client is asked, and what the next run needs to know."""
+        return {
+            "inputRequests": {
+                key: {"method": question.method, "params": question.params} for key, question in self._open.items()
+            },
+            "memory": self._memory(),
+        }
+
+    def _memory(self) -> dict[str, Any]:
+        return {"answers": self._known, "steps": self._steps}
+
+    def _is_declared(self, name: str) -> bool:
+        return name in self._declared or any(held.startswith(f"{name}.") for held in self._declared)
+
+    def _check(self, questions: Sequence[Question[Any]]) -> None:
+        needed = [question.needs for question in questions]
+        if undeclared := [name for name in needed if not self._is_declared(name)]:
+            raise AskError(
+                f"the handler asks for {undeclared[0]!r}, and its declaration names it neither in asks nor in may_ask"
+            )
+        if lacking := missing(needed, self._capabilities):
+            raise ClientLacks(lacking)
+        if len(self._keys) + len(questions) > MOST_QUESTIONS:
+            raise AskError(f"a call asks up to {MOST_QUESTIONS} questions")
+
+    def _key_of(self, question: Question[Any]) -> str:
+        """Name a question: the same in every run, as long as the handler asks in the same order."""
+        key = question.key
+        if key is None:
+            word = question.method.partition("/")[0]
+            self._ordinals[f"/{word}"] += 1
+            key = f"{word}-{self._ordinals[f'/{word}']}"
+        if key in self._keys:
+            raise AskError(f"two questions have the key {key!r}")
+        self._keys.add(key)
+        return key
+
+    def _answer(self, key: str, question: Question[Any]) -> Any:
+        """Read what is known or was sent; an answer that is not of the asked form is as good as none (M55)."""
+        for source in (self._known, self._answers):
+            if key not in source:
+                continue
+            try:
+                answer = question.read(source[key])
+            except Unusable:
+                continue
+            except Declined as declined:
+                answer = declined
+            self._known[key] = source[key]
+            return answer
+        self._known.pop(key, None)
+        return _ABSENT
+
+    def _check_size(self) -> None:
+        size = len(to_json(self._memory()))
+        if size > MOST_REMEMBERED:
+            raise AskError(
+                f"the answers and steps of this call have {size} bytes, and a call remembers up to {MOST_REMEMBERED}: "
+                "let steps return less, or run it as a task"
+            )

@@ -1,0 +1,83 @@
+"""How a handler's questions get their answers: one seam, whichever way the client can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from mcpfleet.app.errors import AskError
+
+Reply = TypeVar("Reply")
+
+
+class Unusable(ValueError):
+    """Raised when an answer does not have the form that was asked for: it is asked for again."""
+
+
+class Suspended(BaseException):
+    """Raised to end a run of a handler whose question has no answer yet; it runs again with the answer.
+
+    No `except Exception` holds it up, as with a cancellation.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[Reply]):
+    """Something to ask a client; `mcpfleet.app.question` makes them."""
+
+    method: str
+    """Of the request that carries it, such as `elicitation/create`."""
+    params: dict[str, Any]
+    needs: str
+    """What the client must have declared, as `asks` names it."""
+    read: Callable[[Any], Reply]
+    """Makes what the handler gets of a raw answer; raises Unusable, or Declined where the user would not."""
+    key: str | None = None
+    """Names it over all runs of the handler; made of the method and the order otherwise."""
+
+
+class Asker(Protocol):
+    """Asks the client of one call, and remembers what was done before a question."""
+
+    def can_ask(self, name: str) -> bool:
+        """Whether the declaration names it and the client can answer it."""
+
+    async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
+        """Answer all of these, in this order.
+
+        Raises:
+            Declined: the user would not answer one.
+            ClientLacks: the client cannot answer one.
+            AskError: the declaration does not name one, or a key names two questions.
+        """
+
+    async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do work whose result, any JSON value, is remembered by its name and arguments.
+
+        Where it was done in an earlier run, its result is answered with, and nothing is done.
+        """
+
+
+class Nobody:
+    """Asks nobody: for a handler that declares no questions."""
+
+    def can_ask(self, name: str) -> bool:  # noqa: ARG002  # the protocol's form
+        """It cannot."""
+        return False
+
+    async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
+        """Refuse.
+
+        Raises:
+            AskError: always.
+        """
+        needed = ", ".join(sorted({repr(question.needs) for question in questions}))
+        raise AskError(f"the handler asks the client, and its declaration does not say so: asks={{{needed}}}")
+
+    async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002
+        """Do the work: there is no earlier run."""
+        return await work()
+
+
+NOBODY: Final = Nobody()

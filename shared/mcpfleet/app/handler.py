@@ -1,0 +1,184 @@
+"""What every declared thing is to the worker that runs it: a definition, and an answer to a request."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+
+from mcpfleet.app.context import Context
+from mcpfleet.app.errors import ClientLacks, NotFound, ProtocolError, ToolError
+from mcpfleet.app.function import Function
+from mcpfleet.app.invocation import Interceptor, Invocation, through
+from mcpfleet.app.outcome import Outcome
+from mcpfleet.app.site import Site
+from mcpfleet.contracts.manifest import Definition
+
+Sanitizer = Callable[[Any, Context], Any]
+"""Takes what a handler returned and the call's Context, gives what this caller may see; plain or async."""
+
+
+class Completion(Protocol):
+    """What a completer is asked."""
+
+    @property
+    def argument(self) -> str:
+        """Of the prompt, or the template's variable."""
+
+    @property
+    def value(self) -> str:
+        """What the user has typed of it."""
+
+    @property
+    def context(self) -> dict[str, str]:
+        """The arguments that are settled already."""
+
+
+class Asked(Protocol):
+    """What a handler is asked, as a call's body says it."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of a tool or a prompt."""
+
+    @property
+    def uri(self) -> str | None:
+        """That is read."""
+
+    @property
+    def cursor(self) -> str | None:
+        """Where a list goes on."""
+
+    @property
+    def completing(self) -> Completion | None:
+        """Where a completer is asked, and not the prompt or the template itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as a test makes one."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    uri: str | None = None
+    cursor: str | None = None
+    completing: Completion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a request that was no tool call."""
+
+    members: Mapping[str, Any]
+    meta: Mapping[str, Any] | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a model should read it as a failure: only a tool's result says so."""
+        return False
+
+    def fields(self) -> dict[str, Any]:
+        """The members of the result on the wire, without `_meta` and `resultType`."""
+        return dict(self.members)
+
+
+class Handler(ABC):
+    """One declared thing of an App.
+
+    Attributes:
+        definition: what is announced, named by its digest.
+        questions: what the function may ask of the client.
+        site: the function behind it.
+    """
+
+    def __init__(self, definition: Definition, function: Function, *, sanitize: Sanitizer | None = None) -> None:
+        self.definition = definition
+        self.questions = (*definition.asks, *definition.may_ask)
+        self._function = function
+        self._sanitize = sanitize
+
+    @property
+    def site(self) -> Site:
+        """The function behind it."""
+        return self._function.site
+
+    async def answer(
+        self,
+        request: Asked,
+        ctx: Context,
+        *,
+        threads: anyio.CapacityLimiter | None = None,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> Answer | Outcome:
+        """Run the handler once. Afterwards the Context is over, and reports no progress any more.
+
+        Args:
+            request: what is asked.
+            ctx: what the handler sees of the call.
+            threads: bounds the threads that plain functions run in; a call waits for a free one.
+            interceptors: stand around the handler, the first one outermost.
+
+        Raises:
+            InvalidArguments: the arguments are not what the declaration says; the handler has not run.
+            OutputError: the handler returned what its declaration does not allow.
+            NotFound: there is nothing under the URI.
+            ClientLacks: the handler asked what the client cannot answer.
+            ProtocolError, ToolError: the handler raised it; a tool makes a result of the second.
+            Exception: whatever else the handler raised.
+        """
+        try:
+            if interceptors:
+                value = await through(interceptors, self._invocation(request, ctx), self._inner(request, threads))
+            else:
+                value = await self._value(request, request.arguments, ctx, threads)
+            if self._sanitize is not None:
+                cleared = self._sanitize(value, ctx)
+                value = await cleared if inspect.isawaitable(cleared) else cleared
+        except ToolError as error:
+            return self._failed(error)
+        except ExceptionGroup as group:
+            meant = said_on_purpose(group)
+            if isinstance(meant, ToolError):
+                return self._failed(meant)
+            if meant is None:
+                raise
+            raise meant from group
+        finally:
+            ctx.end()
+        return self._finish(value, request)
+
+    @abstractmethod
+    def _value(
+        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> Awaitable[Any]:
+        """Check the request, and start the function: what it returns is for `_finish`."""
+
+    @abstractmethod
+    def _finish(self, value: Any, request: Asked) -> Answer | Outcome:
+        """Make the answer of what the function returned.
+
+        Raises:
+            OutputError: it is not what the declaration allows.
+        """
+
+    def _failed(self, error: ToolError) -> Answer | Outcome:
+        """Answer with what a handler says on purpose; where the kind has no such answer, it stays an error."""
+        raise error
+
+    def _invocation(self, request: Asked, ctx: Context) -> Invocation:
+        kind = "completion" if request.completing is not None else self.definition.kind
+        return Invocation(kind, self.definition.name, request.arguments, ctx, request.uri)
+
+    def _inner(self, request: Asked, threads: anyio.CapacityLimiter | None) -> Callable[[Invocation], Awaitable[Any]]:
+        return lambda invocation: self._value(request, invocation.arguments, invocation.ctx, threads)
+
+
+def said_on_purpose(group: ExceptionGroup[Exception]) -> ToolError | ProtocolError | NotFound | ClientLacks | None:
+    """Find what a handler meant to say when it raised it within a task group; None where there is more in the group."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ToolError | ProtocolError | NotFound | ClientLacks) else None

@@ -1,0 +1,235 @@
+"""A declared resource, or a template of resources: what clients see of it, and how it is read."""
+
+from __future__ import annotations
+
+import base64
+import types
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Union, get_args, get_origin
+
+import anyio
+from mcp_types import Annotations, BlobResourceContents, TextResourceContents
+from mcp_types import Resource as WireResource
+from mcp_types import ResourceTemplate as WireTemplate
+from pydantic import TypeAdapter
+
+from mcpfleet.app.completion import Completer, Completes
+from mcpfleet.app.context import Context
+from mcpfleet.app.declaration import Declaration
+from mcpfleet.app.errors import InvalidArguments, Mistake, NotFound, OutputError, Problem
+from mcpfleet.app.function import Function
+from mcpfleet.app.handler import Answer, Asked, Handler
+from mcpfleet.app.schema import adapter_for
+from mcpfleet.app.signature import MISSING, Signature
+from mcpfleet.app.texts import Texts
+from mcpfleet.app.uri import check_template, check_uri, leads_astray, warn_of_https
+from mcpfleet.wire.reply import written
+from mcpfleet.wire.uri_template import UriTemplate
+
+_CONTENTS: Final = (TextResourceContents, BlobResourceContents)
+_OPEN: Final = (MISSING, Any, object, None, type(None))
+
+
+class Contents:
+    """How what a handler returned becomes the contents of a resource.
+
+    `str` is text and `bytes` a blob; contents blocks, or a list with these, stay what they are; `None` says that
+    there is nothing under the URI. All else is JSON text.
+
+    Args:
+        annotation: the return annotation.
+        mime_type: what the declaration says.
+
+    Raises:
+        Mistake: the annotation has no JSON form.
+    """
+
+    def __init__(self, annotation: Any, mime_type: str | None) -> None:
+        self._adapter: TypeAdapter[Any] | None = None
+        annotation, inferred = _bare(annotation), None
+        self._is_listed = _speaks_of_contents(annotation)
+        if annotation is str:
+            inferred = "text/plain"
+        elif annotation is bytes:
+            inferred = "application/octet-stream"
+        elif annotation not in _OPEN and not self._is_listed:
+            self._adapter = adapter_for(annotation, "serialization", "return")
+            inferred = "application/json"
+        self.mime_type = mime_type or inferred
+        """Shown in the list, and said of contents that do not say it themselves."""
+
+    def members(self, value: Any, uri: str) -> list[dict[str, Any]]:
+        """Compose `contents`.
+
+        Raises:
+            NotFound: the handler found nothing.
+            OutputError: the value cannot be written.
+        """
+        if value is None or (self._is_listed and not value):
+            raise NotFound(uri)
+        parts = value if isinstance(value, list | tuple) and _is_listed(value) else [value]
+        return [self._part(part, uri) for part in parts]
+
+    def _part(self, value: Any, uri: str) -> dict[str, Any]:
+        if isinstance(value, _CONTENTS):
+            _check_blob(value)
+            return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if isinstance(value, str):
+            return {"uri": uri, "mimeType": self.mime_type or "text/plain", "text": value}
+        if isinstance(value, bytes | bytearray | memoryview):
+            kind = self.mime_type or "application/octet-stream"
+            return {"uri": uri, "mimeType": kind, "blob": base64.b64encode(value).decode()}
+        try:
+            if self._adapter is not None:
+                value = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+            text = written(value).decode()
+        except ValueError as error:  # pydantic's own is one
+            raise OutputError(f"returned what cannot be written as JSON: {error}") from error
+        return {"uri": uri, "mimeType": self.mime_type or "application/json", "text": text}
+
+
+class Reads(Handler):
+    """What a resource and a template have in common."""
+
+    _contents: Contents
+
+    def _finish(self, value: Any, request: Asked) -> Answer:
+        if request.completing is not None:
+            return Answer({"completion": value})
+        return Answer({"contents": self._contents.members(value, request.uri or self.definition.name)})
+
+
+class Resource(Reads):
+    """One resource of an App, under one URI."""
+
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        declaration: Declaration,
+        signature: Signature,
+        *,
+        name: str,
+        mime_type: str | None,
+        annotations: Annotations | None,
+        size: int | None,
+        ttl: float,
+    ) -> None:
+        check_uri(declaration.name)
+        warn_of_https(declaration.name)
+        if signature.parameters:
+            raise Mistake(
+                "is no variable of the URI: write `{…}` into it, or give no parameters but the Context",
+                signature.parameters[0].name,
+            )
+        self._contents = Contents(signature.returns, mime_type)
+        wire = WireResource(
+            uri=declaration.name,
+            name=name,
+            mime_type=self._contents.mime_type,
+            annotations=annotations,
+            size=size,
+            **declaration.described(handler),
+        )
+        super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature.context))
+
+    def _value(
+        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> Awaitable[Any]:
+        del arguments
+        if request.completing is not None:
+            raise InvalidArguments([Problem(request.completing.argument, "has no completions")])
+        return self._function.start({}, ctx, threads)
+
+
+class Template(Reads, Completes):
+    """Resources of an App whose URIs match a template."""
+
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        declaration: Declaration,
+        signature: Signature,
+        *,
+        name: str,
+        mime_type: str | None,
+        annotations: Annotations | None,
+        ttl: float,
+    ) -> None:
+        self.template: UriTemplate = check_template(declaration.name)
+        warn_of_https(declaration.name)
+        self._texts = Texts(signature.parameters)
+        _check_variables(self.template, self._texts)
+        self._contents = Contents(signature.returns, mime_type)
+        self._completers: dict[str, Completer] = {}
+        wire = WireTemplate(
+            uri_template=declaration.name,
+            name=name,
+            mime_type=self._contents.mime_type,
+            annotations=annotations,
+            **declaration.described(handler),
+        )
+        super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature.context))
+
+    @property
+    def _completable(self) -> tuple[str, ...]:
+        """The variables."""
+        return self.template.variables
+
+    def _value(
+        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> Awaitable[Any]:
+        del arguments
+        if request.completing is not None:
+            return self._complete(request.completing, ctx, threads)
+        return self._function.start(self._variables(request.uri or ""), ctx, threads)
+
+    def _variables(self, uri: str) -> dict[str, Any]:
+        """Parse what stands in the URI.
+
+        Raises:
+            NotFound: it does not match, a variable does not parse (M42), or it leads out of its folder (M43).
+        """
+        values = self.template.match(uri)
+        if values is None or leads_astray(self.template.scheme, values):
+            raise NotFound(uri)
+        try:
+            return self._texts.read(values)
+        except InvalidArguments as error:
+            raise NotFound(uri) from error
+
+
+def _bare(annotation: Any) -> Any:
+    """What is left of an annotation without `None`, which says that there is nothing."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        left = [each for each in get_args(annotation) if each is not types.NoneType]
+        return left[0] if len(left) == 1 else annotation
+    return annotation
+
+
+def _speaks_of_contents(annotation: Any) -> bool:
+    return annotation in _CONTENTS or any(map(_speaks_of_contents, get_args(annotation)))
+
+
+def _check_blob(value: TextResourceContents | BlobResourceContents) -> None:
+    """A blob that the author wrote must be one that clients can read (M43)."""
+    if isinstance(value, BlobResourceContents):
+        try:
+            base64.b64decode(value.blob, validate=True)
+        except ValueError as error:
+            raise OutputError("returned a blob that is no base64: give `bytes`, which become one") from error
+
+
+def _is_listed(value: list[Any] | tuple[Any, ...]) -> bool:
+    return (
+        bool(value)
+        and all(isinstance(each, (*_CONTENTS, str, bytes)) for each in value)
+        and any(isinstance(each, _CONTENTS) for each in value)
+    )
+
+
+def _check_variables(template: UriTemplate, texts: Texts) -> None:
+    names = set(texts.names)
+    if missing := [name for name in template.variables if name not in names]:
+        raise Mistake(f"the template has the variable {missing[0]!r}, and the function no such parameter")
+    if unknown := [name for name in texts.required if name not in template.variables]:
+        raise Mistake("is no variable of the template, and has no default", unknown[0])

@@ -1,0 +1,84 @@
+"""A step of a handler: work that is done once, though the handler may run again from its top (M53)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+
+from mcpfleet.app.asking import NOBODY, Asker
+from mcpfleet.app.errors import AskError
+from mcpfleet.app.function import in_thread, is_async
+
+
+async def run_step(
+    asker: Asker,
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    threads: anyio.CapacityLimiter | None,
+) -> Any:
+    """Do a step, or answer with what it gave in an earlier run.
+
+    Raises:
+        AskError: an argument or the result is no JSON.
+    """
+
+    def work() -> Awaitable[Any]:
+        started: Awaitable[Any]
+        if is_async(function):
+            started = function(*arguments)
+        else:
+            started = in_thread(functools.partial(function, *arguments), threads)
+        return started
+
+    if asker is NOBODY:
+        return await work()
+    return await _remembered(asker, name, function, arguments, work)
+
+
+async def _remembered(
+    asker: Asker,
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    work: Callable[[], Awaitable[Any]],
+) -> Any:
+    adapter = _adapter(function)
+    fresh: list[Any] = []
+
+    async def written() -> Any:
+        value = await work()
+        fresh.append(value)
+        return _written(f"the result of the step {name!r}", value, adapter)
+
+    known = _written(f"an argument of the step {name!r}", arguments, None)
+    result = await asker.once(name, to_json(known), written)
+    if adapter is None:  # the same in every run: what JSON makes of it
+        return result
+    return fresh[0] if fresh else adapter.validate_python(result)
+
+
+def _written(what: str, value: Any, adapter: TypeAdapter[Any] | None) -> Any:
+    try:
+        if adapter is not None:
+            value = adapter.dump_python(value, mode="json")
+        return from_json(to_json(to_jsonable_python(value)), allow_inf_nan=False)
+    except (PydanticSerializationError, ValueError) as error:
+        raise AskError(f"{what} cannot be written as JSON, so no later run could have it") from error
+
+
+@functools.lru_cache(256)
+def _adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    """What reads a result back into the type that the function says it returns."""
+    try:
+        annotation = typing.get_type_hints(inspect.unwrap(function)).get("return", Any)
+        return None if annotation is Any else TypeAdapter(annotation)
+    except Exception:  # an annotation may be anything; without one, JSON is what there is
+        return None

@@ -1,0 +1,86 @@
+"""What a declared URI must be (M43), and which values of a template's variables lead out of where they belong."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Final
+
+from mcpfleet.app.errors import DeclarationWarning, Mistake
+from mcpfleet.contracts.manifest import LONGEST_NAME
+from mcpfleet.wire.uri_template import BadTemplate, UriTemplate
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+_ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_ABSOLUTE: Final = re.compile(r"[/\\]|[A-Za-z]:")
+_SEPARATORS: Final = re.compile(r"[/\\]")
+
+
+def check_uri(uri: str) -> None:
+    """Hold a URI to RFC 3986: absolute, and in the one form in which its equals are written.
+
+    Raises:
+        Mistake: it is not.
+    """
+    if not is_uri(uri):
+        raise Mistake(f"{uri!r} is no absolute URI (RFC 3986) of up to {LONGEST_NAME} characters")
+    _check_normal(uri)
+
+
+def is_uri(uri: str) -> bool:
+    """Whether it is an absolute URI, normalized or not."""
+    return _URI.fullmatch(uri) is not None and len(uri) <= LONGEST_NAME
+
+
+def check_template(text: str) -> UriTemplate:
+    """Hold a template to RFC 6570, as far as it can be matched, and to the rules of URIs.
+
+    Raises:
+        Mistake: it breaks one.
+    """
+    try:
+        template = UriTemplate.parse(text)
+    except BadTemplate as error:
+        raise Mistake(f"the URI template {text!r}: {error}") from None
+    if not template.scheme or len(text) > LONGEST_NAME:
+        raise Mistake(f"the URI template {text!r} must begin with a scheme, and have up to {LONGEST_NAME} characters")
+    _check_normal(text)
+    return template
+
+
+def leads_astray(scheme: str, values: dict[str, str]) -> bool:
+    """Whether a variable's value could lead a handler that joins it to a path out of its folder (M43).
+
+    `..` is refused in every scheme, since a handler of any may read files; an absolute path in `file:` alone.
+    """
+    for value in values.values():
+        if ".." in _SEPARATORS.split(value):
+            return True
+        if scheme == "file" and _ABSOLUTE.match(value):
+            return True
+    return False
+
+
+def _check_normal(uri: str) -> None:
+    scheme, _, rest = uri.partition(":")
+    if scheme != scheme.lower():
+        raise Mistake(f"{uri!r}: the scheme is written in small letters")
+    if rest.startswith("//") and (host := re.split(r"[/?#{]", rest[2:], maxsplit=1)[0]) != host.lower():
+        raise Mistake(f"{uri!r}: the host is written in small letters")
+    for encoded in _ENCODED.findall(uri):
+        if encoded != encoded.upper() or chr(int(encoded, 16)) in _UNRESERVED:
+            raise Mistake(f"{uri!r}: %{encoded} is written otherwise in a normalized URI (RFC 3986, section 6)")
+    path = re.split(r"[?#]", rest, maxsplit=1)[0]
+    if {".", ".."} & set(path.split("/")):
+        raise Mistake(f"{uri!r}: a normalized URI has no . or .. among its segments")
+
+
+def warn_of_https(uri: str) -> None:
+    """Warn of `https:`: clients take it that they can fetch it themselves (M43)."""
+    if uri.startswith("https:"):
+        warnings.warn(
+            f"{uri!r}: https: is for what clients can fetch themselves; use a scheme of your own otherwise",
+            DeclarationWarning,
+            stacklevel=2,
+        )

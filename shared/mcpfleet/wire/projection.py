@@ -1,0 +1,104 @@
+"""What the revisions of 2025 see of declarations and results that are made for 2026-07-28 (M78). Pure functions.
+
+Neither `resultType` nor cache hints nor the server's name in `_meta` existed then; an output schema's root had to be an
+object, so what is none is wrapped as `{"result": …}`; 2025-06-18 had no icons besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+WRAPPED: Final = "result"
+"""The member that holds a value which is no object."""
+_OLDEST: Final = "2025-06-18"
+_MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
+_DEFINITIONS: Final = ("$defs", "definitions", "$schema")
+"""What stays at a schema's root when the rest moves below it, so that `#/$defs/…` still leads there."""
+
+
+def declaration(kind: str, wire: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """A tool, resource, template or prompt as a list of the revision shows it."""
+    shown = dict(wire)
+    if revision == _OLDEST:
+        shown.pop("icons", None)
+    schema = shown.get("outputSchema")
+    if kind == "tool" and isinstance(schema, dict) and needs_wrapping(schema):
+        wrapped = _wrapped(schema)
+        if wrapped is None:
+            del shown["outputSchema"]
+        else:
+            shown["outputSchema"] = wrapped
+    return shown
+
+
+def declarations(kind: str, items: bytes, revision: str) -> bytes:
+    """A list's declarations, as JSON without the brackets, as the revision shows them."""
+    return b",".join(to_json(declaration(kind, wire, revision)) for wire in from_json(b"[%b]" % items))
+
+
+def needs_wrapping(schema: Mapping[str, Any] | None) -> bool:
+    """Whether values of an output schema may be something else than objects, as far as the schema's root says."""
+    return schema is not None and schema.get("type") != "object"
+
+
+def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
+    """A result as the revision has it.
+
+    Args:
+        body: the result of 2026-07-28, as a worker or the edge wrote it.
+        revision: whose form is wanted.
+        wraps: the tool's structured content stands below a member, as its list says.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    fields = from_json(body)
+    if not isinstance(fields, dict):
+        raise ValueError("a result must be an object")  # noqa: TRY004  # it is bad input
+    for name in _MODERN_MEMBERS:
+        fields.pop(name, None)
+    if not fields.get("_meta"):
+        fields.pop("_meta", None)
+    if "structuredContent" in fields:
+        structured = fields["structuredContent"]
+        if wraps or not isinstance(structured, dict):
+            fields["structuredContent"] = {WRAPPED: structured}
+    if revision == _OLDEST:
+        for block in _blocks(fields):
+            block.pop("icons", None)
+    return to_json(fields)
+
+
+def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Put a schema below a member; None where it refers to itself in a way that would not lead there any more."""
+    inner = {name: value for name, value in schema.items() if name not in _DEFINITIONS}
+    if any(not reference.startswith(("#/$defs/", "#/definitions/")) for reference in _references(schema)):
+        return None
+    outer = {name: schema[name] for name in _DEFINITIONS if name in schema}
+    return {**outer, "type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED]}
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name in ("$ref", "$dynamicRef") and isinstance(inner, str):
+                yield inner
+            yield from _references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner)
+
+
+def _blocks(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Everything in a result that may have icons: content blocks, messages' content, listed resources."""
+    for name in ("content", "messages", "resources"):
+        listed = fields.get(name)
+        for each in listed if isinstance(listed, list) else ():
+            if isinstance(each, dict):
+                yield each
+                inner = each.get("content")
+                if isinstance(inner, dict):
+                    yield inner

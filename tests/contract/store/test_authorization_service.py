@@ -1,0 +1,214 @@
+"""Authorization as it is run: over a real NATS with its users, on both databases."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import SecretStr
+
+from mcpfleet.authorization.__main__ import serve
+from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.authorization.tables import SCHEMA
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError, Failed
+from mcpfleet.bus.port import Incoming
+from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.contracts.authorization import (
+    AUTHORITY_SUBJECT,
+    Admit,
+    Admitted,
+    Authority,
+    AuthorizationClient,
+    Revoke,
+    TakeFromLimit,
+)
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.process.errors import ConfigurationError, leaves
+from mcpfleet.process.service import Process
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.store.bounds import Bounds
+from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.migrate import migrate
+from tests.contract.store.test_catalog_service import connect, password, why_not_ready
+from tests.kit.postgres import Postgres
+from tests.kit.waiting import until
+
+RESOURCE = "https://mcp.example.com/mcp"
+TOKENS = json.dumps(
+    {
+        "tokens": [
+            {"token": "of-ann", "subject": "ann", "scopes": ["write"], "audience": RESOURCE},
+            {"token": "of-bob", "subject": "bob", "audience": RESOURCE},
+            {"token": "of-bob-later", "subject": "bob", "audience": RESOURCE, "issued": 4e9},
+        ]
+    }
+)
+STATIC = {"authorization": "static", "tokens": SecretStr(TOKENS), "scope_implies": {"write": ("read",)}}
+
+
+@dataclass
+class Running:
+    """Services that run, and the way to ask them as an edge and as the operator."""
+
+    processes: list[Process[AuthorizationSettings]] = field(default_factory=list)
+    buses: dict[str, Bus] = field(default_factory=dict)
+    hints: list[Authority] = field(default_factory=list)
+
+    def client(self, user: str = "edge") -> AuthorizationClient:
+        return AuthorizationClient(self.buses[user], timeout=5)
+
+    async def admit(self, token: str | None) -> Admitted:
+        credential = SecretStr(token) if token else None
+        return await self.client().admit(Admit(endpoint="mcp", credential=credential, resource=RESOURCE))
+
+    async def revoke(self, name: str, kind: str = "subject") -> int:
+        wanted = Revoke.model_validate({"kind": kind, "name": name, "id": secrets.token_hex(16)})
+        return (await self.client("operator").revoke(wanted)).number
+
+
+@asynccontextmanager
+async def authorization(url: str, folder: Path, *, replicas: int = 1, **settings: Any) -> AsyncIterator[Running]:
+    """Run NATS and replicas, and connect an edge and the operator."""
+    nats = EmbeddedNats(folder, [], ProcessSettings(), password)
+    await nats.start()
+    running = Running()
+    try:
+        async with anyio.create_task_group() as tasks:
+            for user in ("edge", "operator"):
+                running.buses[user] = await connect(tasks.start, nats, user)
+
+            def on_hint(message: Incoming) -> None:
+                running.hints.append(Authority.model_validate_json(message.body))
+
+            await running.buses["edge"].subscribe(AUTHORITY_SUBJECT, on_hint)
+            own = AuthorizationSettings(
+                nats_url=nats.url,
+                nats_password=SecretStr(password("authorization")),
+                store_url=SecretStr(url),
+                embedded=True,
+                **{"authority_hint": 0.1, **STATIC, **settings},
+            )
+            async with anyio.create_task_group() as serving:
+                for _ in range(replicas):
+                    process = Process("authorization", own)
+                    running.processes.append(process)
+                    serving.start_soon(serve, process)
+                await until(lambda: all(process.health.ready for process in running.processes))
+                yield running
+                for process in running.processes:
+                    process.stopping.set()
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await nats.child.kill()
+
+
+async def test_a_credential_becomes_a_principal_with_all_that_its_scopes_imply(
+    url: str, store: Store, tmp_path: Path
+) -> None:
+    async with authorization(url, tmp_path) as running:
+        admitted = await running.admit("of-ann")
+        assert admitted.principal == Principal(subject="ann", scopes=("read", "write"))
+        assert (admitted.lasts, admitted.number) == (10, 0)
+        for token in ("of-nobody", None):
+            refused = await running.admit(token)
+            assert (refused.principal, refused.lasts) == (None, 1)
+
+
+async def test_in_mode_none_a_credential_changes_nothing(url: str, store: Store, tmp_path: Path) -> None:
+    async with authorization(url, tmp_path, authorization="none") as running:
+        for token in ("of-ann", None):
+            admitted = await running.admit(token)
+            assert (admitted.principal, admitted.lasts) == (Principal(), 10)
+
+
+async def test_a_revocation_counts_at_once_in_every_replica(url: str, store: Store, tmp_path: Path) -> None:
+    """What was issued later is good again; others are not touched, and verdicts say which revocation they know."""
+    async with authorization(url, tmp_path, replicas=3) as running:
+        assert await running.revoke("bob") == 1
+        for _ in range(10):
+            refused = await running.admit("of-bob")
+            assert (refused.principal, refused.number, refused.reason) == (None, 1, "revoked")
+        assert (await running.admit("of-bob-later")).principal is not None
+        assert (await running.admit("of-ann")).principal is not None
+
+
+async def test_a_policy_refuses_nobody(url: str, store: Store, tmp_path: Path) -> None:
+    async with authorization(url, tmp_path) as running:
+        assert await running.revoke("", "policy") == 1
+        admitted = await running.admit("of-ann")
+        assert admitted.principal is not None
+        assert admitted.number == 1
+
+
+async def test_hints_are_repeated_with_the_newest_number(url: str, store: Store, tmp_path: Path) -> None:
+    async with authorization(url, tmp_path, replicas=2) as running:
+        await running.revoke("bob")
+        await until(lambda: sum(hint.number == 1 for hint in running.hints) > 4)
+        assert running.hints[-1].revocations[0].concerns(Principal(subject="bob"))
+        changes = await running.client().changes(0)
+        assert (changes.number, len(changes.revocations), changes.complete) == (1, 1, True)
+        assert (await running.client().changes(1)).revocations == ()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("subject", ""), ("policy", "ann")])
+async def test_a_revocation_says_clearly_whose(url: str, store: Store, tmp_path: Path, kind: str, name: str) -> None:
+    async with authorization(url, tmp_path) as running:
+        with pytest.raises(Failed) as raised:
+            await running.revoke(name, kind)
+        assert raised.value.kind == "contract"
+
+
+async def test_who_may_ask_what_is_decided_by_nats(url: str, store: Store, tmp_path: Path) -> None:
+    async with authorization(url, tmp_path) as running:
+        with pytest.raises(BusError):
+            await running.client("edge").revoke(Revoke(kind="subject", name="ann", id="0" * 32))
+        assert (await running.client().changes(0)).number == 0
+
+
+async def test_a_limit_holds_over_replicas(url: str, store: Store, tmp_path: Path) -> None:
+    async with authorization(url, tmp_path, replicas=2) as running:
+        granted = 0
+        for _ in range(10):
+            identifier = secrets.token_hex(16)
+            question = TakeFromLimit(key="a" * 32, limit=25, seconds=10_000, wanted=3, id=identifier)
+            granted += (await running.client().take(question)).granted
+        assert granted == 25
+
+
+async def test_it_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: Path) -> None:
+    """It goes on to admit by what it knows, and revokes nothing that it could not write down."""
+    async with postgres.database() as url:
+        async with open_store(url, service="test", bounds=Bounds()) as store:
+            await migrate(store, [SCHEMA])
+        async with authorization(url, tmp_path) as running:
+            await running.revoke("bob")
+            await postgres.shut(url)
+            await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.processes[0]))
+            assert (await running.admit("of-ann")).principal is not None
+            assert (await running.admit("of-bob")).principal is None
+            with pytest.raises(Failed) as raised:
+                await running.revoke("ann")
+            assert (raised.value.kind, str(raised.value)) == (
+                "unavailable", "authorization's store does not answer",
+            )  # fmt: skip
+            await postgres.open(url)
+            await until(lambda: running.processes[0].health.ready)
+            assert await running.revoke("ann") == 2
+
+
+async def test_tables_that_are_older_than_the_release_end_the_service(url: str, tmp_path: Path) -> None:
+    with pytest.raises(BaseExceptionGroup) as raised:
+        async with authorization(url, tmp_path):
+            pass
+    (leaf,) = leaves(raised.value)
+    assert isinstance(leaf, ConfigurationError)
+    assert "mcpfleet migrate" in str(leaf)

@@ -1,0 +1,65 @@
+"""A function of the operator's own."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from mcpfleet.authorization.custom import Answer, Custom, load
+from mcpfleet.authorization.rules import NotKnown, Refused
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.process.errors import ConfigurationError
+
+ANN = Principal(subject="ann")
+CAPTURE = LogCapture()
+LOG = structlog.wrap_logger(None, processors=[CAPTURE], wrapper_class=structlog.make_filtering_bound_logger("debug"))
+
+
+async def authorizer(token: str, endpoint: str, resource: str) -> Answer:
+    """What the tests' tokens are worth."""
+    match token:
+        case "good":
+            return ANN
+        case "short":
+            return ANN, 30
+        case "slow":
+            await anyio.sleep_forever()
+        case "broken":
+            raise RuntimeError(f"no use for {token} of {endpoint} at {resource}")
+    return None
+
+
+def custom() -> Custom:
+    return Custom(authorizer, timeout=0.1, log=LOG)
+
+
+async def test_it_says_whom_a_token_speaks_for_and_for_how_long() -> None:
+    assert (await custom().verify("good", "mcp", "r")).principal == ANN
+    short = await custom().verify("short", "mcp", "r")
+    assert short.expires == pytest.approx(time.time() + 30, abs=5)
+
+
+async def test_none_is_nobody() -> None:
+    with pytest.raises(Refused):
+        await custom().verify("unknown", "mcp", "r")
+
+
+@pytest.mark.parametrize("token", ["slow", "broken"])
+async def test_n7_it_never_admits_by_failing_and_its_words_are_not_told(token: str) -> None:
+    with pytest.raises(NotKnown) as raised:
+        await custom().verify(token, "mcp", "r")
+    assert token not in f"{raised.value} {CAPTURE.entries}"
+
+
+def test_it_is_imported_by_name() -> None:
+    assert load(f"{__name__}:authorizer") is not None
+
+
+@pytest.mark.parametrize("target", ["nowhere:function", "json:nothing", "json", "json:__name__"])
+def test_a_name_that_leads_nowhere_is_the_operators_mistake(target: str) -> None:
+    with pytest.raises(ConfigurationError, match="MCPFLEET_AUTHORIZER"):
+        load(target)

@@ -1,0 +1,53 @@
+"""What is read out of an Authorization header, and what of it is ever shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpfleet.edge.credential import Credential, NotBearer, read_credential
+from mcpfleet.wire.headers import Headers
+
+
+def read(*values: bytes) -> Credential | None:
+    return read_credential(Headers([(b"authorization", value) for value in values]))
+
+
+@pytest.mark.parametrize("value", [b"Bearer a.b-c_~+/==", b"bearer a.b-c_~+/==", b" BEARER   a.b-c_~+/== "])
+def test_a_bearer_token(value: bytes) -> None:
+    credential = read(value)
+    assert credential is not None
+    assert credential.reveal() == "a.b-c_~+/=="
+
+
+def test_no_header_is_no_credential() -> None:
+    assert read() is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (b"",),
+        (b"Bearer",),
+        (b"Bearer ",),
+        (b"Bearer a b",),
+        (b"Bearer a,b",),
+        (b"Bearer =a",),
+        (b"Bearer a\xff",),
+        (b"Basic dXNlcjpwYXNz",),
+        (b"a.b.c",),
+        (b"Bearera",),
+        (b"Bearer a", b"Bearer a"),
+        (b"Bearer a, Bearer b",),
+    ],
+)
+def test_t11_what_is_repeated_or_malformed_is_no_credential(values: tuple[bytes, ...]) -> None:
+    with pytest.raises(NotBearer) as raised:
+        read(*values)
+    assert "a" not in str(raised.value)
+
+
+def test_invariant_9_a_credential_prints_without_its_token() -> None:
+    credential = read(b"Bearer very-secret")
+    assert "very-secret" not in f"{credential!r} {credential}"
+    assert credential is not None
+    assert b"very-secret" not in credential.digest

@@ -1,0 +1,80 @@
+"""What the revisions of 2025 see of what is made for 2026-07-28 (M78)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from mcpfleet.wire.projection import declaration, result
+from mcpfleet.wire.reply import result_body
+from mcpfleet.wire.versions import LEGACY
+
+ICONS = [{"src": "https://example.com/i.png"}]
+TOOL = {"name": "search", "inputSchema": {"type": "object"}, "icons": ICONS}
+
+
+def projected(fields: dict[str, Any], revision: str = "2025-11-25", *, wraps: bool = False) -> Any:
+    return json.loads(result(result_body(fields), revision, wraps=wraps))
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_m78_what_is_modern_goes(revision: str) -> None:
+    fields = {"resultType": "complete", "ttlMs": 1, "cacheScope": "public", "tools": []}
+    assert projected(fields, revision) == {"tools": []}
+
+
+def test_m78_what_an_application_put_into_meta_stays() -> None:
+    body = result_body({"resultType": "complete", "content": []}, {"example.com/x": 1})
+    assert json.loads(result(body, "2025-11-25", wraps=False)) == {"_meta": {"example.com/x": 1}, "content": []}
+
+
+@pytest.mark.parametrize(("value", "wraps"), [([1, 2], True), (5, True), (None, True), ("x", False), ({"a": 1}, True)])
+def test_m78_a_value_that_is_no_object_or_whose_schema_is_none_stands_below_a_member(value: Any, wraps: bool) -> None:
+    assert projected({"content": [], "structuredContent": value}, wraps=wraps)["structuredContent"] == {"result": value}
+
+
+def test_m78_an_object_of_an_objects_schema_stays_as_it_is() -> None:
+    assert projected({"content": [], "structuredContent": {"a": 1}})["structuredContent"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "array", "items": {"type": "integer"}}, [1]),
+        ({"anyOf": [{"type": "null"}, {"type": "string"}]}, None),
+        (
+            {"$defs": {"Book": {"type": "object", "required": ["title"]}}, "items": {"$ref": "#/$defs/Book"}},
+            [{"title": 1}],
+        ),
+    ],
+    ids=["array", "any of", "references"],
+)
+def test_m78_the_wrapped_schema_fits_the_wrapped_value(schema: dict[str, Any], value: Any) -> None:
+    shown = declaration("tool", {**TOOL, "outputSchema": schema}, "2025-11-25")["outputSchema"]
+    assert shown["type"] == "object"
+    validator = jsonschema_rs.validator_for(shown)
+    assert validator.is_valid({"result": value})
+    assert not validator.is_valid({"result": {"no": "value"}}) or "items" in schema
+    assert not validator.is_valid(value)
+
+
+def test_m78_a_schema_that_refers_to_its_own_root_is_left_out() -> None:
+    schema = {"type": "array", "items": {"$ref": "#"}}
+    assert "outputSchema" not in declaration("tool", {**TOOL, "outputSchema": schema}, "2025-11-25")
+
+
+def test_m78_an_objects_schema_stays_as_it_is() -> None:
+    schema = {"type": "object", "properties": {"a": {}}}
+    assert declaration("tool", {**TOOL, "outputSchema": schema}, "2025-11-25")["outputSchema"] == schema
+
+
+def test_m78_the_oldest_revision_has_no_icons() -> None:
+    assert "icons" not in declaration("tool", TOOL, "2025-06-18")
+    assert declaration("tool", TOOL, "2025-11-25")["icons"] == ICONS
+    link = {"type": "resource_link", "uri": "x:y", "name": "y", "icons": ICONS}
+    assert "icons" not in projected({"content": [link]}, "2025-06-18")["content"][0]
+    message = {"role": "user", "content": link}
+    assert "icons" not in projected({"messages": [message]}, "2025-06-18")["messages"][0]["content"]

@@ -1,0 +1,82 @@
+"""Steps of a handler that asks: done once over all its rounds, and remembered with the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from mcpfleet.app import Context
+from mcpfleet.worker.rounds import MOST_REMEMBERED
+from tests.unit.worker.bench import app_of, bench, text_of
+from tests.unit.worker.test_asking import ASKS, FORMS, Name, filled, through_rounds
+
+
+class Row(BaseModel):
+    name: str
+
+
+async def test_m53_a_step_is_done_once_over_all_rounds() -> None:
+    done: list[Any] = []
+
+    def load(account: str) -> list[Row]:
+        done.append(account)
+        return [Row(name=account)]
+
+    async def count(amount: int):  # type: ignore[no-untyped-def]
+        done.append(amount)
+        return (amount,)
+
+    async def report(ctx: Context) -> str:
+        rows = await ctx.step("load", load, "a")
+        others = await ctx.step("load", load, "b")
+        first = await ctx.step("count", count, 1)
+        second = await ctx.step("count", count, 1)
+        name = await ctx.elicit("Who?", Name, key="name")
+        return f"{rows[0].name}{others[0].name} {first} {second} {name.name}"
+
+    async with bench(app_of(report, asks=ASKS)) as runs:
+        result = await through_rounds(runs, "report", [{"name": filled(name="Ann")}])
+    assert text_of(result) == "ab [1] [1] Ann"
+    assert done == ["a", "b", 1, 1]
+
+
+async def test_m53_a_step_that_fails_is_not_remembered() -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    async def report(ctx: Context) -> str:
+        try:
+            await ctx.step("fail", fail)
+        except ValueError:
+            await ctx.elicit("Go on?", Name, key="name")
+        return "done"
+
+    async with bench(app_of(report, asks=ASKS)) as runs:
+        assert (await runs.asks("report", capabilities=FORMS))["memory"]["steps"] == {}
+
+
+async def test_m53_more_than_a_call_can_remember_is_an_error_that_says_what_to_do() -> None:
+    async def report(ctx: Context) -> None:
+        await ctx.step("load", lambda: "x" * MOST_REMEMBERED)
+
+    async with bench(app_of(report, asks=ASKS)) as runs:
+        assert (await runs.call("report", capabilities=FORMS))["isError"] is True
+        assert "task" in str(runs.log.entries[-1]["exc_info"])
+
+
+async def test_m53_a_result_that_no_later_run_could_have_is_an_error() -> None:
+    async def report(ctx: Context) -> None:
+        await ctx.step("load", object)
+
+    async with bench(app_of(report, asks=ASKS)) as runs:
+        assert (await runs.call("report", capabilities=FORMS))["isError"] is True
+        assert "'load'" in str(runs.log.entries[-1]["exc_info"])
+
+
+async def test_a_handler_that_asks_nothing_may_have_steps_too() -> None:
+    async def report(ctx: Context) -> str:
+        return await ctx.step("load", lambda: "loaded")
+
+    async with bench(app_of(report)) as runs:
+        assert text_of(await runs.call("report")) == "loaded"
