@@ -22,10 +22,6 @@ FROM_PROMETHEUS: Final = {"namespace", "pod", "app", "job", "instance", "service
 """Labels that prometheus.yaml and the exposition give to every sample, and a histogram to its buckets."""
 
 COMING: Final = {
-    "mcpfleet_edge_streams_open": set(),
-    "mcpfleet_edge_streams_ended_total": {"reason"},
-    "mcpfleet_edge_streams_refused_total": {"reason"},
-    "mcpfleet_edge_streams_told_total": set(),
     "mcpfleet_tasks_created_total": {"kind"},
     "mcpfleet_tasks_claimed_total": set(),
     "mcpfleet_tasks_ended_total": {"status", "failure"},
@@ -33,8 +29,7 @@ COMING: Final = {
     "mcpfleet_tasks_refused_total": set(),
     "mcpfleet_tasks_tasks": {"state"},
 }
-"""Metrics of listen streams and tasks, whose services are not there yet, with their labels. One that is, is checked as
-the code has it."""
+"""Metrics of tasks, whose service is not there yet, with their labels. One that is, is checked as the code has it."""
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ class LocalFleet:
     secrets: Mapping[str, Mapping[str, str]]
     store: str
     """The database's address."""
-    collector: str
-    """Where spans go."""
+    addresses: Mapping[str, str]
+    """Settings of what is reached elsewhere than in a cluster: the collector, the issuer of tokens."""
     routes: list[int] = field(default_factory=lambda: [free_port() for _ in range(3)])
     clients: list[int] = field(default_factory=lambda: [free_port() for _ in range(3)])
     monitors: list[int] = field(default_factory=lambda: [free_port() for _ in range(3)])
@@ -134,7 +134,7 @@ class LocalFleet:
             "MCPFLEET_NATS_URL": f"tls://127.0.0.1:{nats}",
             "MCPFLEET_ADMIN_BIND": f"127.0.0.1:{admin}",
             "MCPFLEET_BIND": f":{bind}",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": self.collector,
+            **self.addresses,
         }
         child = self._child(name, workload, changes)
         await child.start()
@@ -209,10 +209,10 @@ def _moved(text: str, folder: Path) -> str:
 
 @asynccontextmanager
 async def local_fleet(
-    overlay: str, folder: Path, secrets: Mapping[str, Mapping[str, str]], *, store: str, collector: str
+    overlay: str, folder: Path, secrets: Mapping[str, Mapping[str, str]], *, store: str, addresses: Mapping[str, str]
 ) -> AsyncIterator[LocalFleet]:
     """Run an overlay's pods for the length of a block; all are ready when it begins."""
-    fleet = LocalFleet(overlay, folder, secrets, store, collector)
+    fleet = LocalFleet(overlay, folder, secrets, store, addresses)
     try:
         await fleet.start_nats()
         await fleet.migrate()

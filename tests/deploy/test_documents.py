@@ -12,8 +12,6 @@ from mcpfleet.contracts.permissions import password_variable, users
 from mcpfleet.process.settings import variable
 from tests.deploy.manifests import K8S, OVERLAYS, POOLS, ROOT, ours, secrets, workloads
 
-COMING: Final = {"MCPFLEET_MAX_STREAMS", "MCPFLEET_STREAM_PENDING"}
-"""Settings of listen streams, which are not there yet."""
 KNOWN: Final = {variable(name) for cls in SETTINGS.values() for name in cls.model_fields}
 PAGES: Final = ("docs/deploying.md", "deploy/k8s/README.md", "observability/signals.md", "observability/alerts.yaml")
 
@@ -22,7 +20,7 @@ PAGES: Final = ("docs/deploying.md", "deploy/k8s/README.md", "observability/sign
 def test_every_setting_that_a_page_names_is_one(page: str) -> None:
     named = set(re.findall(r"\bMCPFLEET_[A-Z_]+[A-Z]\b", (ROOT / page).read_text()))
     settings = {each.removesuffix("_FILE") for each in named if not each.startswith("MCPFLEET_NATS_PASSWORD_")}
-    assert settings <= KNOWN | COMING
+    assert settings <= KNOWN
     passwords = {password_variable(user) for user in [*users(POOLS), "pool-shop"]}
     own = {each for each in named if each.startswith("MCPFLEET_NATS_PASSWORD_")} - {"MCPFLEET_NATS_PASSWORD_FILE"}
     assert own <= passwords

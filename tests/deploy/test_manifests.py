@@ -26,7 +26,7 @@ from tests.kit.kustomize import Resource, containers, pod
 
 VERSIONS = [version for version in all_versions() if tuple(map(int, version.split(".")[:2])) >= (1, 30)]
 SCHEMAS = cache(kubernetes_validate.utils.schema_contents)
-COMING = {"subscriptions", "tasks"}
+COMING = {"tasks"}
 """Services whose manifests stand here before their code does; nothing but their code is waited for."""
 EVERY_WORKLOAD = [(name, key) for name in OVERLAYS for key in manifests.workloads(name)]
 EVERY_PROCESS = [(name, key) for name in OVERLAYS for key in manifests.fleet(name)]
@@ -310,6 +310,6 @@ def test_the_ingress_leads_to_names_that_edges_know() -> None:
     edge = manifests.fleet("production")["edge"]
     variables = manifests.environment(edge, manifests.config_maps("production"))
     hosts = {rule["host"] for rule in ingress["spec"]["rules"]}
-    assert hosts == set(variables["MCPFLEET_PUBLIC_HOSTS"].split(","))
+    assert {f"https://{host}" for host in hosts} == {variables["MCPFLEET_PUBLIC_URL"]}
     assert {host for each in ingress["spec"]["tls"] for host in each["hosts"]} == hosts
     assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"

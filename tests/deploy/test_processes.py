@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 import pytest
 
 from mcpfleet.contracts.permissions import permissions, users
+from tests.contract.fleet.listener import ACK, END, listening
 from tests.deploy import figures, manifests
 from tests.deploy.local import LocalFleet, local_fleet, startable
 from tests.deploy.manifests import OVERLAYS, POOLS
+from tests.kit.issuer import Issuer, issuer
 from tests.kit.kustomize import pod
 from tests.kit.otlp import OtlpReceiver, otlp_receiver
 from tests.kit.postgres import postgres_server
-from tests.kit.raw import Answer, Connection
+from tests.unit.edge.asgi import MODERN, request
 
-AWAITED = {"hint.authority", "authorization.changes", "authorization.limits", "authorization.revoke"}
-"""What the table permits before anybody hears it."""
+RESOURCE = "https://mcp.example.com/mcp"
+"""What tokens are for: the endpoint's URL as the overlay has it."""
+AWAITED = {"mcpfleet.hint.resource.*.*.*"}
+"""What is heard only while a stream wants it."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,16 +45,23 @@ async def collector() -> AsyncIterator[OtlpReceiver]:
         yield receiver
 
 
-async def called(fleet: LocalFleet, tool: str, **arguments: object) -> Answer:
-    """Call a tool as the ingress would pass it on: under the name that clients know."""
-    edge = fleet.processes["edge"]
-    variables = manifests.environment(manifests.fleet(fleet.overlay)["edge"], manifests.config_maps(fleet.overlay))
-    host = variables["MCPFLEET_PUBLIC_HOSTS"].split(",")[0]
-    async with await anyio.connect_tcp("127.0.0.1", edge.bind) as stream:
-        connection = Connection(stream, host, "/mcp")
-        await connection.send("tools/call", {"name": tool, "arguments": arguments})
-        with anyio.fail_after(30):
-            return await connection.answer()
+@asynccontextmanager
+async def client(fleet: LocalFleet, token: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client whose requests come as the ingress passes them on: under the name that the fleet is known by."""
+    edge = manifests.fleet(fleet.overlay)["edge"]
+    variables = manifests.environment(edge, manifests.config_maps(fleet.overlay))
+    host = urlsplit(variables.get("MCPFLEET_PUBLIC_URL", "http://localhost")).netloc
+    headers = {"host": host, "authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{fleet.processes['edge'].bind}", headers=headers, timeout=30
+    ) as http:
+        yield http
+
+
+async def call(http: httpx2.AsyncClient, tool: str, **arguments: object) -> httpx2.Response:
+    """Call a tool."""
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": tool}
+    return await http.post("/mcp", json=request("tools/call", {"name": tool, "arguments": arguments}), headers=headers)
 
 
 async def connections(fleet: LocalFleet) -> list[dict[str, Any]]:
@@ -71,29 +84,47 @@ def covers(pattern: str, subject: str) -> bool:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-async def test_the_manifests_processes_serve_a_call_and_drain(
+async def test_the_manifests_processes_serve_and_drain(
     overlay: str, tmp_path: Path, made_secrets: dict[str, dict[str, str]], postgres: Any, collector: OtlpReceiver
 ) -> None:
     """From the migration to the exit codes, under the users and permissions of the NATS component, over TLS."""
     async with (
+        issuer() as tokens,
         postgres.database() as store,
-        local_fleet(overlay, tmp_path, made_secrets, store=store, collector=collector.endpoint) as fleet,
+        local_fleet(
+            overlay, tmp_path, made_secrets, store=store, addresses=_addresses(overlay, collector, tokens)
+        ) as fleet,
+        client(fleet, tokens.token(RESOURCE)) as http,
     ):
-        await _serves(fleet, collector)
+        await _serves(fleet, http, collector)
         await _heard(fleet)
         await _exports(fleet)
-        await _drains(fleet)
+        async with listening(http, "/mcp", toolsListChanged=True) as [stream]:
+            await _drains(fleet)
+            await stream.over()
+        assert stream.kinds() == [ACK, END]
     log = "".join((tmp_path / f"nats-{number}" / "log").read_text() for number in range(3))
     assert not re.search(r"violation|authentication error", log, re.IGNORECASE), log
 
 
-async def _serves(fleet: LocalFleet, collector: OtlpReceiver) -> None:
-    answer = await called(fleet, "search", query="austen")
-    assert answer.status == 200, answer.body
-    assert answer.message["result"]["isError"] is False
-    assert "Austen" in str(answer.message["result"]["structuredContent"])
+def _addresses(overlay: str, collector: OtlpReceiver, tokens: Issuer) -> dict[str, str]:
+    """What the processes reach on this machine: the collector, and the issuer where tokens are asked for."""
+    own = manifests.environment(manifests.fleet(overlay)["edge"], manifests.config_maps(overlay))
+    issuers = {"MCPFLEET_ISSUER": tokens.url} if "MCPFLEET_ISSUER" in own else {}
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, **issuers}
+
+
+async def _serves(fleet: LocalFleet, http: httpx2.AsyncClient, collector: OtlpReceiver) -> None:
+    answer = await call(http, "search", query="austen")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["result"]["isError"] is False
+    assert "Austen" in str(answer.json()["result"]["structuredContent"])
     if fleet.overlay == "dev":  # which records every request
         await collector.wait_for(lambda spans: {"edge", "worker"} <= {span.service for span in spans}, 20)
+    else:  # which admits nobody without a token
+        http.headers["authorization"], good = "Bearer no-token", http.headers["authorization"]
+        assert (await call(http, "search", query="austen")).status_code == 401
+        http.headers["authorization"] = good
 
 
 async def _heard(fleet: LocalFleet) -> None:
@@ -105,7 +136,7 @@ async def _heard(fleet: LocalFleet) -> None:
             continue
         own = [subject for each in there if each["authorized_user"] == user for subject in each["subscriptions_list"]]
         for pattern in permissions(user, pool, "mcpfleet")["subscribe"]["allow"]:
-            if user in _users(fleet) and pattern.removeprefix("mcpfleet.") not in AWAITED:
+            if user in _users(fleet) and pattern not in AWAITED:
                 assert any(covers(pattern, subject) or _same_edge(pattern, subject) for subject in own), (user, pattern)
     for running in fleet.processes.values():
         figures = (await running.get("/metrics")).text
