@@ -6,12 +6,13 @@ own. A workload whose sub-command does not exist yet is left out, and joins by e
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import anyio
 import httpx2
+from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.embedded_nats import find_server
@@ -64,6 +66,44 @@ class Running:
             return False
 
 
+class Service:
+    """A Service of Kubernetes: each connection goes to the next of the pods that accept one."""
+
+    def __init__(self, targets: Sequence[int]) -> None:
+        self._targets = itertools.cycle(targets)
+        self._tries = len(targets)
+        self.port = 0
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Pass connections on until cancelled."""
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0) as listener:
+            self.port = listener.extra(SocketAttribute.local_port)
+            task_status.started()
+            await listener.serve(self._pass_on)
+
+    async def _pass_on(self, client: SocketStream) -> None:
+        async with client:
+            for _ in range(self._tries):
+                with suppress(OSError):
+                    async with await anyio.connect_tcp("127.0.0.1", next(self._targets)) as server:
+                        await _joined(client, server)
+                    return
+
+
+async def _joined(one: SocketStream, other: SocketStream) -> None:
+    """Carry bytes both ways until one side ends."""
+    async with anyio.create_task_group() as tasks:
+
+        async def carry(source: SocketStream, target: SocketStream) -> None:
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    await target.send(await source.receive())
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(carry, one, other)
+        tasks.start_soon(carry, other, one)
+
+
 @dataclass
 class LocalFleet:
     """The pods of an overlay, as far as they run here."""
@@ -79,7 +119,12 @@ class LocalFleet:
     clients: list[int] = field(default_factory=lambda: [free_port() for _ in range(3)])
     monitors: list[int] = field(default_factory=lambda: [free_port() for _ in range(3)])
     servers: list[Child] = field(default_factory=list)
+    nats: Service = field(init=False)
+    """What the processes reach NATS by."""
     processes: dict[str, Running] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.nats = Service(self.clients)
 
     async def start_nats(self) -> None:
         """Start the servers of the component, with its own files."""
@@ -107,8 +152,8 @@ class LocalFleet:
 
     async def start(self) -> None:
         """Start every process that exists, and wait until all are ready."""
-        for number, (name, workload) in enumerate(startable(self.overlay).items()):
-            await self._start(name, workload, self.clients[number % len(self.clients)])
+        for name, workload in startable(self.overlay).items():
+            await self._start(name, workload)
         with anyio.move_on_after(READY_WITHIN) as patience:
             for running in self.processes.values():
                 while not await running.is_ready():
@@ -128,10 +173,10 @@ class LocalFleet:
             for child in [*(running.child for running in self.processes.values()), *self.servers]:
                 await child.kill()
 
-    async def _start(self, name: str, workload: Resource, nats: int) -> None:
+    async def _start(self, name: str, workload: Resource) -> None:
         admin, bind = free_port(), free_port()
         changes = {
-            "MCPFLEET_NATS_URL": f"tls://127.0.0.1:{nats}",
+            "MCPFLEET_NATS_URL": f"tls://127.0.0.1:{self.nats.port}",
             "MCPFLEET_ADMIN_BIND": f"127.0.0.1:{admin}",
             "MCPFLEET_BIND": f":{bind}",
             **self.addresses,
@@ -213,10 +258,13 @@ async def local_fleet(
 ) -> AsyncIterator[LocalFleet]:
     """Run an overlay's pods for the length of a block; all are ready when it begins."""
     fleet = LocalFleet(overlay, folder, secrets, store, addresses)
-    try:
-        await fleet.start_nats()
-        await fleet.migrate()
-        await fleet.start()
-        yield fleet
-    finally:
-        await fleet.stop()
+    async with anyio.create_task_group() as tasks:
+        try:
+            await fleet.start_nats()
+            await tasks.start(fleet.nats.run)
+            await fleet.migrate()
+            await fleet.start()
+            yield fleet
+        finally:
+            await fleet.stop()
+            tasks.cancel_scope.cancel()

@@ -27,7 +27,7 @@ from tests.unit.edge.asgi import MODERN, request
 
 RESOURCE = "https://mcp.example.com/mcp"
 """What tokens are for: the endpoint's URL as the overlay has it."""
-AWAITED = {"mcpfleet.hint.resource.*.*.*"}
+AWAITED = {"mcpfleet.hint.resource.*.*.*", "mcpfleet.hint.task.*"}
 """What is heard only while a stream wants it."""
 
 pytestmark = pytest.mark.timeout(300)
@@ -67,9 +67,9 @@ async def call(http: httpx2.AsyncClient, tool: str, **arguments: object) -> http
 async def connections(fleet: LocalFleet) -> list[dict[str, Any]]:
     """Every client of the NATS servers, with its user and what it hears."""
     found: list[dict[str, Any]] = []
-    async with httpx2.AsyncClient(timeout=5) as client:
+    async with httpx2.AsyncClient(timeout=5) as http:
         for port in fleet.monitors:
-            answer = await client.get(f"http://127.0.0.1:{port}/connz?auth=true&subs=true")
+            answer = await http.get(f"http://127.0.0.1:{port}/connz?auth=true&subs=true")
             found += [{**each, "port": port} for each in answer.json()["connections"]]
     return found
 
@@ -100,6 +100,7 @@ async def test_the_manifests_processes_serve_and_drain(
         await _heard(fleet)
         await _exports(fleet)
         async with listening(http, "/mcp", toolsListChanged=True) as [stream]:
+            await _loses_a_server(fleet, http)
             await _drains(fleet)
             await stream.over()
         assert stream.kinds() == [ACK, END]
@@ -166,6 +167,22 @@ def _users(fleet: LocalFleet) -> set[str]:
 def _same_edge(pattern: str, subject: str) -> bool:
     """Whether both are of an edge, which hears by one subscription what stands in the table subject by subject."""
     return all(re.fullmatch(r"mcpfleet\.edge\.[^.]+\..*", each) for each in (pattern, subject))
+
+
+async def _loses_a_server(fleet: LocalFleet, http: httpx2.AsyncClient) -> None:
+    """The NATS server of the edge dies during a call, which ends as if nothing had been; so do those that follow."""
+    answers: list[httpx2.Response] = []
+
+    async def report() -> None:
+        answers.append(await call(http, "report"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(report)
+        await anyio.sleep(1)  # a part of the seven seconds that the call takes
+        [port] = {each["port"] for each in await connections(fleet) if each["authorized_user"] == "edge"}
+        await fleet.servers[fleet.monitors.index(port)].kill()
+    answers.append(await call(http, "search", query="austen"))
+    assert [answer.json()["result"]["isError"] for answer in answers] == [False, False]
 
 
 async def _drains(fleet: LocalFleet) -> None:
