@@ -53,14 +53,16 @@ class Listener:
         """Wait until the stream is closed."""
         await until(lambda: self.is_over, within=within)
 
-    async def run(self, http: httpx2.AsyncClient, url: str, notifications: dict[str, Any]) -> None:
+    async def run(
+        self, http: httpx2.AsyncClient, url: str, notifications: dict[str, Any], token: str | None = None
+    ) -> None:
         """Read the stream to its end."""
         body = request("subscriptions/listen", {"notifications": notifications}, identifier=self.id)
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": MODERN,
             "mcp-method": "subscriptions/listen",
-        }
+        } | ({"authorization": f"Bearer {token}"} if token else {})
         try:
             async with http.stream("POST", url, json=body, headers=headers, timeout=None) as response:
                 self.status = response.status_code
@@ -73,13 +75,13 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    http: httpx2.AsyncClient, url: str, /, count: int = 1, **notifications: Any
+    http: httpx2.AsyncClient, url: str, /, count: int = 1, *, token: str | None = None, **notifications: Any
 ) -> AsyncIterator[list[Listener]]:
     """So many streams that are acknowledged, for the length of a block."""
     streams = [Listener(number + 1) for number in range(count)]
     async with anyio.create_task_group() as tasks:
         for stream in streams:
-            tasks.start_soon(stream.run, http, url, notifications)
+            tasks.start_soon(stream.run, http, url, notifications, token)
         for stream in streams:
             await stream.told(1)
         yield streams
