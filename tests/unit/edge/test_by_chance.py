@@ -91,16 +91,16 @@ def test_t11_the_structure_of_parameters_is_sound_or_refused(method: str, params
 
 
 @by_chance
-@given(st.sampled_from(sorted(METHODS)), OBJECTS, OBJECTS, PAIRS, st.booleans(), st.booleans())
+@given(st.sampled_from(sorted(METHODS)), OBJECTS, OBJECTS, PAIRS, st.booleans())
 def test_t11_a_message_passes_the_ladder_or_is_refused(
-    method: str, params: dict[str, Any], meta: dict[str, Any], pairs: list[Any], legacy: bool, lenient: bool
+    method: str, params: dict[str, Any], meta: dict[str, Any], pairs: list[Any], legacy: bool
 ) -> None:
     own = {VERSION_KEY: MODERN, CAPABILITIES_KEY: {}, **meta}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": own}}
     post = Post(message)
     with suppress(Rejection, UnicodeEncodeError):  # a test's own headers cannot say every text
         for headers in (Headers(pairs), Headers(post.pairs())):
-            envelope = check_message(headers, post.body, message, legacy=legacy, body_version_wins=lenient)
+            envelope = check_message(headers, post.body, message, legacy=legacy)
             assert to_json(envelope.params), "what passes can be sent on"
 
 
