@@ -21,6 +21,7 @@ from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.renewals import Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
@@ -58,6 +59,7 @@ class Hub:
         self._snapshots = snapshots
         self._most = settings.max_streams
         self._instruments = instruments
+        self._turns = Turns()
         self._count = 0
         self._by_endpoint: dict[str, set[Stream]] = {}
         self._by_uri: dict[tuple[str, str], set[Stream]] = {}
@@ -119,22 +121,16 @@ class Hub:
         watchers = self._by_uri.get((endpoint, uri))
         if watchers is None:
             return
-        notice = resource_updated(uri)
-        needed: dict[int, frozenset[str] | None] = {}
-        """By the view's identity: most streams share one."""
-        for stream in watchers:
-            identity = id(stream.view)
-            if identity not in needed:
-                needed[identity] = _needed(stream.view, uri, pool)
-            if covers(needed[identity], stream.permission.principal):
-                stream.offer(uri, notice)
+        self._turns.begin((endpoint, pool, uri), watchers, lambda: _telling(pool, uri))
 
     def on_catalog(self, endpoint: str) -> None:
         """Show each stream of an endpoint the newest view of its caller (S15)."""
-        for stream in self._by_endpoint.get(endpoint, ()):
-            view = self._snapshots.view(endpoint, stream.permission.principal)
-            if view is not None:
-                stream.see(view)
+        self._turns.begin(endpoint, self._by_endpoint.get(endpoint, ()), lambda: self._show)
+
+    def _show(self, stream: Stream) -> None:
+        view = self._snapshots.view(stream.endpoint, stream.permission.principal)
+        if view is not None and view is not stream.view:
+            stream.see(view)
 
     def revoke(self, matches: Callable[[Principal], bool]) -> None:
         """Tell streams nothing more until it was asked whether their permissions go on (S3).
@@ -149,9 +145,7 @@ class Hub:
 
     def _refresh(self, stream: Stream) -> None:
         """Go on after a renewal, as whom the permission is given to now."""
-        view = self._snapshots.view(stream.endpoint, stream.permission.principal)
-        if view is not None and view is not stream.view:
-            stream.see(view)
+        self._show(stream)
         stream.lift(may_watch=lambda uri: self._may_watch(stream, uri))
 
     def _catch_up(self, stream: Stream, uri: str) -> None:
@@ -184,6 +178,23 @@ class Hub:
         """End every stream at once."""
         for stream in self.streams():
             stream.end(Exit.SHUTDOWN)
+
+
+def _telling(pool: str, uri: str) -> Tell:
+    """Make what tells streams that a pool says that a URI has changed."""
+    notice = resource_updated(uri)
+    known: dict[int, tuple[View, frozenset[str] | None]] = {}
+    """By the view's identity, for most streams share one; the view itself keeps that from being another's."""
+
+    def tell(stream: Stream) -> None:
+        view = stream.view
+        found = known.get(id(view))
+        if found is None:
+            found = known[id(view)] = view, _needed(view, uri, pool)
+        if covers(found[1], stream.permission.principal):
+            stream.offer(uri, notice)
+
+    return tell
 
 
 def _needed(view: View, uri: str, pool: str | None = None) -> frozenset[str] | None:
