@@ -33,12 +33,13 @@ async def test_every_process_answers_as_a_service_of_nats() -> None:
         client = await nats.connect(
             settings.nats_url, user="operator", password=settings.nats_password.get_secret_value()
         )
-        pings = await ask_all(client, "PING", 5)
-        stats = await ask_all(client, "STATS", 5)
+        pings = await ask_all(client, "PING", 6)
+        stats = await ask_all(client, "STATS", 6)
         await client.close()
     names = sorted(str(ping["name"]) for ping in pings)
-    assert names == ["mcpfleet-authorization", "mcpfleet-catalog", "mcpfleet-edge", "mcpfleet-edge", "mcpfleet-worker"]
-    assert len({ping["id"] for ping in pings}) == 5
+    services = ("authorization", "catalog", "edge", "edge", "subscriptions", "worker")
+    assert names == [f"mcpfleet-{name}" for name in services]
+    assert len({ping["id"] for ping in pings}) == 6
     [worker] = [each for each in stats if each["name"] == "mcpfleet-worker"]
     assert isinstance(worker["endpoints"], list)
     assert sum(endpoint["num_requests"] for endpoint in worker["endpoints"]) == 1

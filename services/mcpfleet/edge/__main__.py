@@ -146,6 +146,7 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
     )
     uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits)
     methods = Methods(
+        endpoints=settings.endpoints,
         admission=admission,
         limits=limits,
         snapshots=snapshots,

@@ -50,7 +50,9 @@ class Client:
             write_timeout: seconds that the client may take to read what it is sent.
         """
         self.method: str = scope["method"]
-        self.path: str = scope["path"]
+        # As it was sent: another spelling of an endpoint's path is another path (T1).
+        raw_path: bytes | None = scope.get("raw_path")
+        self.path: str = scope["path"] if raw_path is None else raw_path.decode("latin-1")
         self.query: bytes = scope.get("query_string", b"")
         self.headers = Headers(scope["headers"])
         self.credential: Credential | None = None

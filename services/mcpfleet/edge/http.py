@@ -14,6 +14,7 @@ from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
 from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.ends import as_told
 from mcpfleet.edge.ladder import check_form, check_message, check_place
 from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.metadata import Metadata
@@ -157,8 +158,10 @@ class Application:
             message = read_message(body)
             identifier = read_id(message)
             silent = is_notification(message)
-            lenient = self._endpoints[endpoint].body_version_wins
-            envelope = check_message(client.headers, body, message, body_version_wins=lenient)
+            served = self._endpoints[endpoint]
+            envelope = check_message(
+                client.headers, body, message, legacy=served.legacy, body_version_wins=served.body_version_wins
+            )
             if envelope.id is None:
                 principal = await self._admission.admit(endpoint, client.credential)
                 await self._limits.take_request(endpoint, principal)
@@ -177,6 +180,7 @@ class Application:
             try:
                 error_type = await self._methods.answer(Request(client, endpoint, identifier, envelope, span.context))
             except Rejection as rejection:
+                rejection = as_told(envelope, rejection)
                 error_type = str(rejection.code or rejection.status)
                 await self._reject(client, identifier, rejection)
             except ClientGone:

@@ -184,10 +184,8 @@ class Runner:
     async def _call(self, handler: Handler, held: Held, running: _Running, limit: float) -> Answer | Outcome:
         call = CallBody.read(held.body)
         asker: Asker = NOBODY
-        definition = handler.definition
-        if (definition.asks or definition.may_ask) and call.completing is None:
-            declared = (*definition.asks, *definition.may_ask)
-            asker = running.rounds = Rounds(declared, call.capabilities, call.answers, call.memory)
+        if handler.questions and call.completing is None:
+            asker = running.rounds = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
         settings = self._settings
         context = Context(
             principal=call.principal,

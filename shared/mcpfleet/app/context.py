@@ -252,6 +252,8 @@ class Context:
         return result
 
     @overload
+    async def ask(self, first: Question[First], /) -> tuple[First]: ...
+    @overload
     async def ask(self, first: Question[First], second: Question[Second], /) -> tuple[First, Second]: ...
     @overload
     async def ask(

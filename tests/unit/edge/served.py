@@ -133,6 +133,7 @@ class Edge:
             limits=limits,
             metadata=Metadata(access, settings.endpoints, doors) if access_or_none is not None else None,
             methods=Methods(
+                endpoints=SETTINGS.endpoints,
                 admission=admission,
                 limits=limits,
                 snapshots=self.snapshots,

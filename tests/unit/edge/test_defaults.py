@@ -26,6 +26,13 @@ PROCESS = {
 EDGE = {
     "max_request": 7 * MIB,
     "admission_entries": 10_000,
+    "authority_silence": 5,
+    "rate_requests": "none",
+    "rate_tools": "6000/60",
+    "rate_completions": "6000/60",
+    "rate_anonymous": "none",
+    "rate_unknown": "allow",
+    "rate_wait": 1,
     "snapshot_lasts": 10,
     "heal_interval": 15,
     "queue_size": 256,
