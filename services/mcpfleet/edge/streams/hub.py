@@ -58,6 +58,9 @@ class Hub:
         )
         self._snapshots = snapshots
         self._most = settings.max_streams
+        self._room = settings.watched_room
+        self._size = 0
+        """Bytes of the URIs that are watched, as often as they are."""
         self._instruments = instruments
         self._turns = Turns()
         self._count = 0
@@ -89,11 +92,14 @@ class Hub:
         """Take a place for a stream, and let it hear of changes, until `leave` (S10, N11).
 
         Raises:
-            Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS).
+            Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS), or no room for what is watched
+                (MCPFLEET_WATCHED_ROOM).
         """
-        if self._count >= self._most:
-            raise self.refusal("edge")
+        size = _size(stream)
+        if self._count >= self._most or self._size + size > self._room:
+            raise self.refusal("edge" if self._count >= self._most else "room")
         self._count += 1
+        self._size += size
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         for uri in stream.honoured.uris:
             self._by_uri.setdefault((stream.endpoint, uri), set()).add(stream)
@@ -102,6 +108,7 @@ class Hub:
         """Undo `join`, and what was done for the stream."""
         self.renewals.remove(stream)
         self._count -= 1
+        self._size -= _size(stream)
         self._by_endpoint[stream.endpoint].discard(stream)
         for uri in stream.honoured.uris:
             watchers = self._by_uri[stream.endpoint, uri]
@@ -178,6 +185,10 @@ class Hub:
         """End every stream at once."""
         for stream in self.streams():
             stream.end(Exit.SHUTDOWN)
+
+
+def _size(stream: Stream) -> int:
+    return sum(map(len, stream.honoured.uris))
 
 
 def _telling(pool: str, uri: str) -> Tell:
