@@ -146,6 +146,7 @@ class Application:
                 await account.charge(size - free)
 
         async with self._room.account(within=self._settings.queue_wait) as account:
+            client.forget_body = account.close
             await self._serve_message(client, endpoint, await self._read(client, charge))
 
     async def _read(self, client: Client, charge: Charge | None = None) -> bytes:
@@ -170,6 +171,7 @@ class Application:
         except Rejection as rejection:
             await self._reject(client, identifier, rejection, silent=silent)
             return
+        del body, message  # a stream would keep them for its life
         await self._serve_request(client, endpoint, envelope.id, envelope)
 
     async def _serve_request(self, client: Client, endpoint: str, identifier: RequestId, envelope: Envelope) -> None:

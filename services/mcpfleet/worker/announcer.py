@@ -36,6 +36,7 @@ class Announcer:
         self._on_counted = on_counted
         self._log = log
         self._woken = anyio.Event()
+        self._turn = anyio.Lock()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Announce at every interval until cancelled; started when the catalog has counted us in.
@@ -60,6 +61,8 @@ class Announcer:
 
     async def replace(self, manifest: Manifest) -> None:
         """Announce another manifest from now on, and at once."""
+        if manifest.digest == self._manifest.digest:
+            return
         self._manifest = manifest
         if not await self._announce(is_known=True):
             self._woken.set()
@@ -73,11 +76,16 @@ class Announcer:
             self._log.warning("the catalog does not know that we leave", error=str(error))
 
     async def _announce(self, *, is_known: bool) -> bool:
-        message = Announce(process=self._process, digest=self._manifest.digest)
+        """Announce once; one after the other, so that a former manifest never comes after a newer one."""
+        async with self._turn:
+            return await self._announce_now(self._manifest, is_known=is_known)
+
+    async def _announce_now(self, manifest: Manifest, *, is_known: bool) -> bool:
+        message = Announce(process=self._process, digest=manifest.digest)
         try:
             answer = await self._client.announce(self._pool, message)
             if answer.wanted:
-                whole = message.model_copy(update={"manifest": self._manifest.text})
+                whole = message.model_copy(update={"manifest": manifest.text})
                 answer = await self._client.announce(self._pool, whole)
         except TooLarge as error:
             raise ConfigurationError(f"the manifest cannot be announced: {error}") from error

@@ -49,6 +49,7 @@ class WorkerHost:
     async def run(self) -> None:
         """Follow the App's changes until cancelled."""
         self._app.hosts.add(self)
+        self._has_changed.set()  # it may have changed since this worker was described
         try:
             while True:
                 await self._has_changed.wait()

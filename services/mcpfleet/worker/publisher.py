@@ -41,7 +41,10 @@ class Publisher:
         bus.on_link(self._on_link)
 
     def counted(self, answer: Announced) -> None:
-        """Take what the catalog says of the pool."""
+        """Take what the catalog says of the pool; what was published before anybody knew is told now."""
+        if answer.endpoints and not self.endpoints:
+            self.endpoints = answer.endpoints
+            self._send_again(since=0.0)
         self.endpoints = answer.endpoints
 
     def publish(self, uri: str) -> None:
@@ -65,10 +68,10 @@ class Publisher:
         if not is_up:
             self._lost_at = time.monotonic()
             return
-        if self._lost_at is None:
-            since = 0.0
-        else:
-            since, self._lost_at = self._lost_at - self._doubtful, None
+        since = self._lost_at - self._doubtful if self._lost_at is not None else 0.0
+        self._lost_at = None
+        self._send_again(since)
+
+    def _send_again(self, since: float) -> None:
         for uri in [uri for uri, published in self._recent.items() if published >= since]:
-            self._send(uri)
-        self._recent.clear()
+            self.publish(uri)

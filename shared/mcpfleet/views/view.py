@@ -71,6 +71,11 @@ class View:
         """The server's name, as it is spliced into every result."""
         return server_info(self.snapshot.name, self.snapshot.version, self.snapshot.title)
 
+    @cached_property
+    def needs_scopes(self) -> bool:
+        """Whether anything in it needs scopes."""
+        return any(target.listed.definition.scopes for targets in self.targets.values() for target in targets.values())
+
     @property
     def scope(self) -> str:
         """`cacheScope` of what depends on no more than the view."""

@@ -198,3 +198,27 @@ async def test_a_worker_that_lost_its_link_sends_again_what_may_not_have_arrived
         await until(lambda: fleet.lines("link lost"))
         fleet.workers[0].heal()
         await until(lambda: stream.uris() == [BOOK])
+
+
+async def test_a_stream_keeps_no_room_for_the_request_that_opened_it() -> None:
+    """A request with many long names takes room as any large body, and gives it back before the stream goes on."""
+    uris = [f"library://books/{'x' * 1900}{number}" for number in range(200)]
+    settings = {"MCPFLEET_REQUEST_ROOM": "400000", "MCPFLEET_QUEUE_WAIT": "1"}
+    async with (
+        LocalFleet(library(), environment=settings) as fleet,
+        fleet.http() as http,
+        listening(http, "/mcp", 3, resourceSubscriptions=uris) as streams,
+    ):
+        assert [stream.kinds() for stream in streams] == [[ACK]] * 3
+
+
+async def test_what_streams_watch_has_a_bound_in_bytes() -> None:
+    async with LocalFleet(library(), environment={"MCPFLEET_WATCHED_ROOM": "40"}) as fleet, fleet.http() as http:
+        async with listening(http, "/mcp", 2, resourceSubscriptions=[BOOK]):
+            refused = Listener()
+            await refused.run(http, "/mcp", {"resourceSubscriptions": [BOOK]})
+            assert refused.status == 503
+        stream = Listener()
+        with anyio.move_on_after(1):
+            await stream.run(http, "/mcp", {"toolsListChanged": True})
+        assert stream.kinds() == [ACK]

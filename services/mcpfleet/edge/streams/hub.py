@@ -21,6 +21,7 @@ from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.renewals import Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
@@ -57,7 +58,11 @@ class Hub:
         )
         self._snapshots = snapshots
         self._most = settings.max_streams
+        self._room = settings.watched_room
+        self._size = 0
+        """Bytes of the URIs that are watched, as often as they are."""
         self._instruments = instruments
+        self._turns = Turns()
         self._count = 0
         self._by_endpoint: dict[str, set[Stream]] = {}
         self._by_uri: dict[tuple[str, str], set[Stream]] = {}
@@ -87,11 +92,14 @@ class Hub:
         """Take a place for a stream, and let it hear of changes, until `leave` (S10, N11).
 
         Raises:
-            Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS).
+            Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS), or no room for what is watched
+                (MCPFLEET_WATCHED_ROOM).
         """
-        if self._count >= self._most:
-            raise self.refusal("edge")
+        size = _size(stream)
+        if self._count >= self._most or self._size + size > self._room:
+            raise self.refusal("edge" if self._count >= self._most else "room")
         self._count += 1
+        self._size += size
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         for uri in stream.honoured.uris:
             self._by_uri.setdefault((stream.endpoint, uri), set()).add(stream)
@@ -100,6 +108,7 @@ class Hub:
         """Undo `join`, and what was done for the stream."""
         self.renewals.remove(stream)
         self._count -= 1
+        self._size -= _size(stream)
         self._by_endpoint[stream.endpoint].discard(stream)
         for uri in stream.honoured.uris:
             watchers = self._by_uri[stream.endpoint, uri]
@@ -119,22 +128,16 @@ class Hub:
         watchers = self._by_uri.get((endpoint, uri))
         if watchers is None:
             return
-        notice = resource_updated(uri)
-        needed: dict[int, frozenset[str] | None] = {}
-        """By the view's identity: most streams share one."""
-        for stream in watchers:
-            identity = id(stream.view)
-            if identity not in needed:
-                needed[identity] = _needed(stream.view, uri, pool)
-            if covers(needed[identity], stream.permission.principal):
-                stream.offer(uri, notice)
+        self._turns.begin((endpoint, pool, uri), watchers, lambda: _telling(pool, uri))
 
     def on_catalog(self, endpoint: str) -> None:
         """Show each stream of an endpoint the newest view of its caller (S15)."""
-        for stream in self._by_endpoint.get(endpoint, ()):
-            view = self._snapshots.view(endpoint, stream.permission.principal)
-            if view is not None:
-                stream.see(view)
+        self._turns.begin(endpoint, self._by_endpoint.get(endpoint, ()), lambda: self._show)
+
+    def _show(self, stream: Stream) -> None:
+        view = self._snapshots.view(stream.endpoint, stream.permission.principal)
+        if view is not None and view is not stream.view:
+            stream.see(view)
 
     def revoke(self, matches: Callable[[Principal], bool]) -> None:
         """Tell streams nothing more until it was asked whether their permissions go on (S3).
@@ -149,9 +152,7 @@ class Hub:
 
     def _refresh(self, stream: Stream) -> None:
         """Go on after a renewal, as whom the permission is given to now."""
-        view = self._snapshots.view(stream.endpoint, stream.permission.principal)
-        if view is not None and view is not stream.view:
-            stream.see(view)
+        self._show(stream)
         stream.lift(may_watch=lambda uri: self._may_watch(stream, uri))
 
     def _catch_up(self, stream: Stream, uri: str) -> None:
@@ -184,6 +185,27 @@ class Hub:
         """End every stream at once."""
         for stream in self.streams():
             stream.end(Exit.SHUTDOWN)
+
+
+def _size(stream: Stream) -> int:
+    return sum(map(len, stream.honoured.uris))
+
+
+def _telling(pool: str, uri: str) -> Tell:
+    """Make what tells streams that a pool says that a URI has changed."""
+    notice = resource_updated(uri)
+    known: dict[int, tuple[View, frozenset[str] | None]] = {}
+    """By the view's identity, for most streams share one; the view itself keeps that from being another's."""
+
+    def tell(stream: Stream) -> None:
+        view = stream.view
+        found = known.get(id(view))
+        if found is None:
+            found = known[id(view)] = view, _needed(view, uri, pool)
+        if covers(found[1], stream.permission.principal):
+            stream.offer(uri, notice)
+
+    return tell
 
 
 def _needed(view: View, uri: str, pool: str | None = None) -> frozenset[str] | None:

@@ -59,6 +59,9 @@ class Listens:
         """
         request, view = inquiry.request, inquiry.view
         asked = read_filter(request.params["notifications"], self._settings.stream_keys)
+        # What is read is not needed any more, and a stream lasts.
+        del request.params["notifications"]
+        request.client.forget_body()
         if len(str(request.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
         honoured = asked.supported(view.capabilities)

@@ -83,6 +83,8 @@ class Permits:
         Raises:
             Rejection: 403, which names the scopes.
         """
+        if not inquiry.view.needs_scopes:
+            return
         for uri in uris:
             target = inquiry.view.find_resource(uri)
             if target is not None and target.listed.definition.scopes:
