@@ -7,7 +7,7 @@ TARGET ?= examples/library.py
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install test lint types unit contract fleet chaos conformance lock clean
+.PHONY: help dev install test lint types unit vectors fuzz contract fleet deploy chaos conformance lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
@@ -29,7 +29,7 @@ dev: $(VENV)/.run
 
 install: $(VENV)/.test
 
-test: lint types unit contract fleet chaos conformance
+test: lint types unit vectors contract fleet deploy chaos conformance
 
 lint: $(VENV)/.test
 	$(RUN)/ruff check .
@@ -42,11 +42,23 @@ types: $(VENV)/.test
 unit: $(VENV)/.test
 	$(RUN)/pytest tests/unit
 
+# What the door answers, as data over real sockets, and what a fuzzer makes of it.
+vectors: $(VENV)/.test
+	$(RUN)/pytest tests/vectors tests/fuzz
+
+SECONDS ?= 600
+fuzz: $(VENV)/.test
+	$(RUN)/python -m tests.fuzz.run --seconds $(SECONDS)
+
 contract: $(VENV)/.test
 	$(RUN)/pytest tests/contract
 
 fleet: $(VENV)/.test
 	$(RUN)/pytest tests/fleet
+
+# The image's steps, the manifests, what they start, and what dashboards and alerts look at.
+deploy: $(VENV)/.test
+	$(RUN)/pytest tests/deploy
 
 chaos: $(VENV)/.test
 	$(RUN)/pytest tests/chaos

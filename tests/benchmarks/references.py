@@ -1,6 +1,7 @@
 """What mcpfleet is measured beside, each a process: `python -m tests.benchmarks.references NAME`; it prints its URL.
 
-`constant` is Hypercorn answering the same bytes to everything; `sdk` is the official Python SDK's server with one tool,
+`constant` is Hypercorn answering the same bytes to everything; `fanout` is it sending the same
+event to all streams; `sdk` is the official Python SDK's server with one tool,
 as its documentation starts it; `typescript FOLDER` is the official TypeScript SDK's, likewise, whose packages are
 installed in that folder; `collector` takes traces and forgets them.
 """
@@ -13,12 +14,14 @@ import shutil
 import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
+from mcp.server.mcpserver import Context
 
 from tests.kit.node import NODE, environment
 
@@ -26,6 +29,16 @@ TYPESCRIPT = Path(__file__).with_name("typescript")
 CONSTANT = (
     b'{"jsonrpc":"2.0","id":1,"result":{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"constant","version":"1"}},'
     b'"resultType":"complete","content":[{"type":"text","text":"5"}],"isError":false,"structuredContent":5}}'
+)
+
+ACKNOWLEDGED = (
+    b'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":'
+    b'{"_meta":{"io.modelcontextprotocol/subscriptionId":1},'
+    b'"notifications":{"resourceSubscriptions":["library://books/1"]}}}\n\n'
+)
+UPDATED = (
+    b'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/resources/updated","params":'
+    b'{"_meta":{"io.modelcontextprotocol/subscriptionId":1},"uri":"library://books/1"}}\n\n'
 )
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -38,6 +51,11 @@ async def constant(scope: MutableMapping[str, Any], receive: Receive, send: Send
         return
     while (await receive()).get("more_body"):
         pass
+    await answer_constant(send)
+
+
+async def answer_constant(send: Send) -> None:
+    """Answer the same bytes."""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(CONSTANT))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": CONSTANT})
@@ -51,14 +69,73 @@ def listening() -> socket.socket:
     return found
 
 
-def serve_hypercorn() -> None:
-    """Run `constant`, with the settings that an edge has too."""
+def hypercorn_config() -> Config:
+    """The settings that an edge has too."""
     config = Config()
     config.bind = [f"fd://{listening().detach()}"]
     config.accesslog = None
     config.errorlog = None
     config.keep_alive_max_requests = 1_000_000_000
-    uvloop.run(serve(constant, config, shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]  # plain ASGI
+    return config
+
+
+def serve_hypercorn() -> None:
+    """Run `constant`."""
+    uvloop.run(serve(constant, hypercorn_config(), shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]  # plain ASGI
+
+
+class Fanout:
+    """Opens a stream for each `subscriptions/listen`, and writes the same bytes to all at each other request."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, asyncio.Queue[bytes]] = {}
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            return
+        body = (await receive())["body"]
+        if b"subscriptions/listen" not in body:
+            for queue in self._streams.values():
+                queue.put_nowait(UPDATED)
+            await answer_constant(send)
+            return
+        queue = self._streams[id(scope)] = asyncio.Queue()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.body", "body": ACKNOWLEDGED, "more_body": True})
+        while True:
+            await send({"type": "http.response.body", "body": await queue.get(), "more_body": True})
+
+
+def serve_fanout() -> None:
+    """Run `Fanout`, with the settings that an edge has too."""
+    uvloop.run(serve(Fanout(), hypercorn_config(), shutdown_trigger=asyncio.Event().wait))  # type: ignore[arg-type]  # plain ASGI
+
+
+def serve_sdk_fanout() -> None:
+    """Run the official Python SDK's server, with room for more streams than it allows by default."""
+    import uvicorn
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import server
+    from mcp.server.subscriptions import ListenHandler
+
+    vars(server)["ListenHandler"] = partial(ListenHandler, max_subscriptions=100_000)
+    reference = MCPServer("reference")
+
+    @reference.tool()
+    async def touch(ctx: Context) -> str:
+        """Say that a book has changed."""
+        await ctx.notify_resource_updated("library://books/1")
+        return "touched"
+
+    @reference.resource("library://books/{book}")
+    async def book(book: int) -> str:
+        """A book."""
+        return f"book {book}"
+
+    found = listening()
+    config = uvicorn.Config(reference.streamable_http_app(), log_level="error", loop="uvloop", backlog=2048)
+    uvicorn.Server(config).run([found])
 
 
 def serve_sdk() -> None:
@@ -87,7 +164,9 @@ def serve_typescript(installed: str) -> None:
 SERVE: dict[str, Callable[..., None]] = {
     "constant": serve_hypercorn,
     "collector": serve_hypercorn,
+    "fanout": serve_fanout,
     "sdk": serve_sdk,
+    "sdk_fanout": serve_sdk_fanout,
     "typescript": serve_typescript,
 }
 

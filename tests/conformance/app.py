@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any
+import secrets
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import anyio
 from pydantic import BaseModel, Field
@@ -278,6 +280,33 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
     """Ask what the prompt is about, and give it."""
     topic = await ctx.elicit("What context should the prompt use?", Topic, key="user_context")
     return f"Use this context: {topic.context}"
+
+
+# -- lists that change ------------------------------------------------------------------------------------------------
+
+
+def replaced(kind: Literal["tool", "prompt"], declare: Callable[[str], object]) -> str:
+    """Take back what was declared before in this way, and declare something new under a name of its own."""
+    if kind in changing:
+        app.remove(kind, changing[kind])
+    changing[kind] = f"changing_{kind}_{secrets.token_hex(4)}"
+    declare(changing[kind])
+    return f"The {kind} list has changed."
+
+
+changing: dict[Literal["tool", "prompt"], str] = {}
+
+
+@app.tool()
+async def test_trigger_tool_change() -> str:
+    """Change the list of tools."""
+    return replaced("tool", lambda name: app.tool(name, description="Comes and goes.")(lambda: "here"))
+
+
+@app.tool()
+async def test_trigger_prompt_change() -> str:
+    """Change the list of prompts."""
+    return replaced("prompt", lambda name: app.prompt(name, description="Comes and goes.")(lambda: "here"))
 
 
 # -- resources --------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ async def handler(ctx: Context) -> None:
         await ctx.ask(question.form("When?", Month), question.roots(), question.form("Who?", Name)),
         tuple[Month, list[Root], Name],
     )
+    assert_type(await ctx.ask(question.form("When?", Month)), tuple[Month])
     assert_type(ctx.can_ask("sampling"), bool)
     assert_type(await ctx.step("load", load, "a"), list[int])
     assert_type(await ctx.step("fetch", fetch, "a"), dict[str, int])

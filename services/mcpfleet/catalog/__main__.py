@@ -38,7 +38,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
     async with open_store(url, service=process.name, embedded=settings.embedded, bounds=bounds) as store:
         ledger = Ledger(store, settings, log=process.log)
         sweeper = Sweeper(ledger, bus, settings, health=process.health, instruments=instruments, log=process.log)
-        catalog = CatalogActor(ledger, sweeper, log=process.log)
+        catalog = CatalogActor(ledger, sweeper, settings.endpoints, log=process.log)
         async with anyio.create_task_group() as tasks:
             await tasks.start(bus.run)
             await Discovery(bus, process.name).listen()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -25,6 +25,7 @@ from mcpfleet.contracts.catalog import (
     Withdraw,
     Withdrawn,
 )
+from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.store.errors import StoreError
 
 GROUP: Final = "catalog"
@@ -33,9 +34,12 @@ GROUP: Final = "catalog"
 class CatalogActor:
     """Answers for the catalog: each handler is a fact written or read, and snapshots are merged by the sweeper."""
 
-    def __init__(self, ledger: Ledger, sweeper: Sweeper, *, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, ledger: Ledger, sweeper: Sweeper, endpoints: Mapping[str, Endpoint], *, log: FilteringBoundLogger
+    ) -> None:
         self._ledger = ledger
         self._sweeper = sweeper
+        self._endpoints = endpoints
         self._log = log
 
     async def register(self, actor: Actor) -> None:
@@ -48,15 +52,16 @@ class CatalogActor:
         """Count a worker in, or out where it leaves. Which pool it is of, the subject says, not the worker."""
         pool = asked.tokens["pool"]
         check_names(question.process, question.digest)
+        counted = Announced(endpoints=tuple(name for name, each in self._endpoints.items() if each.admits(pool)))
         with self._store_answers():
             if question.leaving:
                 await self._ledger.leave(pool, question.process)
             elif await self._ledger.hear(pool, question.process, question.digest):
-                return Announced()
+                return counted
             elif not await self._ledger.count_in(pool, question):
                 return Announced(wanted=True)
         self._sweeper.wake()
-        return Announced()
+        return counted
 
     async def snapshot(self, question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:  # noqa: ARG002
         """Answer with an endpoint's newest snapshot, where the edge does not have it."""

@@ -16,9 +16,9 @@ from mcpfleet.catalog.ledger import Ledger, Swept
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rebuild import Rebuilt
 from mcpfleet.catalog.settings import CatalogSettings
-from mcpfleet.catalog.vigil import Vigil
 from mcpfleet.contracts.catalog import hint_subject
 from mcpfleet.process.health import Health
+from mcpfleet.process.vigil import Vigil
 from mcpfleet.store.errors import StoreError
 from mcpfleet.telemetry.instruments import CatalogInstruments
 

@@ -94,6 +94,12 @@ app.add_typer(tasks.app, name="tasks")
 
 
 @app.command()
+def subscriptions() -> None:
+    """Run subscriptions: how many listen streams each caller has."""
+    serve("subscriptions")
+
+
+@app.command()
 def worker(target: Target) -> None:
     """Run a worker: it hosts an application's tools."""
     os.environ["MCPFLEET_TARGET"] = target
@@ -122,6 +128,41 @@ def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> N
 
     check_pools([pool])
     raise typer.Exit(anyio.run(withdraw_pool, ProcessSettings.load(), pool))
+
+
+@app.command()
+def publish(
+    uris: Annotated[list[str], typer.Argument(help="The resources that have changed, as clients read them.")],
+    endpoint: Annotated[str, typer.Option(help="The endpoint's name.")] = "mcp",
+) -> None:
+    """Tell the clients that watch resources that these have changed; whoever watches nothing hears nothing."""
+    from mcpfleet.cli.operate import publish as publish_uris  # noqa: PLC0415
+    from mcpfleet.cli.show import check_pools  # noqa: PLC0415
+    from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
+
+    check_pools([endpoint], "endpoint's")
+    try:
+        for uri in uris:
+            check_published(uri)
+    except BadUri as error:
+        raise ConfigurationError(str(error)) from None
+    raise typer.Exit(anyio.run(publish_uris, ProcessSettings.load(), endpoint, uris))
+
+
+@app.command()
+def watch(
+    url: Url,
+    uris: Annotated[list[str] | None, typer.Argument(help="Resources to watch.")] = None,
+    tools: Annotated[bool, typer.Option("--tools", help="Watch the list of tools.")] = False,
+    prompts: Annotated[bool, typer.Option("--prompts", help="Watch the list of prompts.")] = False,
+    resources: Annotated[bool, typer.Option("--resources", help="Watch the list of resources.")] = False,
+) -> None:
+    """Show what changes, as it happens, until ^C; without a choice, all three lists."""
+    from mcpfleet.cli.watch import Wish, run_watch  # noqa: PLC0415
+
+    nothing = not (uris or tools or prompts or resources)
+    wish = Wish(tools=tools or nothing, prompts=prompts or nothing, resources=resources or nothing, uris=uris or ())
+    raise typer.Exit(run_watch(url, wish))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.settings import Settings
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.worker.settings import WorkerSettings
 
@@ -15,6 +16,7 @@ SETTINGS: Final[dict[str, type[Settings]]] = {
     "edge": EdgeSettings,
     "authorization": AuthorizationSettings,
     "catalog": CatalogSettings,
+    "subscriptions": SubscriptionsSettings,
     "tasks": TasksSettings,
     "worker": WorkerSettings,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
@@ -14,6 +14,7 @@ from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.authorization import AuthorizationClient, Revoke, RevokedKind
 from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
 from mcpfleet.process.logs import configure
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
@@ -30,6 +31,11 @@ async def withdraw(settings: ProcessSettings, pool: str) -> int:
 async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str) -> int:
     """End the permission of whoever a name is of; returns the exit code."""
     return await on_bus(settings, partial(_revoke, kind=kind, name=name))
+
+
+async def publish(settings: ProcessSettings, endpoint: str, uris: Sequence[str]) -> int:
+    """Tell whoever watches them that resources have changed; returns the exit code."""
+    return await on_bus(settings, partial(_publish, endpoint=endpoint, uris=uris))
 
 
 async def on_bus(settings: ProcessSettings, work: Callable[[Bus], Awaitable[int]]) -> int:
@@ -71,4 +77,16 @@ async def _revoke(bus: Bus, kind: RevokedKind, name: str) -> int:
         typer.echo(f"authorization did not revoke anything for certain, so do it again: {error}", err=True)
         return 1
     typer.echo(f"revocation {answer.number} stands")
+    return 0
+
+
+async def _publish(bus: Bus, endpoint: str, uris: Sequence[str]) -> int:
+    try:
+        for uri in uris:
+            bus.publish(resource_hint_subject(endpoint, OPERATOR_TOKEN, resource_key(uri)), uri.encode())
+        await bus.flush(timeout=_UP_WITHIN)
+    except BusError as error:
+        typer.echo(f"not everything was published for certain, so do it again: {error}", err=True)
+        return 1
+    typer.echo(f"published to {endpoint}: {', '.join(uris)}")
     return 0

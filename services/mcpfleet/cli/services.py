@@ -15,6 +15,7 @@ from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import MISCONFIGURED, run
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.settings import StoreSettings
+from mcpfleet.subscriptions.__main__ import SERVICE as SUBSCRIPTIONS
 from mcpfleet.tasks.__main__ import SERVICE as TASKS
 
 
@@ -25,7 +26,7 @@ def main() -> int:
     except (ConfigurationError, StoreError) as error:
         typer.echo(str(error), err=True)
         return MISCONFIGURED
-    return run(AUTHORIZATION, CATALOG, TASKS, known=SETTINGS.values())
+    return run(AUTHORIZATION, CATALOG, SUBSCRIPTIONS, TASKS, known=SETTINGS.values())
 
 
 if __name__ == "__main__":

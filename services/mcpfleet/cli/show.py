@@ -36,11 +36,11 @@ def show_settings(services: Mapping[str, type[Settings]]) -> None:
     (console if console.is_terminal else Console(width=_PIPE_WIDTH)).print(table)
 
 
-def check_pools(pools: Sequence[str]) -> None:
+def check_pools(pools: Sequence[str], whose: str = "pool's") -> None:
     """Refuse names that NATS could not permit; raises ConfigurationError."""
     for pool in pools:
         if not re.fullmatch(POOL_PATTERN, pool):
-            raise ConfigurationError(f"{pool!r} is no pool's name: it must be of the form {POOL_PATTERN}")
+            raise ConfigurationError(f"{pool!r} is no {whose} name: it must be of the form {POOL_PATTERN}")
 
 
 def show_nats(pools: Sequence[str], settings: ProcessSettings) -> None:

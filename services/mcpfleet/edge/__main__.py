@@ -37,11 +37,14 @@ from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.listens import Listens
+from mcpfleet.edge.streams.permission import Permits
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.telemetry.instruments import EdgeInstruments, StreamInstruments
 
 Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, None]]
 """Serves an application to clients until the event is set."""
@@ -91,7 +94,12 @@ async def serve_over(
     admission = Admission(authorization, entries=settings.admission_entries, access=access)
     authority = Authority(bus, authorization, admission, settings, log=process.log)
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
-    application = _application(process, bus, snapshots, calls, protector, admission, access)
+    limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
+    streams = StreamInstruments(process.telemetry.metrics)
+    hub = Hub(bus, snapshots, settings, instruments=streams, log=process.log)
+    admission.on_ended(hub.revoke)
+    listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
+    application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)
     readiness = Readiness(process, bus, snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -99,6 +107,7 @@ async def serve_over(
         await Discovery(bus, process.name).listen()
         await calls.listen()
         tasks.start_soon(calls.sweep)
+        await tasks.start(hub.run)
         await tasks.start(snapshots.run)
         await tasks.start(admission.run)
         await tasks.start(authority.run)
@@ -107,7 +116,7 @@ async def serve_over(
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, application, stopped)
             await process.stopping.wait()
-            await drain(application, calls, settings)
+            await drain(application, calls, hub, settings)
             stopped.set()
         tasks.cancel_scope.cancel()
 
@@ -120,11 +129,12 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
     protector: Protector,
     admission: Admission,
     access: Access | None,
+    limits: Limits,
+    listens: Listens,
 ) -> Application:
     settings = process.settings
     instruments = EdgeInstruments(process.telemetry.metrics)
     instruments.calls_running.observe(lambda: len(calls))
-    limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     rounds = Rounds(protector, settings)
     answering = Answering(
         calls,
@@ -136,11 +146,13 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
     )
     uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits)
     methods = Methods(
+        endpoints=settings.endpoints,
         admission=admission,
         limits=limits,
         snapshots=snapshots,
         lists=Lists(protector, uses, settings),
         uses=uses,
+        listens=listens,
         audit=Audit(process.name, process.id, is_on=settings.audit),
     )
     cors = Cors(settings.cors_origins)

@@ -28,6 +28,10 @@ _SMALL: Final = 64 * 1024
 """Bytes that the socket takes without waiting; where even they stay, the system ends the connection (`edge.server`)."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class ClientGone(Exception):
     """Raised when the client closed its side before there was anything to send, or is to be sent nothing at all."""
 
@@ -50,7 +54,9 @@ class Client:
             write_timeout: seconds that the client may take to read what it is sent.
         """
         self.method: str = scope["method"]
-        self.path: str = scope["path"]
+        # As it was sent: another spelling of an endpoint's path is another path (T1).
+        raw_path: bytes | None = scope.get("raw_path")
+        self.path: str = scope["path"] if raw_path is None else raw_path.decode("latin-1")
         self.query: bytes = scope.get("query_string", b"")
         self.headers = Headers(scope["headers"])
         self.credential: Credential | None = None
@@ -59,6 +65,8 @@ class Client:
         self.http_version: str = scope["http_version"]
         self.extra: list[tuple[bytes, bytes]] = []
         """Headers of every answer to this request."""
+        self.forget_body: Callable[[], None] = _nothing
+        """Gives back the room that the body has, for an answer that outlives it."""
         self.is_streaming = False
         self.is_answered = False
         """The answer has begun, so no other can be given."""
@@ -172,8 +180,12 @@ class Client:
         Raises:
             ClientStalled: the client does not read them.
         """
-        async with self._in_time():
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
+            async with asyncio.timeout(self._write_timeout):
+                await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        except TimeoutError:
+            raise ClientStalled from None
 
     async def close_stream(self) -> None:
         """End the stream of events."""

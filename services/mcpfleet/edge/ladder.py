@@ -7,7 +7,8 @@ follows in `methods`, what needs the target in `uses`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -20,15 +21,19 @@ from mcpfleet.wire.errors import Rejection, bad_params, handshake_is_gone, unkno
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import (
     CLIENT_CAPABILITIES_META_KEY,
+    LEGACY,
     LOG_LEVEL_META_KEY,
     MODERN,
     PROTOCOL_VERSION_META_KEY,
     SERVED,
+    SERVED_WITH_LEGACY,
 )
 
 _VALUES_REMEMBERED: Final = 256
 _REFUSED: Final = re.compile(r"q\s*=\s*0(\.0{0,3})?")
 """The weight 0 of a range in `Accept`."""
+
+_MODERN_PARAMS: Final = ("inputResponses", "requestState")
 
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
@@ -68,31 +73,36 @@ def check_form(client: Client) -> None:
     _check_coding(client.headers)
 
 
-def check_message(headers: Headers, body: bytes, message: Any, *, body_version_wins: bool = False) -> Envelope:
+def check_message(
+    headers: Headers, body: bytes, message: Any, *, legacy: bool = False, body_version_wins: bool = False
+) -> Envelope:
     """Groups 6 to 10 of a body that is JSON: what the message alone can tell.
 
     Args:
         headers: the request's.
         body: as it came.
         message: what it says.
+        legacy: the revisions of 2025 are served besides.
         body_version_wins: a version header that differs from the body is let through (D5).
 
     Raises:
         Rejection: whose id, where one could be read, is the message's.
     """
     envelope = read_envelope(body, message)
+    served = SERVED_WITH_LEGACY if legacy else SERVED
     if envelope.id is None:
-        _check_notification(headers, envelope)
-        return envelope
-    _check_era(headers, envelope)
+        return _check_notification(headers, envelope, served)
+    revision = _revision(headers, envelope, served)
+    if revision != MODERN:
+        return _as_legacy(envelope, revision)
     _check_meta(envelope.meta)
     if not body_version_wins:
         mirror.check_version(headers, envelope.meta[PROTOCOL_VERSION_META_KEY])
     mirror.check_method_and_name(headers, envelope)
-    if envelope.meta[PROTOCOL_VERSION_META_KEY] not in SERVED:
-        raise unsupported_version(envelope.meta[PROTOCOL_VERSION_META_KEY])
+    if envelope.meta[PROTOCOL_VERSION_META_KEY] != MODERN:
+        raise unsupported_version(envelope.meta[PROTOCOL_VERSION_META_KEY], served)
     if envelope.method == "initialize":
-        raise handshake_is_gone()
+        raise handshake_is_gone(served)
     if envelope.method not in METHODS:
         raise unknown_method()
     METHODS[envelope.method].check(envelope.params)
@@ -115,13 +125,19 @@ def _check_coding(headers: Headers) -> None:
         raise Rejection(415)
 
 
-def _check_notification(headers: Headers, envelope: Envelope) -> None:
-    """T13, T14, T15: a cancellation over HTTP is accepted whatever it says; its version, if stated, is one of ours."""
+def _check_notification(headers: Headers, envelope: Envelope, served: Sequence[str]) -> Envelope:
+    """T13, T14, T15: a cancellation over HTTP is accepted whatever it says; its version, if stated, is one of ours.
+
+    Of the revisions of 2025 every notification is accepted, and without a session none means anything.
+    """
     versions = headers.all(b"mcp-protocol-version")
-    if versions not in ((), *((version.encode(),) for version in SERVED)):
+    if versions not in ((), *((version.encode(),) for version in served)):
         raise Rejection(400)
+    if versions and versions[0].decode() in LEGACY:
+        return replace(envelope, revision=versions[0].decode())
     if envelope.method not in NOTIFICATIONS:
         raise Rejection(400)
+    return envelope
 
 
 # Clients send the same few values for ever, so each is read once.
@@ -151,16 +167,38 @@ def _weighs(weights: dict[str, bool], kind: str) -> bool:
     return next((weights[each] for each in ranges if each in weights), False)
 
 
-def _check_era(headers: Headers, envelope: Envelope) -> None:
-    """Choose the era from the body first (M1); no revision before 2026-07-28 is served."""
+def _revision(headers: Headers, envelope: Envelope, served: Sequence[str]) -> str:
+    """Choose the revision, from the body first (M1): what claims to be modern there, or in its header, is modern.
+
+    Raises:
+        Rejection: -32022 for a revision that is not served.
+    """
     if PROTOCOL_VERSION_META_KEY in envelope.meta:
-        return
+        return MODERN
     stated = headers.single(b"mcp-protocol-version")
     if envelope.method == "initialize":
-        requested = envelope.params.get("protocolVersion")
-        raise unsupported_version(requested if isinstance(requested, str) else None)
-    if stated is not None and stated != MODERN:
-        raise unsupported_version(stated)
+        return _agreed(envelope.params.get("protocolVersion"), stated, served)
+    if stated is not None and stated not in served:
+        raise unsupported_version(stated, served)
+    return stated or MODERN
+
+
+def _as_legacy(envelope: Envelope, revision: str) -> Envelope:
+    """A request of 2025: it says nothing of its client in `_meta`, and what only modern ones bring along is ignored."""
+    params = {name: value for name, value in envelope.params.items() if name not in _MODERN_PARAMS}
+    meta = {name: value for name, value in envelope.meta.items() if name != LOG_LEVEL_META_KEY}
+    meta |= {PROTOCOL_VERSION_META_KEY: revision, CLIENT_CAPABILITIES_META_KEY: {}}
+    return replace(envelope, params=params, meta=meta, revision=revision)
+
+
+def _agreed(requested: Any, stated: str | None, served: Sequence[str]) -> str:
+    """The revision of a handshake: the one that was asked for, else the header's, else the newest of 2025 (L3, M74)."""
+    legacy = [version for version in served if version in LEGACY]
+    if not legacy:
+        raise unsupported_version(requested if isinstance(requested, str) else None, served)
+    if stated is not None and stated not in legacy:
+        raise unsupported_version(stated, served)
+    return next((version for version in (requested, stated) if version in legacy), legacy[0])
 
 
 def _check_meta(meta: dict[str, Any]) -> None:

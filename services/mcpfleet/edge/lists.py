@@ -21,7 +21,7 @@ from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.uses import Uses
 from mcpfleet.views.view import LISTS, Target
-from mcpfleet.wire import reply
+from mcpfleet.wire import projection, reply
 from mcpfleet.wire.errors import Rejection, bad_params, no_capacity
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
@@ -84,8 +84,10 @@ class Lists:
             found, following = await self._list(inquiry, listers, name, place.cursor)
             items = b",".join(part for part in (items, found) if part)
             is_private = True  # what a handler lists may depend on who asks
+        if request.envelope.is_legacy:
+            items = projection.declarations(kind, items, request.envelope.revision)
         result = self._compose(inquiry, kind, items, following, is_private=is_private)
-        await request.client.answer(200, reply.response(request.id, result, view.server))
+        await request.client.answer(200, inquiry.response(result))
 
     async def _list(
         self, inquiry: Inquiry, listers: Mapping[str, Target], name: str, cursor: str | None

@@ -6,18 +6,21 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
+from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.audit import Audit
 from mcpfleet.edge.client import ClientGone
+from mcpfleet.edge.legacy import Legacy
 from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.lists import KINDS, Lists
 from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.structure import METHODS
 from mcpfleet.edge.uses import Uses
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
-from mcpfleet.wire.versions import SERVED
+from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
 
 Answer: TypeAlias = Callable[[Inquiry], Awaitable[str | None]]
 
@@ -31,24 +34,29 @@ class Methods:
     def __init__(
         self,
         *,
+        endpoints: Mapping[str, Endpoint],
         admission: Admission,
         limits: Limits,
         snapshots: Snapshots,
         lists: Lists,
         uses: Uses,
+        listens: Listens,
         audit: Audit,
     ) -> None:
+        self._endpoints = endpoints
         self._admission = admission
         self._limits = limits
         self._audit = audit
         self._snapshots = snapshots
         self._lists = lists
+        self._legacy = Legacy(lists, uses)
         self._answers: Mapping[str, Answer] = {
             **dict.fromkeys(KINDS, lists.answer),
             "tools/call": uses.call_tool,
             "prompts/get": uses.get_prompt,
             "resources/read": uses.read_resource,
             "completion/complete": uses.complete,
+            "subscriptions/listen": listens.answer,
         }
 
     async def answer(self, request: Request) -> str | None:
@@ -59,23 +67,22 @@ class Methods:
             ClientGone: `server/discover` cannot be answered truly: the connection closes (D15).
         """
         method = request.envelope.method
-        if method == "server/discover":
+        if method == "server/discover" and not request.envelope.is_legacy:
             await self._discover(request)
             return None
         principal = await self._admission.admit(request.endpoint, request.client.credential)
         view = self._snapshots.view(request.endpoint, principal)
         if view is None:
             raise not_answered("the catalog")
-        if METHODS[method].capability not in view.capabilities:
-            raise unknown_method()
         inquiry = Inquiry(request, principal, view)
+        answer = self._legacy.answer if request.envelope.is_legacy else self._modern(inquiry)
         if method in KINDS:  # of other methods the target comes first (T11)
             await self._limits.take_request(request.endpoint, principal)
         if method not in _AUDITED:
-            return await self._answers[method](inquiry)
+            return await answer(inquiry)
         started, outcome = time.monotonic(), "cancelled"
         try:
-            error = await self._answers[method](inquiry)
+            error = await answer(inquiry)
             outcome = error or "ok"
         except Rejection as rejection:
             outcome = str(rejection.code or rejection.status)
@@ -84,22 +91,38 @@ class Methods:
             self._audit.note(inquiry, _target(inquiry), outcome, time.monotonic() - started)
         return error
 
+    def _modern(self, inquiry: Inquiry) -> Answer:
+        """Who answers a modern request.
+
+        Raises:
+            Rejection: 404 where the endpoint does not offer what the method is of (M14).
+        """
+        method = inquiry.request.envelope.method
+        capability = METHODS[method].capability
+        if capability is not None and capability not in inquiry.view.capabilities:
+            raise unknown_method()
+        return self._answers[method]
+
     async def _discover(self, request: Request) -> None:
         """Answer from memory: neither admission nor limits nor a bus are needed (D15, M32)."""
         view = self._snapshots.view(request.endpoint, ANONYMOUS)
         if view is None:
             raise ClientGone
-        await self._lists.discover(Inquiry(request, ANONYMOUS, view), SERVED)
+        served = SERVED_WITH_LEGACY if self._endpoints[request.endpoint].legacy else SERVED
+        await self._lists.discover(Inquiry(request, ANONYMOUS, view), served)
 
 
 def _target(inquiry: Inquiry) -> str | None:
     """What was used, by its declared name; nothing where it does not exist, since the name is a caller's own making."""
     params, view = inquiry.request.params, inquiry.view
+    name = params.get("uri" if inquiry.request.envelope.method == "resources/read" else "name")
+    if not isinstance(name, str):
+        return None
     match inquiry.request.envelope.method:
         case "tools/call":
-            target = view.find("tool", params["name"])
+            target = view.find("tool", name)
         case "prompts/get":
-            target = view.find("prompt", params["name"])
+            target = view.find("prompt", name)
         case _:
-            target = view.find_resource(params["uri"])
+            target = view.find_resource(name)
     return target.listed.definition.name if target is not None else None

@@ -9,6 +9,7 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.client import Client
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View
+from mcpfleet.wire import projection, reply
 from mcpfleet.wire.envelope import Envelope, RequestId
 
 
@@ -36,3 +37,21 @@ class Inquiry:
     request: Request
     principal: Principal
     view: View
+
+    def response(self, result: bytes, *, wraps: bool = False) -> bytes:
+        """Put a result into the response, in the form of the request's revision.
+
+        Args:
+            result: as 2026-07-28 has it.
+            wraps: the revisions of 2025 see the structured content below a member.
+
+        Raises:
+            NotSpliceable: a worker's result is malformed.
+        """
+        envelope = self.request.envelope
+        if not envelope.is_legacy:
+            return reply.response(self.request.id, result, self.view.server)
+        try:
+            return reply.plain_response(self.request.id, projection.result(result, envelope.revision, wraps=wraps))
+        except ValueError as error:
+            raise reply.NotSpliceable("a result must be an object") from error

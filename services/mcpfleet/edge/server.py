@@ -9,11 +9,13 @@ from typing import Any, Final
 from wsgiref.handlers import format_date_time
 
 import anyio
+import hypercorn.protocol
 from hypercorn.asyncio import run as hypercorn_run
 from hypercorn.asyncio import serve
 from hypercorn.config import Config, Sockets
 
 from mcpfleet.edge.connection import Connection, IdleConnections
+from mcpfleet.edge.http2 import Http2
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import host_and_port
@@ -66,7 +68,9 @@ async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) ->
         await stop.wait()
         config.idle.close_all()
 
-    hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]  # it offers no other place
+    # Hypercorn offers no other place for either.
+    hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]
+    hypercorn.protocol.H2Protocol = Http2  # type: ignore[attr-defined]
     await serve(application, config, shutdown_trigger=stopped, mode="asgi")
 
 

@@ -87,6 +87,17 @@ class EdgeSettings(AccessSettings, EndpointSettings, ProcessSettings):
     keepalive: Seconds = Field(15.0, gt=0, description="between two comments on a silent stream")
     write_timeout: Seconds = Field(30.0, gt=0, description="after which a client that does not read is cut off")
 
+    max_streams: int = Field(8192, description="listen streams of this edge, open or about to be", gt=0)
+    stream_keys: int = Field(256, description="different URIs, or tasks, that one listen stream may name", gt=0)
+    stream_pending: int = Field(128, description="changes that may wait for one listen stream; more end it", gt=0)
+    stream_lasts: Seconds = Field(86_400.0, gt=0, description="longest life of a listen stream; up to a tenth less")
+    permission_lasts: Seconds = Field(60.0, gt=0, description="longest time that a stream goes on without asking again")
+    catch_up_rate: int = Field(500, description="hints a second after a gap, for all streams of this edge", gt=0)
+    catch_up_lasts: Seconds = Field(60.0, gt=0, description="after which catching up after a gap ends")
+    streams_leased: Seconds = Field(5.0, gt=0, description="between two leases of what is counted for this edge")
+    watched_room: Bytes = Field(64 * 1024 * 1024, description="memory for the URIs that listen streams watch")
+    watched_keys: int = Field(2000, description="resources of an endpoint that are heard by themselves", gt=0)
+
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
     large_body: Bytes = Field(256 * 1024, description="size up to which a request's body needs no room of its own")

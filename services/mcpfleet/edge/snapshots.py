@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +59,7 @@ class Snapshots:
         self._log = log
         self._endpoints = {name: _Endpoint() for name in endpoints}
         self._known = anyio.Event()
+        self._on_change: Callable[[str], None] = lambda _endpoint: None
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -77,6 +78,10 @@ class Snapshots:
     async def wait_known(self) -> None:
         """Wait until an endpoint has a catalog: some application has announced itself, now or before."""
         await self._known.wait()
+
+    def on_change(self, hear: Callable[[str], None]) -> None:
+        """Have somebody hear which endpoint has a new snapshot."""
+        self._on_change = hear
 
     def has_tool(self, endpoint: str, name: str) -> bool:
         """Whether the endpoint offers a tool of this name to anybody."""
@@ -155,3 +160,4 @@ class Snapshots:
         endpoint.views = OrderedDict()
         self._known.set()
         self._log.info("catalog", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed))
+        self._on_change(snapshot.endpoint)

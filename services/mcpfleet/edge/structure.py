@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mcpfleet.wire.errors import bad_params
+from mcpfleet.wire.filter import LONGEST_URI, read_filter
 
 Params = Mapping[str, Any]
 Check = Callable[[Params], None]
 
-LONGEST_URI: Final = 2_048
-"""Characters of a URI that is read."""
+LONGEST_STREAM_ID: Final = 1_024
+"""Characters of a listen request's id, which every message of its stream repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,23 @@ def _read(params: Params) -> None:
 
 def _complete(params: Params) -> None:
     ref, argument, context = params.get("ref"), params.get("argument"), params.get("context", {})
-    if not isinstance(ref, dict) or not isinstance(ref.get(_REFERENCES.get(str(ref.get("type")), "")), str):
+    if not _names_target(ref):
         raise bad_params("`ref` must name a prompt or a resource")
     if not isinstance(argument, dict) or not all(isinstance(argument.get(each), str) for each in ("name", "value")):
         raise bad_params("`argument` must have a name and a value")
     settled = context.get("arguments", {}) if isinstance(context, dict) else None
     if not isinstance(settled, dict) or not all(isinstance(value, str) for value in settled.values()):
         raise bad_params("`context.arguments` must be an object of strings")
+
+
+def _names_target(ref: Any) -> bool:
+    """Whether a reference is of a known type, and has the member that this type needs."""
+    kind = ref.get("type") if isinstance(ref, dict) else None
+    return isinstance(kind, str) and kind in _REFERENCES and isinstance(ref.get(_REFERENCES[kind]), str)
+
+
+def _listen(params: Params) -> None:
+    read_filter(params.get("notifications"))
 
 
 def _rounds(params: Params) -> None:
@@ -97,6 +108,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "prompts/list": Method("prompts", _list),
         "prompts/get": Method("prompts", _get),
         "completion/complete": Method("completions", _complete),
+        "subscriptions/listen": Method(None, _listen),
     }
 )
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})

@@ -23,7 +23,7 @@ from mcpfleet.edge.rounds import FIRST, Round, Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.views.view import Target, View
-from mcpfleet.wire import parameters, reply
+from mcpfleet.wire import parameters, projection, reply
 from mcpfleet.wire.capabilities import missing
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import bad_params, missing_capabilities, unknown_resource
@@ -77,6 +77,8 @@ class Uses:
             if target is None:
                 raise bad_params("unknown tool")
             self._check_scopes(inquiry, target)
+            if inquiry.request.envelope.is_legacy:
+                return target  # L6: its headers mirror nothing
             parameters.check(inquiry.request.client.headers, target.mirrored, arguments)
             if self._settings.strict_headers:
                 parameters.refuse_unknown(inquiry.request.client.headers, target.mirrored)
@@ -133,9 +135,9 @@ class Uses:
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         await self._limits.take_completion(inquiry.request.endpoint, inquiry.principal)
         if asked.argument not in definition.completes:
-            request, completion = inquiry.request, {"values": [], "total": 0, "hasMore": False}
+            completion = {"values": [], "total": 0, "hasMore": False}
             result = reply.result_body({"resultType": "complete", "completion": completion})
-            await request.client.answer(200, reply.response(request.id, result, inquiry.view.server))
+            await inquiry.request.client.answer(200, inquiry.response(result))
             return None
         wish = _Wish(inquiry, find, {}, completing=asked)
         return await self._answering.answer(Use(inquiry), Listening(may_stream=False), lambda: self._order(wish))
@@ -160,7 +162,8 @@ class Uses:
         meta = inquiry.request.envelope.meta
         capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
         lacking = missing(definition.asks, capabilities) if definition.asks else ()
-        if lacking:
+        legacy = inquiry.request.envelope.is_legacy
+        if lacking and not legacy:  # of a client of 2025 nothing is known; a handler that asks it is told so
             raise missing_capabilities(lacking)
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         if definition.kind == "tool":
@@ -168,7 +171,8 @@ class Uses:
         may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
         listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
         wish = _Wish(inquiry, find, arguments, brought, uri)
-        use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought)
+        wraps = legacy and definition.kind == "tool" and projection.needs_wrapping(definition.wire.get("outputSchema"))
+        use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought, wraps)
         flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
         return await self._answering.answer(use, listening, lambda: self._order(wish, flags))
 
@@ -202,7 +206,8 @@ class Uses:
             deadline=time.monotonic() + listed.definition.timeout + self._settings.deadline_grace,
             trace=inquiry.request.trace,
             flags=flags,
-            outlives_client=listed.definition.on_disconnect == "continue",
+            # P7: a client of 2025 that leaves has not cancelled.
+            outlives_client=listed.definition.on_disconnect == "continue" or inquiry.request.envelope.is_legacy,
         )
 
 

@@ -25,6 +25,8 @@ from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.edge import __main__ as edge
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.service import Process
+from mcpfleet.subscriptions import __main__ as subscriptions
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks import __main__ as tasks_service
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.testing.ground import POOL, laid
@@ -50,11 +52,13 @@ class LocalFleet:
         workers: the same of the workers.
         authorization: the one process of its service.
         catalog: the one process of its service.
+        subscriptions: the one process of its service.
         tasks: the one process of its service.
     """
 
     authorization: Part[AuthorizationSettings]
     catalog: Part[CatalogSettings]
+    subscriptions: Part[SubscriptionsSettings]
     tasks: Part[TasksSettings]
 
     def __init__(
@@ -146,8 +150,9 @@ class LocalFleet:
         """Start everything; the services first, since what asks in vain asks again only after half a second."""
         self.authorization = self._part("authorization", AuthorizationSettings, authorization.serve_over)
         self.catalog = self._part("catalog", CatalogSettings, catalog.serve_over)
+        self.subscriptions = self._part("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
         self.tasks = self._part("tasks", TasksSettings, tasks_service.serve_over)
-        await _ready(self.authorization, self.catalog, self.tasks)
+        await _ready(self.authorization, self.catalog, self.subscriptions, self.tasks)
         edges, workers = self._numbers
         await _ready(*[self._worker(self._app) for _ in range(workers)], *[self._edge() for _ in range(edges)])
 

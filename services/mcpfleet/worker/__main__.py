@@ -28,6 +28,8 @@ from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.crossing import Crossing
 from mcpfleet.worker.frames import Said
 from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.host import WorkerHost
+from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
 
@@ -47,10 +49,15 @@ async def serve_over(
     settings = process.settings
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
-    thread, actor = _sides(process, app, pool, bus)
+    runner, thread, actor = _sides(process, app, pool, bus)
+    doubtful = settings.bus_question_every + settings.bus_dead_after
+    publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
     announcer = Announcer(
-        CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval, log=process.log
-    )
+        CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval,
+        on_counted=publisher.counted, log=process.log,
+    )  # fmt: skip
+    host = WorkerHost(app, runner, actor, announcer, publisher)
+    runner.on_publish(host.publish)
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
@@ -61,6 +68,7 @@ async def serve_over(
         tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
         async with anyio.create_task_group() as announcing:
             announcing.start_soon(_announce, process, announcer, on_ready)
+            announcing.start_soon(host.run)
             await process.stopping.wait()
             announcing.cancel_scope.cancel()
         with anyio.move_on_after(settings.drain):
@@ -83,7 +91,7 @@ def _say_ready() -> None:
     print("ready", flush=True)  # noqa: T201  # for whoever started this process
 
 
-def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[HandlerThread, CallActor]:
+def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[Runner, HandlerThread, CallActor]:
     """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
     instruments = WorkerInstruments(process.telemetry.metrics)
     frames: Crossing[Said] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
@@ -97,7 +105,7 @@ def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> t
     )
     thread = HandlerThread(runner)
     actor = CallActor(bus, pool, process.settings, order=thread.order, instruments=instruments, log=process.log)
-    return thread, actor
+    return runner, thread, actor
 
 
 def _load(target: str) -> App:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import anyio
@@ -76,8 +76,11 @@ class CallActor:
         self._table = Table(slots=settings.slots, queue=settings.queue)
         self._ends = Ends(settings.ends_limit)
         self._alive = Liveness(bus, pool, settings, table=self._table, ends=self._ends, holder=self, log=log)
+        self._offered: Mapping[str, Kind] = {}
         self._kinds: Mapping[str, Kind] = {}
-        self._groups: list[Subscription] = []
+        """Of what is offered, and of what is not any more and whose calls are still held."""
+        self._groups: dict[str, Subscription] = {}
+        self._is_blocked = False
         self._is_leaving = False
         self._idle = anyio.Event()
         instruments.slots.set(settings.slots)
@@ -88,27 +91,50 @@ class CallActor:
         await self._bus.subscribe(process_cancel_subject(self._pool, self._bus.process), self._on_cancel)
         pulls = pull_subject(self._pool, self._bus.process)
         await self._bus.subscribe(pulls, self._on_pull, asked_by=lambda _subject: "inbox.edge.")
-        self._kinds = definitions
-        await self._join()
+        await self.join(definitions)
+
+    async def join(self, definitions: Mapping[str, Kind]) -> None:
+        """Take calls of these definitions too, and go on with the others until `leave_others`."""
+        self._offered = definitions
+        self._kinds = {**self._kinds, **definitions}
+        if not self._is_blocked:
+            await self._join()
+
+    async def leave_others(self) -> None:
+        """Take no new call of what is not offered any more."""
+        gone = [self._groups.pop(definition) for definition in self._groups.keys() - self._offered.keys()]
+        await self._leave(gone)
+        kept = {*self._offered, *self.held_definitions()}
+        self._kinds = {definition: kind for definition, kind in self._kinds.items() if definition in kept}
+
+    def held_definitions(self) -> set[str]:
+        """The definitions whose calls are held, running or waiting."""
+        return {held.definition for held in self._table.all()}
 
     async def hear_blocked(self, is_blocked: bool) -> None:  # it is a callback
         """Leave the groups while nothing can start here, so that new calls go to the pool's other workers."""
+        self._is_blocked = is_blocked
         if is_blocked:
-            await self._leave()
+            await self._leave_all()
             self._log.warning("takes no new calls until its handlers' loop runs again", held=len(self._table))
         else:
             await self._join()
 
     async def _join(self) -> None:
-        for definition in self._kinds:
+        for definition in list(self._offered):
             if self._is_leaving:  # which may have begun meanwhile
-                await self._leave()
+                await self._leave_all()
                 return
-            subject = call_subject(self._pool, definition)
-            self._groups.append(await self._bus.subscribe(subject, self._on_call, _GROUP, asked_by=replies_to_edge))
+            if definition not in self._groups:
+                subject = call_subject(self._pool, definition)
+                joined = await self._bus.subscribe(subject, self._on_call, _GROUP, asked_by=replies_to_edge)
+                self._groups[definition] = joined
 
-    async def _leave(self) -> None:
-        groups, self._groups = self._groups, []
+    async def _leave_all(self) -> None:
+        groups, self._groups = self._groups, {}
+        await self._leave(groups.values())
+
+    async def _leave(self, groups: Iterable[Subscription]) -> None:
         async with anyio.create_task_group() as tasks:
             for subscription in groups:
                 tasks.start_soon(self._bus.leave, subscription)
@@ -116,7 +142,7 @@ class CallActor:
     async def drain(self) -> None:
         """Take no new call, and wait until those that are held have ended."""
         self._is_leaving = True
-        await self._leave()
+        await self._leave_all()
         self._log.info("takes no new calls", held=len(self._table))
         while len(self._table):
             self._idle = anyio.Event()

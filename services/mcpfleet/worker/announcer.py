@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -11,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError, Failed, TooLarge
 from mcpfleet.bus.fault import Fault
-from mcpfleet.contracts.catalog import Announce, CatalogClient
+from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError
 
@@ -24,14 +25,18 @@ class Announcer:
 
     def __init__(
         self, client: CatalogClient, pool: str, process: str, manifest: Manifest, *, interval: float,
-        log: FilteringBoundLogger,
+        on_counted: Callable[[Announced], None], log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
+        """Announce nothing yet; `on_counted` hears each answer that counted this worker in."""
         self._client = client
         self._pool = pool
         self._process = process
         self._manifest = manifest
         self._interval = interval
+        self._on_counted = on_counted
         self._log = log
+        self._woken = anyio.Event()
+        self._turn = anyio.Lock()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Announce at every interval until cancelled; started when the catalog has counted us in.
@@ -50,7 +55,17 @@ class Announcer:
                 pause = self._interval
             else:
                 pause = min(pause * 2, self._interval)
-            await anyio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+            with anyio.move_on_after(pause * random.uniform(0.8, 1.2)):  # noqa: S311
+                await self._woken.wait()
+                self._woken = anyio.Event()
+
+    async def replace(self, manifest: Manifest) -> None:
+        """Announce another manifest from now on, and at once."""
+        if manifest.digest == self._manifest.digest:
+            return
+        self._manifest = manifest
+        if not await self._announce(is_known=True):
+            self._woken.set()
 
     async def leave(self) -> None:
         """Say that this worker drains; if that is lost, the catalog finds out by our silence."""
@@ -61,11 +76,16 @@ class Announcer:
             self._log.warning("the catalog does not know that we leave", error=str(error))
 
     async def _announce(self, *, is_known: bool) -> bool:
-        message = Announce(process=self._process, digest=self._manifest.digest)
+        """Announce once; one after the other, so that a former manifest never comes after a newer one."""
+        async with self._turn:
+            return await self._announce_now(self._manifest, is_known=is_known)
+
+    async def _announce_now(self, manifest: Manifest, *, is_known: bool) -> bool:
+        message = Announce(process=self._process, digest=manifest.digest)
         try:
             answer = await self._client.announce(self._pool, message)
             if answer.wanted:
-                whole = message.model_copy(update={"manifest": self._manifest.text})
+                whole = message.model_copy(update={"manifest": manifest.text})
                 answer = await self._client.announce(self._pool, whole)
         except TooLarge as error:
             raise ConfigurationError(f"the manifest cannot be announced: {error}") from error
@@ -78,4 +98,7 @@ class Announcer:
         except BusError as error:
             self._log.warning("the catalog does not answer", error=str(error))
             return False
-        return not answer.wanted
+        if answer.wanted:
+            return False
+        self._on_counted(answer)
+        return True

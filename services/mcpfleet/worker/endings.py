@@ -148,7 +148,8 @@ def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
     if isinstance(error, InvalidArguments):
         if kind == "tool":
             return _failure(held, kind, str(error), names.TOOL_ERROR)
-        return Ending(_error(held, INVALID_PARAMS, str(error), line=BAD_PARAMS), str(INVALID_PARAMS))
+        problems = "; ".join(map(str, error.problems))
+        return Ending(_error(held, INVALID_PARAMS, problems, line=BAD_PARAMS), str(INVALID_PARAMS))
     if isinstance(error, ClientLacks):
         code, line = MISSING_REQUIRED_CLIENT_CAPABILITY, " ".join((LACKING, *error.names))
         return Ending(_error(held, code, "The client cannot answer what is asked", line=line), str(code))

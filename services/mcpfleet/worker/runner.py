@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -77,13 +77,14 @@ class Runner:
             instruments: where durations are counted.
             log: where the errors go whose text no client may read.
         """
-        self._handlers = {handler.definition.digest: handler for handler in app.handlers}
+        self._handlers: Mapping[str, Handler] = {handler.definition.digest: handler for handler in app.handlers}
         self._interceptors = app.interceptors
         self._settings = settings
         self._tell = tell
         self._tracer = tracer
         self._instruments = instruments
         self._endings = Endings(settings, log, app.clean)
+        self._publish: Callable[[str], None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[Key, _Running] = {}
 
@@ -99,6 +100,20 @@ class Runner:
                     await anyio.sleep_forever()
                 finally:
                     self._tasks = None
+
+    def on_publish(self, hear: Callable[[str], None]) -> None:
+        """Have somebody hear the URIs of resources that handlers say have changed, on the handlers' loop."""
+        self._publish = hear
+
+    def learn(self, handlers: Mapping[str, Handler]) -> None:
+        """Run calls of these definitions too; on any thread."""
+        self._handlers = {**self._handlers, **handlers}
+
+    def forget_others(self, handlers: Mapping[str, Handler], held: Collection[str]) -> None:
+        """Keep of the others only those whose calls are still held; on any thread."""
+        self._handlers = {
+            digest: each for digest, each in self._handlers.items() if digest in handlers or digest in held
+        }
 
     def obey(self, order: Held | Key) -> None:
         """Run a call in a task of its own, or cancel the one of this name, which may have ended meanwhile."""
@@ -169,10 +184,8 @@ class Runner:
     async def _call(self, handler: Handler, held: Held, running: _Running, limit: float) -> Answer | Outcome:
         call = CallBody.read(held.body)
         asker: Asker = NOBODY
-        definition = handler.definition
-        if (definition.asks or definition.may_ask) and call.completing is None:
-            declared = (*definition.asks, *definition.may_ask)
-            asker = running.rounds = Rounds(declared, call.capabilities, call.answers, call.memory)
+        if handler.questions and call.completing is None:
+            asker = running.rounds = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
         settings = self._settings
         context = Context(
             principal=call.principal,
@@ -183,5 +196,6 @@ class Runner:
             asker=asker,
             log=logger(held.key, call.log_level, self._tell, settings) if call.log_level else None,
             threads=self._threads,
+            publish=self._publish,
         )
         return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)

@@ -50,6 +50,8 @@ class WorkerSettings(ProcessSettings):
     def _results_fit_messages(self) -> Self:
         if self.result_limit + MESSAGE_ROOM > self.bus_max_payload:
             raise ValueError("MCPFLEET_RESULT_LIMIT: must be 64 KiB less than MCPFLEET_BUS_MAX_PAYLOAD, at least")
+        if self.ask_limit + MESSAGE_ROOM > self.bus_max_payload:
+            raise ValueError("MCPFLEET_ASK_LIMIT: must be 64 KiB less than MCPFLEET_BUS_MAX_PAYLOAD, at least")
         if self.result_limit > self.ends_limit:
             raise ValueError("MCPFLEET_ENDS_LIMIT: must be at least MCPFLEET_RESULT_LIMIT")
         return self

@@ -53,6 +53,7 @@ from mcpfleet.app.log import LogMessage
 from mcpfleet.app.outcome import ABSENT, Outcome
 from mcpfleet.app.progress import Progress
 from mcpfleet.app.tool import Tool
+from mcpfleet.contracts.hints import BadUri
 from mcpfleet.contracts.principal import Principal
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "AskError",
     "Asker",
     "AudioContent",
+    "BadUri",
     "BlobResourceContents",
     "CallNext",
     "CancelSignal",

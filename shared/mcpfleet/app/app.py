@@ -15,6 +15,7 @@ from mcpfleet.app.declaration import Declaration, Options
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.function import is_async
 from mcpfleet.app.handler import Handler, Sanitizer
+from mcpfleet.app.hosts import Hosts
 from mcpfleet.app.invocation import Interceptor
 from mcpfleet.app.lister import Lister
 from mcpfleet.app.prompt import Prompt
@@ -23,7 +24,7 @@ from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.app.tool import Tool
-from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Manifest
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)
@@ -68,6 +69,8 @@ class App:
         self._listers: dict[str, Lister] = {}
         self._interceptors: list[Interceptor] = []
         self._completable: list[tuple[object, Completes]] = []
+        self.hosts = Hosts()
+        """The workers that serve it now."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -280,6 +283,47 @@ class App:
         self._interceptors.append(function)
         return function
 
+    def remove(self, kind: Kind, name: str) -> None:
+        """Take back what was declared, also while it is served: clients that listen hear that the list has changed.
+
+        Calls that run go on; whoever calls it afterwards is told that there is no such thing.
+
+        Args:
+            kind: "tool", "prompt", "resource", "template" or "lister".
+            name: the tool's or prompt's name, the resource's URI, the template, or the list's name.
+
+        Raises:
+            LookupError: nothing of that kind and name is declared.
+        """
+        declared: dict[Kind, dict[str, Any]] = {
+            "tool": self._tools,
+            "prompt": self._prompts,
+            "resource": self._resources,
+            "template": self._templates,
+            "lister": self._listers,
+        }
+        if declared.get(kind, {}).pop(name, None) is None:
+            raise LookupError(f"this App declares no {kind} named {name!r}")
+        self._completable = [
+            (function, handler)
+            for function, handler in self._completable
+            if (handler.definition.kind, handler.definition.name) != (kind, name)
+        ]
+        self.hosts.changed()
+
+    def publish(self, uri: str) -> None:
+        """Tell the clients that watch a resource that it has changed; outside of a call, and on any thread.
+
+        It is a hint, which may be lost or come twice: a client that gets it reads again.
+
+        Args:
+            uri: as clients read it.
+
+        Raises:
+            BadUri: it is no absolute and normalized URI (S5).
+        """
+        self.hosts.publish(uri)
+
     def manifest(self) -> Manifest:
         """Compose what a worker of this application announces: its definitions by kind and name."""
         return Manifest(
@@ -316,6 +360,7 @@ class App:
         into[name] = handler
         if isinstance(handler, Completes):
             self._completable.append((function, handler))
+        self.hosts.changed()
 
     def _find_completable(self, of: object) -> Completes:
         for function, handler in reversed(self._completable):

@@ -6,12 +6,13 @@ import re
 from typing import Final
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\r(?!\n)")
+_ESCAPES: Final = (b"\\u00", b"\\b", b"\\f", b"\\r")
 
 
 def without_controls(text: str) -> str:
-    """Take out control characters but for tabs and line ends, U+0085 among them.
+    """Take out control characters but for tabs and line ends: what a tool read elsewhere may hold escape sequences.
 
-    What a tool read elsewhere may hold escape sequences.
+    A carriage return stays before a line feed alone: by itself it lets a terminal write over what it has shown.
     """
     return _CONTROLS.sub("", text)
 
@@ -21,4 +22,6 @@ def may_hold_controls(body: bytes) -> bool:
 
     JSON writes those below a space as escapes, and the others as themselves in UTF-8.
     """
-    return b"\\u00" in body or b"\\b" in body or b"\\f" in body or b"\\r" in body or b"\x7f" in body or b"\xc2" in body
+    if b"\\" in body and any(escape in body for escape in _ESCAPES):
+        return True
+    return b"\x7f" in body or (not body.isascii() and b"\xc2" in body)

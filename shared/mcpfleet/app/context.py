@@ -20,6 +20,7 @@ from mcpfleet.app.client import Client
 from mcpfleet.app.log import LogMessage
 from mcpfleet.app.progress import Progress, Verdict, judge
 from mcpfleet.app.step import run_step
+from mcpfleet.contracts.hints import check_published
 from mcpfleet.contracts.principal import Principal
 
 Report = Callable[[Progress], None]
@@ -50,6 +51,7 @@ class Context:
         asker: answers the handler's questions; by default it declares none.
         log: takes messages for the client; None where it asked for none (M49).
         threads: bounds the threads that plain functions of steps run in.
+        publish: tells who watches a URI; None where nobody is told.
     """
 
     __slots__ = (
@@ -61,6 +63,7 @@ class Context:
         "_last",
         "_log",
         "_principal",
+        "_publish",
         "_report",
         "_threads",
     )
@@ -76,6 +79,7 @@ class Context:
         asker: Asker = NOBODY,
         log: Log | None = None,
         threads: anyio.CapacityLimiter | None = None,
+        publish: Callable[[str], None] | None = None,
     ) -> None:
         self._principal = principal
         self._client = client
@@ -85,6 +89,7 @@ class Context:
         self._asker = asker
         self._log = log
         self._threads = threads
+        self._publish = publish
         self._last: float | None = None
         self._ended = False
 
@@ -165,6 +170,22 @@ class Context:
             self._log(message)
         await anyio.lowlevel.checkpoint()
 
+    async def resource_updated(self, uri: str) -> None:
+        """Tell the clients that watch a resource that it has changed.
+
+        It is a hint, which may be lost or come twice: a client that gets it reads again.
+
+        Args:
+            uri: as clients read it.
+
+        Raises:
+            BadUri: it is no absolute and normalized URI (S5).
+        """
+        check_published(uri)
+        if self._publish is not None:
+            self._publish(uri)
+        await anyio.lowlevel.checkpoint()
+
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def can_ask(self, name: str) -> bool:
@@ -231,6 +252,8 @@ class Context:
         return result
 
     @overload
+    async def ask(self, first: Question[First], /) -> tuple[First]: ...
+    @overload
     async def ask(self, first: Question[First], second: Question[Second], /) -> tuple[First, Second]: ...
     @overload
     async def ask(
@@ -293,6 +316,10 @@ class SyncContext:
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Tell the client's log, as `Context.log` does."""
         anyio.from_thread.run(self._context.log, level, data, logger)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell the clients that watch a resource, as `Context.resource_updated` does."""
+        anyio.from_thread.run(self._context.resource_updated, uri)
 
     def can_ask(self, name: str) -> bool:
         """Whether the client can answer `name`, and the declaration names it."""

@@ -90,11 +90,13 @@ class Handler(ABC):
 
     Attributes:
         definition: what is announced, named by its digest.
+        questions: what the function may ask of the client.
         site: the function behind it.
     """
 
     def __init__(self, definition: Definition, function: Function, *, sanitize: Sanitizer | None = None) -> None:
         self.definition = definition
+        self.questions = (*definition.asks, *definition.may_ask)
         self._function = function
         self._sanitize = sanitize
 

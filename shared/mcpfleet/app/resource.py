@@ -47,11 +47,12 @@ class Contents:
     def __init__(self, annotation: Any, mime_type: str | None) -> None:
         self._adapter: TypeAdapter[Any] | None = None
         annotation, inferred = _bare(annotation), None
+        self._is_listed = _speaks_of_contents(annotation)
         if annotation is str:
             inferred = "text/plain"
         elif annotation is bytes:
             inferred = "application/octet-stream"
-        elif annotation not in _OPEN and not _speaks_of_contents(annotation):
+        elif annotation not in _OPEN and not self._is_listed:
             self._adapter = adapter_for(annotation, "serialization", "return")
             inferred = "application/json"
         self.mime_type = mime_type or inferred
@@ -64,13 +65,14 @@ class Contents:
             NotFound: the handler found nothing.
             OutputError: the value cannot be written.
         """
-        if value is None:
+        if value is None or (self._is_listed and not value):
             raise NotFound(uri)
         parts = value if isinstance(value, list | tuple) and _is_listed(value) else [value]
         return [self._part(part, uri) for part in parts]
 
     def _part(self, value: Any, uri: str) -> dict[str, Any]:
         if isinstance(value, _CONTENTS):
+            _check_blob(value)
             return value.model_dump(mode="json", by_alias=True, exclude_none=True)
         if isinstance(value, str):
             return {"uri": uri, "mimeType": self.mime_type or "text/plain", "text": value}
@@ -206,6 +208,15 @@ def _bare(annotation: Any) -> Any:
 
 def _speaks_of_contents(annotation: Any) -> bool:
     return annotation in _CONTENTS or any(map(_speaks_of_contents, get_args(annotation)))
+
+
+def _check_blob(value: TextResourceContents | BlobResourceContents) -> None:
+    """A blob that the author wrote must be one that clients can read (M43)."""
+    if isinstance(value, BlobResourceContents):
+        try:
+            base64.b64decode(value.blob, validate=True)
+        except ValueError as error:
+            raise OutputError("returned a blob that is no base64: give `bytes`, which become one") from error
 
 
 def _is_listed(value: list[Any] | tuple[Any, ...]) -> bool:

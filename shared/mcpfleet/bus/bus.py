@@ -221,11 +221,33 @@ class Bus:
         finally:
             del self._waiting[token]
 
+    async def flush(self, *, timeout: float) -> None:
+        """Wait until all that was subscribed before is heard: a question to ourselves comes back after it.
+
+        Raises:
+            Unavailable: the link is down.
+            Unanswered: the time or the link ended first.
+        """
+        token = secrets.token_hex(8)
+        subject = f"{self._inbox}.{_SELF}"
+        waiting = _Waiting(subject, asyncio.get_running_loop().create_future())
+        self._waiting[token] = waiting
+        try:
+            self.publish(subject, token.encode())
+            with anyio.move_on_after(timeout):
+                await waiting.answer
+                return
+            raise Unanswered(f"{subject}: no answer within {timeout:.1f} s")
+        finally:
+            del self._waiting[token]
+
     def _on_inbox(self, message: Incoming) -> None:
         token = message.subject.rpartition(".")[2]
-        if token == _SELF:
+        if token == _SELF and not message.body:
             self._keeper.heard_self()
             return
+        if token == _SELF:
+            token = message.body.decode()
         waiting = self._waiting.get(token)
         if waiting is not None and not waiting.answer.done():
             waiting.answer.set_result(message)

@@ -8,6 +8,7 @@ bus's own question comes back through it.
 from __future__ import annotations
 
 import re
+import ssl
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
@@ -57,6 +58,7 @@ class NatsConnector:
         settings = self._settings
         link = NatsLink(settings, on_refused, self._log)
         password = settings.nats_password.get_secret_value()
+        trusted = _trusted(settings.nats_ca)
         try:
             with anyio.fail_after(settings.bus_connect_timeout):
                 await link.client.connect(
@@ -64,6 +66,7 @@ class NatsConnector:
                     user=self._user if password else None,
                     password=password or None,
                     name=self._name,
+                    tls=trusted,
                     allow_reconnect=False,
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,  # a refused connect sleeps this long
@@ -96,6 +99,16 @@ class NatsConnector:
             )
         link.came_up()
         return link
+
+
+def _trusted(file: str) -> ssl.SSLContext | None:
+    """What a server's certificate is checked by, read for each link, so that a new one needs no restart."""
+    if not file:
+        return None  # nats-py takes the machine's
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:  # of ssl's own among them
+        raise ConnectFailed(f"MCPFLEET_NATS_CA: cannot read {file}: {error.strerror or error}") from error
 
 
 class NatsLink:

@@ -60,6 +60,13 @@ class ShortClient(Client):
         self._deliveries[subscription._id] = deliver  # noqa: SLF001
         return subscription
 
+    def _connect_command(self) -> bytes:
+        """Say who we are; not where the address asks for TLS and the server, or who poses as it, offers none."""
+        server = self._current_server
+        if server is not None and server.uri.scheme == "tls" and not self._server_info.get("tls_required"):
+            raise nats.errors.Error("it offers no TLS, which its address, tls://…, asks for")
+        return super()._connect_command()
+
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         """Deliver a message from the parser; a delivery that fails must not end the reader."""
         deliver = self._deliveries.get(sid)

@@ -27,6 +27,8 @@ class Announced(Message):
 
     wanted: bool = False
     """The digest is unknown: announce again, with the manifest."""
+    endpoints: tuple[str, ...] = ()
+    """The endpoints that the pool may serve: where its workers' hints of resources go."""
 
 
 class SnapshotWanted(Message):

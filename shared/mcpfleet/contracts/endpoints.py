@@ -44,6 +44,8 @@ class Endpoint(BaseModel):
     """For people: `serverInfo.title`; where none is set, a single pool's own."""
     version: Text = "1"
     """`serverInfo.version` where several pools serve it, which have no version in common."""
+    legacy: bool = True
+    """Serve the revisions of 2025 besides, on the same path (D11)."""
     body_version_wins: bool = False
     """Serve requests whose version header differs from the body, by the body: not what the protocol says (D5)."""
     instructions: Text | None = None

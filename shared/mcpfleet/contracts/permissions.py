@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcpfleet.bus.discovery import SUBJECT as SERVICES_SUBJECT
+from mcpfleet.contracts.hints import OPERATOR_TOKEN
 from mcpfleet.process.settings import ProcessSettings
 
 POOL: Final = "pool"
@@ -36,6 +37,9 @@ TABLE: Final = (
     Row("catalog.snapshot", ("edge",), ("catalog",)),
     Row("catalog.withdraw", ("operator",), ("catalog",)),
     Row("catalog.announce.{pool}", (POOL,), ("catalog",)),
+    Row("subscriptions.open", ("edge",), ("subscriptions",)),
+    Row("subscriptions.close", ("edge",), ("subscriptions",)),
+    Row("subscriptions.lease", ("edge",), ("subscriptions",)),
     *(Row(f"tasks.{verb}", ("edge",), ("tasks",)) for verb in _FROM_EDGES),
     Row("tasks.operator.list", ("operator",), ("tasks",)),
     Row("tasks.operator.cancel", ("operator",), ("tasks",)),
@@ -52,11 +56,13 @@ TABLE: Final = (
     # An edge hears all that is addressed to it by one subscription, its calls' refusals among it.
     Row("edge.*.>", (), ("edge",)),
     Row("hint.catalog.*", ("catalog",), ("edge",)),
+    Row("hint.resource.*.{pool}.*", (POOL,), ("edge",)),
+    Row(f"hint.resource.*.{OPERATOR_TOKEN}.*", ("operator",), ()),
 )
 """Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
 
 OPERATOR: Final = "operator"
-SERVICES: Final = ("edge", "authorization", "catalog", "tasks", OPERATOR)
+SERVICES: Final = ("edge", "authorization", "catalog", "subscriptions", "tasks", OPERATOR)
 
 
 def pool_user(pool: str) -> str:

@@ -102,6 +102,9 @@ class ProcessSettings(Settings):
         default="", description="The name by which NATS knows this process; empty for that of its role."
     )
     nats_password: SecretStr = Field(default=SecretStr(""), description="That user's password.")
+    nats_ca: str = Field(
+        default="", description="File of the certificates by which a tls:// NATS is known; empty for the machine's."
+    )
     allow_open_nats: bool = Field(
         default=False, description="Go on with a NATS that is neither on this machine nor asks who we are."
     )

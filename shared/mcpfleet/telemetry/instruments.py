@@ -38,6 +38,20 @@ class EdgeInstruments:
         )
 
 
+class StreamInstruments:
+    """What an edge measures of its listen streams."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.open = metrics.gauge("mcpfleet.edge.streams.open", "Listen streams, open or about to be.")
+        self.ended = metrics.counter(
+            "mcpfleet.edge.streams.ended", "Listen streams that ended, by why they did.", labels=("reason",)
+        )
+        self.refused = metrics.counter(
+            "mcpfleet.edge.streams.refused", "Listen streams that were not opened, by why.", labels=("reason",)
+        )
+        self.told = metrics.counter("mcpfleet.edge.streams.told", "Changes that were written to listen streams.")
+
+
 class WorkerInstruments:
     """What a worker measures."""
 

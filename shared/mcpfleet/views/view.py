@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pydantic_core import to_json
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.views.rights import Policy, Rights
+from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.parameters import Mirrored, mirrored
 from mcpfleet.wire.reply import result_body, server_info
 from mcpfleet.wire.uri_template import UriTemplate
@@ -22,6 +24,10 @@ LISTS: Final[Mapping[Kind, str]] = MappingProxyType(
     {"tool": "tools", "prompt": "prompts", "resource": "resources", "template": "resourceTemplates"}
 )
 """The member of a list's result that holds each kind."""
+_CHANGES: Final[Mapping[ListKind, tuple[Kind, ...]]] = MappingProxyType(
+    {"tools": ("tool",), "prompts": ("prompt",), "resources": ("resource", "template", "lister")}
+)
+"""What is of each list whose changes are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,17 @@ class View:
     is_private: bool
     """Another caller could see something else, so that no shared cache may keep what this one was told (M46)."""
     _items: dict[Kind, bytes] = field(default_factory=dict)
+    _digests: dict[ListKind, bytes] = field(default_factory=dict)
 
     @cached_property
     def server(self) -> bytes:
         """The server's name, as it is spliced into every result."""
         return server_info(self.snapshot.name, self.snapshot.version, self.snapshot.title)
+
+    @cached_property
+    def needs_scopes(self) -> bool:
+        """Whether anything in it needs scopes."""
+        return any(target.listed.definition.scopes for targets in self.targets.values() for target in targets.values())
 
     @property
     def scope(self) -> str:
@@ -101,6 +113,18 @@ class View:
         is_last = begin + len(chosen) >= len(names)
         return Page(_joined(targets[name] for name in chosen), None if is_last else chosen[-1])
 
+    def list_digest(self, changes: ListKind) -> bytes:
+        """Name what a list shows its caller: where it is another, the list has changed (S15)."""
+        if changes not in self._digests:
+            names = hashlib.sha256()
+            for kind in _CHANGES[changes]:
+                for target in self.targets[kind].values():
+                    # A lister shows nothing of its own, so what it is counts.
+                    shown = to_json(target.listed.definition.wire) if kind in LISTS else target.listed.digest.encode()
+                    names.update(b"%d %b" % (len(shown), shown))
+            self._digests[changes] = names.digest()
+        return self._digests[changes]
+
     def discover(self, versions: tuple[str, ...], ttl_ms: int) -> bytes:
         """The result of `server/discover`: it tells nothing that depends on the caller (D15, M29)."""
         fields: dict[str, Any] = {
@@ -130,11 +154,11 @@ def _capabilities(snapshot: Snapshot) -> Mapping[str, Any]:
     kinds = {listed.definition.kind for listed in snapshot.listed}
     found: dict[str, Any] = {}
     if "tool" in kinds:
-        found["tools"] = {}
+        found["tools"] = {"listChanged": True}
     if kinds & {"resource", "template", "lister"}:
-        found["resources"] = {}
+        found["resources"] = {"listChanged": True, "subscribe": True}
     if "prompt" in kinds:
-        found["prompts"] = {}
+        found["prompts"] = {"listChanged": True}
     if any(listed.definition.completes for listed in snapshot.listed):
         found["completions"] = {}
     if found:

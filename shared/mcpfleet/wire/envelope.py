@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from mcpfleet.wire.errors import bad_envelope, bad_params
 from mcpfleet.wire.strict import is_utf8, parse, refuse_surrogates
+from mcpfleet.wire.versions import MODERN
 
 RequestId: TypeAlias = str | int | float
 
@@ -20,6 +21,13 @@ class Envelope:
     method: str
     params: dict[str, Any]
     meta: dict[str, Any]
+    revision: str = MODERN
+    """The protocol revision that it is of."""
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether it is of a revision of 2025."""
+        return self.revision != MODERN
 
 
 def read_id(message: Any) -> RequestId | None:

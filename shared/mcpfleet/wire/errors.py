@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -81,9 +81,9 @@ def unknown_method() -> Rejection:
     return Rejection(404, METHOD_NOT_FOUND, "Method not found")
 
 
-def handshake_is_gone() -> Rejection:
+def handshake_is_gone(served: Sequence[str] = SERVED) -> Rejection:
     """`initialize` with a modern claim: the method is none of this revision, and the versions are named (T17)."""
-    return Rejection(404, METHOD_NOT_FOUND, "Method not found", {"supported": list(SERVED)})
+    return Rejection(404, METHOD_NOT_FOUND, "Method not found", {"supported": list(served)})
 
 
 def header_mismatch(why: str) -> Rejection:
@@ -105,9 +105,9 @@ def missing_capabilities(missing: Iterable[str]) -> Rejection:
     )
 
 
-def unsupported_version(requested: str | None) -> Rejection:
+def unsupported_version(requested: str | None, served: Sequence[str] = SERVED) -> Rejection:
     """The revision is not served (400, -32022)."""
-    data: dict[str, Any] = {"supported": list(SERVED)}
+    data: dict[str, Any] = {"supported": list(served)}
     if requested is not None:
         data["requested"] = requested[:LONGEST_ECHO]
     return Rejection(400, UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)

@@ -7,14 +7,10 @@ object, so what is none is wrapped as `{"result": …}`; 2025-06-18 had no icons
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-Revision = Literal["2025-06-18", "2025-11-25"]
-
-REVISIONS: Final[tuple[Revision, ...]] = ("2025-11-25", "2025-06-18")
-"""The newest first."""
 WRAPPED: Final = "result"
 """The member that holds a value which is no object."""
 _OLDEST: Final = "2025-06-18"
@@ -23,7 +19,7 @@ _DEFINITIONS: Final = ("$defs", "definitions", "$schema")
 """What stays at a schema's root when the rest moves below it, so that `#/$defs/…` still leads there."""
 
 
-def declaration(kind: str, wire: Mapping[str, Any], revision: Revision) -> dict[str, Any]:
+def declaration(kind: str, wire: Mapping[str, Any], revision: str) -> dict[str, Any]:
     """A tool, resource, template or prompt as a list of the revision shows it."""
     shown = dict(wire)
     if revision == _OLDEST:
@@ -38,12 +34,17 @@ def declaration(kind: str, wire: Mapping[str, Any], revision: Revision) -> dict[
     return shown
 
 
+def declarations(kind: str, items: bytes, revision: str) -> bytes:
+    """A list's declarations, as JSON without the brackets, as the revision shows them."""
+    return b",".join(to_json(declaration(kind, wire, revision)) for wire in from_json(b"[%b]" % items))
+
+
 def needs_wrapping(schema: Mapping[str, Any] | None) -> bool:
     """Whether values of an output schema may be something else than objects, as far as the schema's root says."""
     return schema is not None and schema.get("type") != "object"
 
 
-def result(body: bytes, revision: Revision, *, wraps: bool) -> bytes:
+def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
     """A result as the revision has it.
 
     Args:

@@ -66,6 +66,11 @@ def response(identifier: RequestId, result: bytes, server: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"result":%b%b%b%b}' % (to_json(identifier), RESULT_HEAD, server, comma, rest)
 
 
+def plain_response(identifier: RequestId, result: bytes) -> bytes:
+    """Put a result of a revision of 2025 into its response."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (to_json(identifier), result)
+
+
 def error(identifier: RequestId | None, rejection: Rejection) -> bytes:
     """Compose an error response; without an id where none could be read (M2)."""
     body: dict[str, Any] = {"code": rejection.code, "message": rejection.message}

@@ -14,17 +14,22 @@ from mcp_types import (
 
 MODERN: Final = "2026-07-28"
 SERVED: Final = (MODERN,)
-"""What `server/discover` lists, and -32022 repeats (M30)."""
+"""What `server/discover` lists of an endpoint without the revisions of 2025, and -32022 repeats (M30)."""
+LEGACY: Final = ("2025-11-25", "2025-06-18")
+"""The revisions of 2025 that an endpoint may serve besides, the newest first."""
+SERVED_WITH_LEGACY: Final = (*SERVED, *LEGACY)
 LONGEST_ECHO: Final = 64
 """Characters of a version that a client asked for which an error repeats (T16)."""
 
 __all__ = [
     "CLIENT_CAPABILITIES_META_KEY",
     "CLIENT_INFO_META_KEY",
+    "LEGACY",
     "LOG_LEVEL_META_KEY",
     "LONGEST_ECHO",
     "MODERN",
     "PROTOCOL_VERSION_META_KEY",
     "SERVED",
+    "SERVED_WITH_LEGACY",
     "SERVER_INFO_META_KEY",
 ]

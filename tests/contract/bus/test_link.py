@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import anyio
 import pytest
@@ -258,3 +259,28 @@ async def test_what_waits_on_a_bus_that_ends_is_unanswered(fabric: Fabric) -> No
                 tasks.start_soon(asking.run)
                 await asked.wait()
     assert isinstance(asking.error, Unanswered)
+
+
+async def test_after_a_flush_what_was_subscribed_before_is_heard(fabric: Fabric) -> None:
+    """Subscribing waits for nobody: who must not miss a message asks itself first."""
+    came: list[str] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        for number in range(20):
+            subject = f"hint.catalog.e{number}"
+            await edge.subscribe(subject, lambda message: came.append(message.subject))
+            await edge.flush(timeout=5)
+            catalog.publish(subject, b"1")
+            await until(partial(came.__contains__, subject), within=5)
+
+
+async def test_a_flush_ends_with_the_time_or_the_link(fabric: Fabric) -> None:
+    async with fabric.buses("edge", bus_question_every=5.0, bus_dead_after=5.0) as (edge,):
+        fabric.freeze()
+        with pytest.raises(Unanswered):
+            await edge.flush(timeout=0.2)
+        fabric.thaw()
+        await edge.flush(timeout=5)
+        await fabric.lose()
+        with pytest.raises((Unanswered, Unavailable)):
+            await edge.flush(timeout=5)
+        await fabric.start()

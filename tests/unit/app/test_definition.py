@@ -10,6 +10,7 @@ from mcp_types import Tool as WireTool
 from pydantic import BaseModel
 
 from mcpfleet.app import App, Context, Tool
+from mcpfleet.contracts.manifest import Rate
 
 Declare = Callable[..., Tool]
 
@@ -80,6 +81,21 @@ def test_the_definition_says_how_calls_are_run(declare: Declare) -> None:
     assert (definition.timeout, definition.on_disconnect) == (5, "continue")
     assert definition.asks == ("elicitation.form", "sampling")
     assert definition.scopes == ("b", "a")
+
+
+def test_the_definition_says_for_whom_it_is_and_how_often(declare: Declare) -> None:
+    definition = declare(
+        read,
+        asks={"roots"},
+        may_ask={"sampling", "roots"},
+        only_for=["tenant:b*", "client:a"],
+        per_caller=True,
+        rate=(10, 60),
+    ).definition
+    assert (definition.asks, definition.may_ask) == (("roots",), ("sampling",))
+    assert definition.only_for == ("client:a", "tenant:b*")
+    assert definition.per_caller
+    assert definition.rate == Rate(calls=10, seconds=60)
 
 
 def test_m34_a_manifest_lists_tools_by_name() -> None:

@@ -143,6 +143,16 @@ async def test_m42_none_is_that_there_is_nothing() -> None:
         await read(resource(returning(Book | None, None)), "library://books")
 
 
+async def test_m42_an_empty_list_of_contents_is_that_there_is_nothing() -> None:
+    with pytest.raises(NotFound):
+        await read(resource(returning(list[TextResourceContents], [])), "library://books")
+
+
+async def test_m43_a_blob_is_base64() -> None:
+    with pytest.raises(OutputError, match="base64"):
+        await read(resource(returning(Any, BlobResourceContents(uri="library://b", blob="x"))), "library://books")
+
+
 async def test_m42_variables_are_parsed_to_their_types() -> None:
     seen: list[Any] = []
 

@@ -39,6 +39,15 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.subscriptions import (
+    CloseStreams,
+    Count,
+    EdgeLeased,
+    LeaseEdge,
+    OpenStream,
+    StreamOpened,
+    StreamsClosed,
+)
 from mcpfleet.contracts.tasks import Binding, Status
 from tests.unit.contracts.task_messages import ID, OWNER, TASK_MESSAGES
 
@@ -50,6 +59,7 @@ DEFINITION = Definition(
 LISTED = Listed(pool="library", digest=DEFINITION.digest, definition=DEFINITION)
 SNAPSHOT = Snapshot(endpoint="mcp", number=7, name="library", version="1", listed=(LISTED,))
 
+COUNT = Count(endpoint="mcp", partition="a" * 32, streams=2)
 REVOCATION = Revocation(number=7, kind="tenant", key="0" * 32)
 
 MESSAGES = [
@@ -73,12 +83,19 @@ MESSAGES = [
     Announce(process="w1", digest="d"),
     Announce(process="w1", digest="d", manifest="{}", leaving=True),
     Announced(wanted=True),
+    Announced(endpoints=("mcp", "other")),
     SnapshotWanted(endpoint="mcp"),
     SnapshotWanted(endpoint="mcp", known=0),
     SnapshotAnswer(number=7),
     SnapshotAnswer(number=7, snapshot=SNAPSHOT),
     Withdraw(pool="library"),
     Withdrawn(definitions=2, workers=0),
+    OpenStream(edge="1" * 16, sequence=1, count=COUNT),
+    StreamOpened(granted=True),
+    CloseStreams(edge="1" * 16, sequence=2, counts=(COUNT,)),
+    StreamsClosed(counts=1),
+    LeaseEdge(edge="1" * 16),
+    EdgeLeased(wanted=True),
     Cancel(edge="e1", call="1"),
     Alive(worker="w1", calls=("1", "2")),
     AliveAnswer(),

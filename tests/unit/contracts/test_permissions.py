@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.contracts import call, catalog, operator_tasks, pool_tasks, tasks
+from mcpfleet.contracts import call, catalog, hints, operator_tasks, pool_tasks, subscriptions, tasks
 from mcpfleet.contracts.authorization import ADMIT
 from mcpfleet.contracts.permissions import password_variable, permissions, server_settings, users
 from mcpfleet.process.settings import ProcessSettings
@@ -21,6 +21,11 @@ MAY = {
     catalog.WITHDRAW.subject_for(): ("operator", "catalog"),
     catalog.ANNOUNCE.subject_for(pool="library"): ("pool-library", "catalog"),
     catalog.hint_subject("mcp"): ("catalog", "edge"),
+    hints.resource_hint_subject("mcp", "library", "k1"): ("pool-library", "edge"),
+    hints.resource_hint_subject("mcp", hints.OPERATOR_TOKEN, "k1"): ("operator", "edge"),
+    subscriptions.OPEN.subject_for(): ("edge", "subscriptions"),
+    subscriptions.CLOSE.subject_for(): ("edge", "subscriptions"),
+    subscriptions.LEASE.subject_for(): ("edge", "subscriptions"),
     tasks.CREATE.subject_for(): ("edge", "tasks"),
     tasks.GET.subject_for(): ("edge", "tasks"),
     tasks.UPDATE.subject_for(): ("edge", "tasks"),
@@ -100,9 +105,12 @@ def test_the_pattern_by_which_a_service_hears_an_exchange_is_permitted(subject: 
     assert any(matches(pattern, f"mcpfleet.{subject}") for pattern in allowed)
 
 
-def test_the_subscription_of_an_edge_is_permitted() -> None:
+@pytest.mark.parametrize(
+    "subject", [call.edge_subjects("e1"), hints.resource_hints("mcp", "k1"), hints.resource_hints("mcp")]
+)
+def test_the_subscriptions_of_an_edge_are_permitted(subject: str) -> None:
     allowed = permissions("edge", None, "mcpfleet")["subscribe"]["allow"]
-    assert any(matches(pattern, f"mcpfleet.{call.edge_subjects('e1')}") for pattern in allowed)
+    assert any(matches(pattern, f"mcpfleet.{subject}") for pattern in allowed)
 
 
 @pytest.mark.parametrize("verb", ["publish", "subscribe"])

@@ -34,9 +34,12 @@ from mcpfleet.edge.room import Room
 from mcpfleet.edge.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.listens import Listens
+from mcpfleet.edge.streams.permission import Permits
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
-from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments
+from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from tests.unit.edge.asgi import Exchange, Post
@@ -115,6 +118,11 @@ class Edge:
             log=log,
         )
         uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits)
+        streams = StreamInstruments(Metrics())
+        self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
+        admission.on_ended(self.hub.revoke)
+        self.admission = admission
+        listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)
         cors = Cors(settings.cors_origins)
         doors = Doors(settings.bind, settings.public_hosts, cors.origins)
         self.application = Application(
@@ -125,11 +133,13 @@ class Edge:
             limits=limits,
             metadata=Metadata(access, settings.endpoints, doors) if access_or_none is not None else None,
             methods=Methods(
+                endpoints=SETTINGS.endpoints,
                 admission=admission,
                 limits=limits,
                 snapshots=self.snapshots,
                 lists=Lists(protector, uses, settings),
                 uses=uses,
+                listens=listens,
                 audit=Audit("edge", "e1", is_on=False),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],
@@ -154,6 +164,7 @@ async def edge(*definitions: Definition, settings: EdgeSettings = SETTINGS) -> A
     """An edge that knows its catalog."""
     made = Edge(Catalog(*definitions), settings)
     async with anyio.create_task_group() as tasks:
+        await tasks.start(made.hub.run)
         await tasks.start(made.snapshots.run)
         made.snapshots._refresh("mcp")  # as a hint would have it, which nobody sends here
         with anyio.fail_after(5):

@@ -39,7 +39,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def serving(desk: Desk) -> AsyncIterator[EdgeConfig]:
+async def serving(desk: Desk | Patient) -> AsyncIterator[EdgeConfig]:
     """Serve for the length of a block."""
     config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
     stop = anyio.Event()
@@ -129,6 +129,32 @@ async def test_an_answer_before_the_body_has_arrived_ends_request_and_connection
     assert answer.startswith(b"HTTP/1.1 503")
     assert b"connection: close" in answer
     assert desk.open == 0
+
+
+async def test_t20_a_client_that_closes_its_side_has_left() -> None:
+    """Nobody can tell it from one that vanished; so a client keeps its side open until it has its answer."""
+    desk = Patient()
+    async with serving(desk) as config, await connect(config) as stream:
+        await stream.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
+        await until(lambda: desk.is_waiting)
+        await stream.send_eof()
+        await until(lambda: desk.has_left)
+
+
+class Patient:
+    """An application that reads a request, and answers nobody who has left."""
+
+    def __init__(self) -> None:
+        self.is_waiting = self.has_left = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        await client.read_body(100, 5.0)
+        self.is_waiting = True
+        await client.wait_gone()
+        self.has_left = True
 
 
 async def upload(stream: SocketStream) -> None:

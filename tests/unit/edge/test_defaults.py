@@ -8,6 +8,7 @@ import pytest
 
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.worker.settings import WorkerSettings
 
 MIB = 1024 * 1024
@@ -26,6 +27,13 @@ PROCESS = {
 EDGE = {
     "max_request": 7 * MIB,
     "admission_entries": 10_000,
+    "authority_silence": 5,
+    "rate_requests": "none",
+    "rate_tools": "6000/60",
+    "rate_completions": "6000/60",
+    "rate_anonymous": "none",
+    "rate_unknown": "allow",
+    "rate_wait": 1,
     "snapshot_lasts": 10,
     "heal_interval": 15,
     "queue_size": 256,
@@ -41,9 +49,20 @@ EDGE = {
     "request_room": 64 * MIB,
     "result_room": 64 * MIB,
     "result_limit": 7 * MIB,
+    "max_streams": 8192,
+    "stream_keys": 256,
+    "stream_pending": 128,
+    "stream_lasts": 24 * 3600,
+    "permission_lasts": 60,
+    "streams_leased": 5,
+    "watched_keys": 2000,
+    "watched_room": 64 * MIB,
+    "catch_up_rate": 500,
+    "catch_up_lasts": 60,
     "lame": 10,
     "unready_after": 30,
 }
+SUBSCRIPTIONS = {"partition_streams": 256, "edge_lost": 20}
 WORKER = {
     "slots": 32,
     "threads": 8,
@@ -63,7 +82,12 @@ WORKER = {
     ("settings", "name", "value"),
     [
         pytest.param(settings, name, value, id=f"{type(settings).__name__}.{name}")
-        for settings, table in ((ProcessSettings(), PROCESS), (EdgeSettings(), EDGE), (WorkerSettings(), WORKER))
+        for settings, table in (
+            (ProcessSettings(), PROCESS),
+            (EdgeSettings(), EDGE),
+            (SubscriptionsSettings(), SUBSCRIPTIONS),
+            (WorkerSettings(), WORKER),
+        )
         for name, value in table.items()
     ],
 )
@@ -73,6 +97,11 @@ def test_a_default(settings: ProcessSettings, name: str, value: Any) -> None:
 
 def test_n4_a_stream_shows_that_it_lives_before_a_stalled_write_would_end_it() -> None:
     assert EdgeSettings().keepalive < EdgeSettings().write_timeout
+
+
+def test_an_edge_renews_what_is_counted_for_it_before_it_is_taken_for_dead() -> None:
+    """One lease may be lost; and a dead edge's streams are free within 30 s."""
+    assert 2 * 1.2 * EdgeSettings().streams_leased < SubscriptionsSettings().edge_lost < 30
 
 
 def test_a_worker_accepts_before_its_edge_gives_up() -> None:

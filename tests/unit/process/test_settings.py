@@ -221,6 +221,7 @@ def test_the_real_defaults_of_every_process() -> None:
         "NATS_URL": "nats://127.0.0.1:4222",
         "NATS_USER": "",
         "NATS_PASSWORD": "",
+        "NATS_CA": "",
         "ALLOW_OPEN_NATS": "false",
         "SUBJECT_PREFIX": "mcpfleet",
         "ADMIN_BIND": "127.0.0.1:0",

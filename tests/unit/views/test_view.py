@@ -115,7 +115,9 @@ def test_m6_a_tool_knows_which_of_its_arguments_stand_in_headers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tools", "offered"), [((listed("search"),), {"tools": {}, "logging": {}}), ((), {})], ids=["tools", "none"]
+    ("tools", "offered"),
+    [((listed("search"),), {"tools": {"listChanged": True}, "logging": {}}), ((), {})],
+    ids=["tools", "none"],
 )
 def test_m33_an_endpoint_offers_what_was_announced(tools: tuple[Listed, ...], offered: dict[str, Any]) -> None:
     assert view(*tools).capabilities == offered
@@ -128,7 +130,7 @@ def test_m29_discover_tells_versions_capabilities_and_instructions() -> None:
         "_meta": {},
         "resultType": "complete",
         "supportedVersions": ["2026-07-28"],
-        "capabilities": {"tools": {}, "logging": {}},
+        "capabilities": {"tools": {"listChanged": True}, "logging": {}},
         "instructions": "Search first.",
         "ttlMs": 60_000,
         "cacheScope": "public",

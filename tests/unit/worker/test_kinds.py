@@ -254,7 +254,7 @@ async def test_m40_a_sanitizer_decides_what_its_caller_sees_before_the_schema_is
         ("a\tb\nc\r\nd", "a\tb\nc\r\nd"),
         ("hidden\rshown", "hiddenshown"),
         ("\x00\x07\x08\x0c\x7f\x9b2J", "2J"),
-        ("£ é ☃", "£ é ☃"),
+        ("£ é ☃ \u2028\u2029\x85", "£ é ☃ \u2028\u2029\x85"),
     ],
 )
 async def test_m40_control_characters_are_taken_out_of_texts(said: str, read: str) -> None:

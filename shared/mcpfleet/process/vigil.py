@@ -1,4 +1,4 @@
-"""For how long the catalog has listened without a gap: only that silence counts against a worker."""
+"""For how long a service has listened without a gap: only that silence counts against a process that it watches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Vigil:
     last: float | None = None
 
     def look(self, now: float, link_since: float | None) -> float:
-        """Say for how many seconds up to now nothing kept us from hearing a worker.
+        """Say for how many seconds up to now nothing kept us from hearing others.
 
         Args:
             now: monotonic seconds.
@@ -32,5 +32,5 @@ class Vigil:
         return now - self.since
 
     def interrupt(self) -> None:
-        """The store did not answer: what workers said meanwhile was not kept."""
+        """The store did not answer: what others said meanwhile was not kept."""
         self.since = None

@@ -1,0 +1,169 @@
+"""`mcpfleet watch`: a listen stream for people, opened again as a client should: listen first, then read again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final
+
+import anyio
+from mcp import Client
+from mcp.client.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    Subscription,
+    SubscriptionLost,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from mcp_types import BlobResourceContents, Implementation
+from rich.console import Console
+
+from mcpfleet.process.errors import leaves
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 10.0
+_READ_WITHIN: Final = 30.0
+_LONGEST_LINE: Final = 80
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody watches."""
+
+    tools: bool = False
+    prompts: bool = False
+    resources: bool = False
+    uris: Sequence[str] = ()
+
+
+def run_watch(url: str, wish: Wish) -> int:
+    """Watch until ^C; see `Watch.run`."""
+    try:
+        anyio.run(Watch(url, wish, Console(highlight=False)).run)
+    except KeyboardInterrupt:
+        return 0
+    return 1
+
+
+class Watch:
+    """Shows what changes at an endpoint."""
+
+    def __init__(self, url: str, wish: Wish, console: Console) -> None:
+        self._url = url
+        self._wish = wish
+        self._console = console
+
+    async def run(self) -> None:
+        """Listen, and listen again whenever a stream ends; returns where the server has nothing of what was wished."""
+        pause = _FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            try:
+                if not await self._listen():
+                    return
+                self._say("the server ended the stream; listening again", "dim")
+            except Exception as error:
+                self._say(f"lost: {_reason(leaves(error)[0])}; trying again", "yellow")
+            if time.monotonic() - began > _LONGEST_PAUSE:
+                pause = _FIRST_PAUSE
+            await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311  # so that not all come back at once
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _listen(self) -> bool:
+        """Show one stream to its end; false where nothing of the wish is honoured."""
+        info = Implementation(name="mcpfleet", version=version("mcpfleet"))
+        wish = self._wish
+        async with (
+            Client(self._url, client_info=info, read_timeout_seconds=_READ_WITHIN) as client,
+            client.listen(
+                tools_list_changed=wish.tools,
+                prompts_list_changed=wish.prompts,
+                resources_list_changed=wish.resources,
+                resource_subscriptions=wish.uris,
+            ) as stream,
+        ):
+            honoured = stream.honored.model_dump(by_alias=True, exclude_none=True)
+            if not honoured:
+                self._say(f"{self._url} tells of nothing of that", "red")
+                return False
+            # What changed before the stream was open is seen by reading now, and what changes from here on comes.
+            await self._read_all(client, stream)
+            async for event in stream:
+                await self._show(client, event)
+        return True
+
+    async def _read_all(self, client: Client, stream: Subscription) -> None:
+        honoured = stream.honored
+        lists = (
+            (honoured.tools_list_changed, ToolsListChanged()),
+            (honoured.prompts_list_changed, PromptsListChanged()),
+            (honoured.resources_list_changed, ResourcesListChanged()),
+        )
+        for is_watched, event in lists:
+            if is_watched:
+                await self._show(client, event)
+        for uri in honoured.resource_subscriptions or ():
+            await self._show(client, ResourceUpdated(uri))
+
+    async def _show(self, client: Client, event: object) -> None:
+        """Read again what changed, and show it in a line."""
+        what, read = self._reading(client, event)
+        try:
+            found = await read()
+        except MCPError as error:
+            found = f"{error} ({error.error.code})"
+        self._say(f"{what}: {found}")
+
+    def _reading(self, client: Client, event: object) -> tuple[str, Callable[[], Awaitable[str]]]:
+        match event:
+            case ToolsListChanged():
+                return "tools", lambda: _tools(client)
+            case PromptsListChanged():
+                return "prompts", lambda: _prompts(client)
+            case ResourceUpdated(uri=uri):
+                return uri, lambda: _resource(client, uri)
+            case _:
+                return "resources", lambda: _resources(client)
+
+    def _say(self, sentence: str, style: str | None = None) -> None:
+        at = time.strftime("%H:%M:%S")
+        self._console.print(f"{at}  {sentence}", style=style, markup=False, soft_wrap=True)
+
+
+async def _tools(client: Client) -> str:
+    return _names([tool.name for tool in (await client.list_tools(cache_mode="refresh")).tools])
+
+
+async def _prompts(client: Client) -> str:
+    return _names([prompt.name for prompt in (await client.list_prompts(cache_mode="refresh")).prompts])
+
+
+async def _resources(client: Client) -> str:
+    return _names([resource.uri for resource in (await client.list_resources(cache_mode="refresh")).resources])
+
+
+async def _resource(client: Client, uri: str) -> str:
+    contents = (await client.read_resource(uri, cache_mode="refresh")).contents
+    if len(contents) != 1:
+        return f"{len(contents)} parts"
+    [content] = contents
+    if isinstance(content, BlobResourceContents):
+        return f"{len(content.blob) * 3 // 4} bytes of {content.mime_type or 'something'}"
+    first, _, rest = content.text.partition("\n")
+    cut = first[:_LONGEST_LINE]
+    return f"{cut} … ({len(content.text)} characters)" if rest or len(cut) < len(first) else cut
+
+
+def _names(names: list[str]) -> str:
+    return f"{len(names)}: {', '.join(names)}" if names else "none"
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SubscriptionLost):
+        return "the stream broke off"
+    return str(error) or type(error).__name__

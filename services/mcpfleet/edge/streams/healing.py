@@ -1,0 +1,83 @@
+"""Makes good for resource hints that were lost with the link to NATS: the streams that watch are told to read again.
+
+Catalogs heal by their numbers. A resource has none, so a stream gets one hint for each URI that it watches, slowly, and
+for a limited time; what is left then, and what was lost without a sign, is bounded by the resources' `ttlMs`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import anyio
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.edge.streams.stream import Stream
+
+_TURN: Final = 0.1
+"""Seconds between two batches."""
+
+
+class Healing:
+    """Waits for gaps, and catches up after each."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        streams: Callable[[], list[Stream]],
+        catch_up: Callable[[Stream, str], None],
+        *,
+        rate: int,
+        lasts: float,
+    ) -> None:
+        """Watch the link.
+
+        Args:
+            bus: the edge's.
+            streams: those that are open.
+            catch_up: tells a stream that a URI may have changed.
+            rate: hints a second, of all streams together.
+            lasts: seconds after which the rest is left to `ttlMs`.
+        """
+        self._streams = streams
+        self._catch_up = catch_up
+        self._batch = max(1, round(rate * _TURN))
+        self._lasts = lasts
+        self._has_gap = False
+        self._gap_is_over = anyio.Event()
+        bus.on_link(self._on_link)
+
+    def _on_link(self, is_up: bool) -> None:
+        if not is_up:
+            self._has_gap = True
+        elif self._has_gap:
+            self._has_gap = False
+            self._gap_is_over.set()
+
+    async def run(self) -> None:
+        """Catch up after each gap, until cancelled; one that comes meanwhile begins anew."""
+        while True:
+            await self._gap_is_over.wait()
+            self._gap_is_over = anyio.Event()
+            with anyio.move_on_after(self._lasts):
+                await self._tell()
+
+    async def _tell(self) -> None:
+        for number, (stream, uri) in enumerate(_turns(self._streams()), 1):
+            if self._gap_is_over.is_set():
+                return
+            if not stream.is_over:
+                self._catch_up(stream, uri)
+            if number % self._batch == 0:
+                await anyio.sleep(_TURN)
+
+
+def _turns(streams: list[Stream]) -> Iterator[tuple[Stream, str]]:
+    """One URI of each stream after the other, then the next of each, all in an order by chance."""
+    left = [(stream, list(stream.honoured.uris)) for stream in streams if stream.honoured.uris]
+    while left:
+        random.shuffle(left)
+        for stream, uris in left:
+            yield stream, uris.pop(random.randrange(len(uris)))  # noqa: S311  # no secret
+        left = [(stream, uris) for stream, uris in left if uris]

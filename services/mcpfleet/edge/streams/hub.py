@@ -1,0 +1,221 @@
+"""All listen streams of an edge, and the ways by which changes reach those that want them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.contracts.hints import OPERATOR_TOKEN
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.subscriptions import SubscriptionsClient
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.healing import Healing
+from mcpfleet.edge.streams.interest import Interest
+from mcpfleet.edge.streams.quota import Quota
+from mcpfleet.edge.streams.renewals import Renewals
+from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.streams.turns import Tell, Turns
+from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.views.view import View
+from mcpfleet.wire.errors import Rejection, no_capacity
+from mcpfleet.wire.notices import resource_updated
+
+_RETRY_AFTER: Final = 5
+_PACE: Final = 0.02
+"""Seconds between the ends of two streams of an edge that leaves, where there is time for it."""
+_SHARE: Final = 0.75
+"""The part of the drain time over which streams are ended: the last ones' clients need the rest."""
+
+
+class Hub:
+    """Knows each stream by its endpoint and by the URIs that it watches."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        snapshots: Snapshots,
+        settings: EdgeSettings,
+        *,
+        instruments: StreamInstruments,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.interest = Interest(bus, self.on_resource, most=settings.watched_keys)
+        """What of resources is heard on the bus."""
+        client = SubscriptionsClient(bus)
+        self.quota = Quota(client, bus.process, interval=settings.streams_leased, log=log)
+        """The places of each partition."""
+        self.renewals = Renewals(longest=settings.permission_lasts, refresh=self._refresh, log=log)
+        """What keeps permissions from ending."""
+        self._healing = Healing(
+            bus, self.streams, self._catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
+        )
+        self._snapshots = snapshots
+        self._most = settings.max_streams
+        self._room = settings.watched_room
+        self._size = 0
+        """Bytes of the URIs that are watched, as often as they are."""
+        self._instruments = instruments
+        self._turns = Turns()
+        self._count = 0
+        self._by_endpoint: dict[str, set[Stream]] = {}
+        self._by_uri: dict[tuple[str, str], set[Stream]] = {}
+        self.is_draining = False
+        """A stream that begins now is acknowledged and ended at once (S17)."""
+        snapshots.on_change(self.on_catalog)
+        instruments.open.observe(lambda: self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Do what streams need in the background, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self.interest.run)
+            tasks.start_soon(self.quota.run)
+            tasks.start_soon(self.renewals.run)
+            tasks.start_soon(self._healing.run)
+            task_status.started()
+
+    def refusal(self, why: str) -> Rejection:
+        """Count a stream that finds no room, and compose its answer."""
+        self._instruments.refused.add(1, why)
+        return no_capacity(_RETRY_AFTER)
+
+    def join(self, stream: Stream) -> None:
+        """Take a place for a stream, and let it hear of changes, until `leave` (S10, N11).
+
+        Raises:
+            Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS), or no room for what is watched
+                (MCPFLEET_WATCHED_ROOM).
+        """
+        size = _size(stream)
+        if self._count >= self._most or self._size + size > self._room:
+            raise self.refusal("edge" if self._count >= self._most else "room")
+        self._count += 1
+        self._size += size
+        self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
+        for uri in stream.honoured.uris:
+            self._by_uri.setdefault((stream.endpoint, uri), set()).add(stream)
+
+    def leave(self, stream: Stream) -> None:
+        """Undo `join`, and what was done for the stream."""
+        self.renewals.remove(stream)
+        self._count -= 1
+        self._size -= _size(stream)
+        self._by_endpoint[stream.endpoint].discard(stream)
+        for uri in stream.honoured.uris:
+            watchers = self._by_uri[stream.endpoint, uri]
+            watchers.discard(stream)
+            if not watchers:
+                del self._by_uri[stream.endpoint, uri]
+        self.interest.unwatch(stream.endpoint, stream.honoured.uris)
+
+    def streams(self) -> list[Stream]:
+        """All that have joined."""
+        return [stream for streams in self._by_endpoint.values() for stream in streams]
+
+    # -- what changes -------------------------------------------------------------------------------------------------
+
+    def on_resource(self, endpoint: str, pool: str, uri: str) -> None:
+        """Tell the streams that watch a URI, where the pool that speaks serves it to their callers."""
+        watchers = self._by_uri.get((endpoint, uri))
+        if watchers is None:
+            return
+        self._turns.begin((endpoint, pool, uri), watchers, lambda: _telling(pool, uri))
+
+    def on_catalog(self, endpoint: str) -> None:
+        """Show each stream of an endpoint the newest view of its caller (S15)."""
+        self._turns.begin(endpoint, self._by_endpoint.get(endpoint, ()), lambda: self._show)
+
+    def _show(self, stream: Stream) -> None:
+        view = self._snapshots.view(stream.endpoint, stream.permission.principal)
+        if view is not None and view is not stream.view:
+            stream.see(view)
+
+    def revoke(self, matches: Callable[[Principal], bool]) -> None:
+        """Tell streams nothing more until it was asked whether their permissions go on (S3).
+
+        Args:
+            matches: says whose permission may have ended.
+        """
+        for stream in self.streams():
+            if matches(stream.permission.principal):
+                stream.fence()
+                self.renewals.renew_now(stream)
+
+    def _refresh(self, stream: Stream) -> None:
+        """Go on after a renewal, as whom the permission is given to now."""
+        self._show(stream)
+        stream.lift(may_watch=lambda uri: self._may_watch(stream, uri))
+
+    def _catch_up(self, stream: Stream, uri: str) -> None:
+        if self._may_watch(stream, uri):
+            stream.offer(uri, resource_updated(uri))
+
+    def _may_watch(self, stream: Stream, uri: str) -> bool:
+        return covers(_needed(stream.view, uri), stream.permission.principal)
+
+    # -- leaving ------------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Begin to leave: streams that come from now on are acknowledged and ended at once."""
+        self.is_draining = True
+
+    async def end_all(self, within: float) -> None:
+        """End every stream, in an order by chance and spread, so that not all clients come to another edge at once.
+
+        Args:
+            within: the seconds that the edge has for all that it still does.
+        """
+        streams = self.streams()
+        random.shuffle(streams)
+        pause = min(_PACE, _SHARE * within / max(1, len(streams)))
+        for stream in streams:
+            stream.end(Exit.SHUTDOWN)
+            await anyio.sleep(pause)
+
+    def end_now(self) -> None:
+        """End every stream at once."""
+        for stream in self.streams():
+            stream.end(Exit.SHUTDOWN)
+
+
+def _size(stream: Stream) -> int:
+    return sum(map(len, stream.honoured.uris))
+
+
+def _telling(pool: str, uri: str) -> Tell:
+    """Make what tells streams that a pool says that a URI has changed."""
+    notice = resource_updated(uri)
+    known: dict[int, tuple[View, frozenset[str] | None]] = {}
+    """By the view's identity, for most streams share one; the view itself keeps that from being another's."""
+
+    def tell(stream: Stream) -> None:
+        view = stream.view
+        found = known.get(id(view))
+        if found is None:
+            found = known[id(view)] = view, _needed(view, uri, pool)
+        if covers(found[1], stream.permission.principal):
+            stream.offer(uri, notice)
+
+    return tell
+
+
+def _needed(view: View, uri: str, pool: str | None = None) -> frozenset[str] | None:
+    """The scopes for reading a URI; none where it is not there for the view's callers, or is not the pool's."""
+    target = view.find_resource(uri)
+    if target is None or pool not in (None, OPERATOR_TOKEN, target.listed.pool):
+        return None
+    return frozenset(target.listed.definition.scopes)
+
+
+def covers(needed: frozenset[str] | None, principal: Principal) -> bool:
+    """Whether somebody may hear of what needs these scopes; where nobody needs a credential, nobody has scopes."""
+    return needed is not None and (not needed or principal.subject is None or needed.issubset(principal.scopes))

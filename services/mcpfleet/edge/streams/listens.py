@@ -1,0 +1,132 @@
+"""Answers `subscriptions/listen`: from the filter to the stream's one end."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.edge.client import ClientStalled
+from mcpfleet.edge.limits import Limits
+from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.permission import Permits, Unending
+from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.structure import LONGEST_STREAM_ID
+from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.wire.errors import bad_params
+from mcpfleet.wire.filter import Filter, read_filter
+from mcpfleet.wire.notices import subscription_id
+
+_FLUSHED_WITHIN: Final = 2.0
+_JITTER: Final = 0.1
+"""The part of its longest life by which a stream may end sooner, so that those that began together do not end so."""
+
+
+class Listens:
+    """Opens streams, in the order that loses no change and tells nobody too much.
+
+    A place is taken, changes are heard and held, the quota and the permission are asked; the acknowledgment comes
+    first, and then what was held.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        hub: Hub,
+        permits: Permits,
+        limits: Limits,
+        *,
+        settings: EdgeSettings,
+        instruments: StreamInstruments,
+    ) -> None:
+        self._permits = permits
+        self._limits = limits
+        self._bus = bus
+        self._hub = hub
+        self._settings = settings
+        self._instruments = instruments
+
+    async def answer(self, inquiry: Inquiry) -> None:
+        """Answer with a stream, whatever form the endpoint's answers have (S20).
+
+        Raises:
+            Rejection: -32602 where too much is asked for, 403 where a scope is lacking, 429 where the caller asks too
+                often, 503 where there is no room; nothing was sent yet.
+            ClientStalled: the client does not read.
+        """
+        request, view = inquiry.request, inquiry.view
+        asked = read_filter(request.params["notifications"], self._settings.stream_keys)
+        # What is read is not needed any more, and a stream lasts.
+        del request.params["notifications"]
+        request.client.forget_body()
+        if len(str(request.id)) > LONGEST_STREAM_ID:
+            raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
+        honoured = asked.supported(view.capabilities)
+        self._permits.check(inquiry, honoured.uris)
+        await self._limits.take_request(request.endpoint, inquiry.principal)
+        stream = self._stream(inquiry, honoured)
+        if self._hub.is_draining or not honoured:
+            stream.end(Exit.SHUTDOWN if self._hub.is_draining else Exit.NOTHING_HONOURED)
+            await self._run(stream)
+            return
+        # No context managers: their frames would be kept for each of thousands of streams.
+        self._hub.join(stream)
+        try:
+            if honoured.uris:
+                await self._hear(stream)
+            await self._count(stream, inquiry)
+        finally:
+            self._hub.leave(stream)
+
+    def _stream(self, inquiry: Inquiry, honoured: Filter) -> Stream:
+        settings = self._settings
+        stream = Stream(
+            inquiry.request.client,
+            subscription_id(inquiry.request.id),
+            endpoint=inquiry.request.endpoint,
+            permission=Unending(inquiry.principal),
+            honoured=honoured,
+            view=inquiry.view,
+            keepalive=settings.keepalive,
+            lasts=settings.stream_lasts * random.uniform(1 - _JITTER, 1),  # noqa: S311  # no secret
+            bound=settings.stream_pending,
+        )
+        stream.on_written = self._instruments.told.add
+        return stream
+
+    async def _hear(self, stream: Stream) -> None:
+        """Hear the hints of a stream's resources, and be sure of it."""
+        try:
+            await self._hub.interest.watch(stream.endpoint, stream.honoured.uris)
+            await self._bus.flush(timeout=_FLUSHED_WITHIN)
+        except BusError:
+            raise self._hub.refusal("bus") from None
+
+    async def _count(self, stream: Stream, inquiry: Inquiry) -> None:
+        """Run a stream as one of its partition's."""
+        quota, partition = self._hub.quota, inquiry.principal.partition
+        try:
+            granted = await quota.open(stream.endpoint, partition)
+        except BusError:
+            raise self._hub.refusal("subscriptions") from None
+        if not granted:
+            raise self._hub.refusal("partition")
+        try:
+            stream.permission = await self._permits.give(inquiry)
+            self._hub.renewals.add(stream)
+            await self._run(stream)
+        finally:
+            quota.close(stream.endpoint, partition)
+
+    async def _run(self, stream: Stream) -> None:
+        why = "failed"
+        try:
+            why = await stream.run()
+        except ClientStalled:
+            why = Exit.WRITE_FAILED
+            raise
+        finally:
+            self._instruments.ended.add(1, why)

@@ -1,0 +1,98 @@
+"""For how long a stream may go on, and how that is asked again: the stream's own seam to whoever admits callers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.admission import Admission, Permit
+from mcpfleet.edge.credential import Credential
+from mcpfleet.edge.request import Inquiry
+from mcpfleet.wire.errors import Rejection
+
+_NOT_ANSWERED: Final = 504
+
+
+class Unasked(Exception):
+    """Raised when nobody could be asked whether a permission goes on; it is asked again until its end (K19)."""
+
+
+class Permission(Protocol):
+    """A stream's permission, which it keeps for its life."""
+
+    principal: Principal
+    """Whom it is given to, as the newest answer has it."""
+    expires: float
+    """Monotonic seconds until which it holds; infinite where nobody's permission ends."""
+
+    async def renew(self) -> bool:
+        """Ask whether it goes on, and move its end; false where it was refused.
+
+        Raises:
+            Unasked: nobody answered in time.
+        """
+
+
+class Unending:
+    """The permission where callers need none (S1): it has no end."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        self.expires = math.inf
+
+    async def renew(self) -> bool:
+        """Go on."""
+        return True
+
+
+class Lasting:
+    """The permission of who was admitted by a credential, which the stream keeps for its life and tells nobody else."""
+
+    def __init__(self, admission: Admission, endpoint: str, credential: Credential, given: Permit) -> None:
+        self.principal = given.principal
+        self.expires = given.expires
+        self._admission = admission
+        self._endpoint = endpoint
+        self._credential = credential
+
+    async def renew(self) -> bool:
+        """Ask authorization, unless others have for the same credential since."""
+        try:
+            given = await self._admission.permit(self._endpoint, self._credential)
+            if given.expires <= self.expires:
+                given = await self._admission.permit(self._endpoint, self._credential, anew=True)
+        except Rejection as rejection:
+            if rejection.status == _NOT_ANSWERED:
+                raise Unasked from rejection
+            return False
+        self.principal, self.expires = given.principal, given.expires
+        return True
+
+
+class Permits:
+    """Says who may have a stream, and for how long."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def check(self, inquiry: Inquiry, uris: Iterable[str]) -> None:
+        """Check that the caller's scopes cover the reading of what it watches (D10); what is not there needs none.
+
+        Raises:
+            Rejection: 403, which names the scopes.
+        """
+        if not inquiry.view.needs_scopes:
+            return
+        for uri in uris:
+            target = inquiry.view.find_resource(uri)
+            if target is not None and target.listed.definition.scopes:
+                self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
+
+    async def give(self, inquiry: Inquiry) -> Permission:
+        """Give a stream its permission; raises as `Admission.admit`."""
+        endpoint, credential = inquiry.request.endpoint, inquiry.request.client.credential
+        if credential is None:
+            return Unending(inquiry.principal)
+        return Lasting(self._admission, endpoint, credential, await self._admission.permit(endpoint, credential))

@@ -1,0 +1,129 @@
+"""Counts this edge's streams with the fleet's: a partition has so many of them at an endpoint, on whichever edges."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import count
+from typing import Final
+
+import anyio
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.subscriptions import (
+    MOST_COUNTS,
+    CloseStreams,
+    Count,
+    OpenStream,
+    SubscriptionsClient,
+    partition_key,
+)
+
+_SETTLES: Final = 0.05
+"""Seconds in which several closings become one message."""
+_RETRY: Final = 1.0
+
+Key = tuple[str, str]
+"""An endpoint, and the key of a partition."""
+
+
+class Quota:
+    """Asks before a stream opens, and says when streams have closed. Whoever has no partition is not counted (D7)."""
+
+    def __init__(self, client: SubscriptionsClient, edge: str, *, interval: float, log: FilteringBoundLogger) -> None:
+        """Count nothing yet.
+
+        Args:
+            client: of subscriptions.
+            edge: this process's id.
+            interval: seconds between two leases.
+            log: for what an operator should know.
+        """
+        self._client = client
+        self._edge = edge
+        self._interval = interval
+        self._log = log
+        self._sequence = count(1)
+        self._streams: Counter[Key] = Counter()
+        self._untold: set[Key] = set()
+        """Of which subscriptions may have another number."""
+        self._has_news = anyio.Event()
+        self._is_known = False
+        """Something was said to subscriptions, so that it has a row of this edge."""
+
+    async def open(self, endpoint: str, partition: str | None) -> bool:
+        """Ask for a place among the partition's; where it is granted, `close` gives it back.
+
+        Raises:
+            BusError: nobody could be asked; no place is taken.
+        """
+        if partition is None:
+            return True
+        key = endpoint, partition_key(partition)
+        self._streams[key] += 1
+        self._is_known = True
+        granted = False
+        try:
+            granted = await self._client.open(
+                OpenStream(edge=self._edge, sequence=next(self._sequence), count=self._count(key))
+            )
+        finally:
+            if not granted:
+                self._forget(key)
+        return granted
+
+    def close(self, endpoint: str, partition: str | None) -> None:
+        """Give a place back; subscriptions hears of it soon."""
+        if partition is not None:
+            self._forget((endpoint, partition_key(partition)))
+
+    def _forget(self, key: Key) -> None:
+        self._streams[key] -= 1
+        if self._streams[key] <= 0:
+            del self._streams[key]
+        self._untold.add(key)
+        self._has_news.set()
+
+    def _count(self, key: Key) -> Count:
+        return Count(endpoint=key[0], partition=key[1], streams=self._streams.get(key, 0))
+
+    async def run(self) -> None:
+        """Tell what has closed, and that this edge lives, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._tell_closed)
+            tasks.start_soon(self._lease)
+
+    async def _tell_closed(self) -> None:
+        while True:
+            await self._has_news.wait()
+            await anyio.sleep(_SETTLES)
+            self._has_news = anyio.Event()
+            while self._untold:
+                if not await self._tell_some():
+                    await anyio.sleep(_RETRY * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
+
+    async def _tell_some(self) -> bool:
+        told = [self._untold.pop() for _ in range(min(MOST_COUNTS, len(self._untold)))]
+        sequence = next(self._sequence)
+        counts = tuple(map(self._count, told))
+        try:
+            await self._client.close(CloseStreams(edge=self._edge, sequence=sequence, counts=counts))
+        except BusError as error:
+            self._untold.update(told)
+            self._log.debug("subscriptions does not know what has closed", error=str(error))
+            return False
+        return True
+
+    async def _lease(self) -> None:
+        """Keep what is counted for this edge; without it, it would be forgotten as that of a dead one."""
+        while True:
+            await anyio.sleep(self._interval * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
+            if not self._is_known:
+                continue
+            try:
+                if await self._client.lease(self._edge):
+                    self._untold.update(self._streams)
+                    self._has_news.set()
+            except BusError as error:
+                self._log.warning("subscriptions does not answer", error=str(error))

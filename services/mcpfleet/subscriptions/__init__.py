@@ -1,0 +1,1 @@
+"""Subscriptions: how many listen streams each partition has over the whole fleet."""

@@ -1,0 +1,1 @@
+"""The revisions of the tables of subscriptions, each named by its number."""

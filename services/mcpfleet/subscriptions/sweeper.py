@@ -1,0 +1,84 @@
+"""The one loop of subscriptions: it deletes what is left of edges that are gone, and knows when silence counts."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import anyio
+from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.process.health import Health
+from mcpfleet.process.vigil import Vigil
+from mcpfleet.store.errors import StoreError
+from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
+
+_STORE: Final = "store"
+"""The condition of readiness that says whether the database answers."""
+
+
+class Sweeper:
+    """Looks at intervals."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        settings: SubscriptionsSettings,
+        *,
+        health: Health,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._ledger = ledger
+        self._bus = bus
+        self._settings = settings
+        self._health = health
+        self._log = log
+        self._vigil = Vigil(longest_gap=settings.subscriptions_sweep + settings.edge_lost / 2)
+        self._complaint = ""
+        health.set(_STORE, False, "not asked yet")
+
+    @property
+    def lost(self) -> float | None:
+        """After how many seconds of silence an edge counts no more; none where silence does not count now."""
+        watched = self._vigil.look(time.monotonic(), self._bus.proven_since)
+        return self._settings.edge_lost if watched >= self._settings.edge_lost else None
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Look until cancelled; started once the store answered, with tables that are new enough.
+
+        Raises:
+            ConfigurationError: the tables are older than this release.
+        """
+        has_looked = False
+        while True:
+            if await self._look(first=not has_looked) and not has_looked:
+                has_looked = True
+                task_status.started()
+            await anyio.sleep(self._settings.subscriptions_sweep)
+
+    async def _look(self, *, first: bool) -> bool:
+        lost = self.lost
+        try:
+            if first:
+                await self._ledger.check()
+            gone = await self._ledger.sweep(lost=lost)
+        except StoreError as error:
+            self._complain(str(error))
+            return False
+        self._complaint = ""
+        self._health.set(_STORE, True)
+        for edge in gone:
+            self._log.info("streams of an edge count no more", edge=edge)
+        return True
+
+    def _complain(self, why: str) -> None:
+        """Be not ready, and say why once for each reason; silence does not count meanwhile."""
+        self._vigil.interrupt()
+        self._health.set(_STORE, False, why)
+        if why != self._complaint:
+            self._log.warning("waiting for the store", error=why)
+        self._complaint = why

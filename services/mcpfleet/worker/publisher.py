@@ -1,0 +1,77 @@
+"""Sends the hints that resources have changed, and again where a link's loss may have swallowed them."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.catalog import Announced
+from mcpfleet.contracts.hints import resource_hint_subject, resource_key
+
+_KEPT: Final = 10_000
+"""URIs that are remembered; the oldest go first, and `ttlMs` bounds how long a client goes without them."""
+
+
+class Publisher:
+    """Speaks for one worker. A hint that is sent twice does no harm, one that is lost leaves clients with old data."""
+
+    def __init__(self, bus: Bus, pool: str, *, doubtful: float, log: FilteringBoundLogger) -> None:
+        """Publish nothing yet.
+
+        Args:
+            bus: the worker's.
+            pool: in whose name it publishes.
+            doubtful: seconds before a link's loss in which it may have been dead already.
+            log: for what an operator should know.
+        """
+        self._bus = bus
+        self._pool = pool
+        self._doubtful = doubtful
+        self._log = log
+        self._recent: OrderedDict[str, float] = OrderedDict()
+        """When each URI was published last (monotonic)."""
+        self._lost_at: float | None = None
+        self.endpoints: tuple[str, ...] = ()
+        """Whose streams are told; the catalog says which."""
+        bus.on_link(self._on_link)
+
+    def counted(self, answer: Announced) -> None:
+        """Take what the catalog says of the pool; what was published before anybody knew is told now."""
+        if answer.endpoints and not self.endpoints:
+            self.endpoints = answer.endpoints
+            self._send_again(since=0.0)
+        self.endpoints = answer.endpoints
+
+    def publish(self, uri: str) -> None:
+        """Tell every endpoint that the pool may serve."""
+        self._recent[uri] = time.monotonic()
+        self._recent.move_to_end(uri)
+        if len(self._recent) > _KEPT:
+            self._recent.popitem(last=False)
+        self._send(uri)
+
+    def _send(self, uri: str) -> None:
+        key = resource_key(uri)
+        try:
+            for endpoint in self.endpoints:
+                self._bus.publish(resource_hint_subject(endpoint, self._pool, key), uri.encode())
+        except BusError as error:
+            self._log.debug("hint not sent", error=str(error))
+
+    def _on_link(self, is_up: bool) -> None:
+        """Send again what may not have arrived."""
+        if not is_up:
+            self._lost_at = time.monotonic()
+            return
+        since = self._lost_at - self._doubtful if self._lost_at is not None else 0.0
+        self._lost_at = None
+        self._send_again(since)
+
+    def _send_again(self, since: float) -> None:
+        for uri in [uri for uri, published in self._recent.items() if published >= since]:
+            self.publish(uri)

@@ -1,0 +1,47 @@
+"""Who serves an App now, and so hears of what changes in it and of what it publishes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mcpfleet.contracts.hints import check_published
+
+
+class Host(Protocol):
+    """A worker that serves an App; both may be called on any thread, and neither waits."""
+
+    def changed(self) -> None:
+        """Hear that the App declares something else than before."""
+
+    def publish(self, uri: str) -> None:
+        """Tell who watches a URI that what is read there has changed."""
+
+
+class Hosts:
+    """The workers of one App in this process: one, except in a test."""
+
+    def __init__(self) -> None:
+        self._hosts: tuple[Host, ...] = ()
+
+    def add(self, host: Host) -> None:
+        """Have a worker hear, until `remove`."""
+        self._hosts = (*self._hosts, host)
+
+    def remove(self, host: Host) -> None:
+        """Have a worker hear no more."""
+        self._hosts = tuple(each for each in self._hosts if each is not host)
+
+    def changed(self) -> None:
+        """Tell all of them that the App declares something else."""
+        for host in self._hosts:
+            host.changed()
+
+    def publish(self, uri: str) -> None:
+        """Have one of them tell, since one is heard by all edges; nothing happens where there is none.
+
+        Raises:
+            BadUri: it is no absolute and normalized URI.
+        """
+        check_published(uri)
+        for host in self._hosts[:1]:
+            host.publish(uri)

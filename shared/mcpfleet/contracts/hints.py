@@ -1,0 +1,52 @@
+"""Hints that a resource has changed: who may send one for what, and how its URI must be written."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
+
+OPERATOR_TOKEN: Final = "_operator"  # noqa: S105  # of a subject
+"""Stands in a hint's subject where a pool's name does, which has no underscore: an operator speaks for every pool."""
+
+_URI: Final = re.compile(r"[a-z][a-z0-9+.-]*:(?P<rest>(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-F]{2})+)", re.ASCII)
+_UNRESERVED: Final = re.compile(r"[A-Za-z0-9._~-]")
+
+
+class BadUri(ValueError):
+    """Raised when what is to be published is no absolute URI, or has not the one form of its equals (S5)."""
+
+
+def resource_key(uri: str) -> str:
+    """Name a URI in subjects."""
+    return digest_of(uri.encode())
+
+
+def resource_hint_subject(endpoint: str, pool: str, key: str) -> str:
+    """Where a hint goes; its body is the URI."""
+    return f"hint.resource.{endpoint}.{pool}.{key}"
+
+
+def resource_hints(endpoint: str, key: str = "*") -> str:
+    """What hears the hints of one URI, or of all, whoever sends them."""
+    return f"hint.resource.{endpoint}.*.{key}"
+
+
+def check_published(uri: str) -> None:
+    """Hold a URI that is published to RFC 3986: absolute and normalized, since clients' URIs are compared as they are.
+
+    Raises:
+        BadUri: it is not, and the sentence says why.
+    """
+    found = _URI.fullmatch(uri) if len(uri) <= LONGEST_NAME else None
+    if found is None:
+        raise BadUri(f"{uri!r} is no absolute URI of up to {LONGEST_NAME} characters, its scheme in small letters")
+    rest = found["rest"]
+    host = re.split(r"[/?#]", rest[2:], maxsplit=1)[0] if rest.startswith("//") else ""
+    if host != host.lower():
+        raise BadUri(f"{uri!r}: the host of a normalized URI is written in small letters")
+    if any(_UNRESERVED.match(chr(int(code, 16))) for code in re.findall(r"%([0-9A-F]{2})", rest)):
+        raise BadUri(f"{uri!r}: a normalized URI does not encode letters, digits, or . _ ~ -")
+    if {".", ".."} & set(re.split(r"[?#]", rest, maxsplit=1)[0].split("/")):
+        raise BadUri(f"{uri!r}: a normalized URI has no . or .. among its segments")

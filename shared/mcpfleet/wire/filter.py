@@ -1,0 +1,88 @@
+"""What a listen stream is asked for, and what of it is honoured: the `notifications` filter (S5, S7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from mcpfleet.wire.errors import bad_params
+
+ListKind = Literal["tools", "prompts", "resources"]
+"""The lists whose changes are told; templates and listers are of `resources`."""
+
+LIST_FIELDS: Final[Mapping[ListKind, str]] = MappingProxyType(
+    {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+)
+LONGEST_URI: Final = 2_048
+"""Characters of a URI that is read."""
+MOST_KEYS: Final = 256
+"""Different URIs, or tasks, of one stream (D7, N8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a stream tells its client of."""
+
+    lists: frozenset[ListKind] = frozenset()
+    uris: tuple[str, ...] = ()
+    """As the client wrote them, each once: they are compared and echoed as they are."""
+    task_ids: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.lists or self.uris or self.task_ids)
+
+    def echo(self) -> dict[str, Any]:
+        """The filter as an acknowledgment has it: what it lacks is not named."""
+        found: dict[str, Any] = {field: True for kind, field in LIST_FIELDS.items() if kind in self.lists}
+        if self.uris:
+            found["resourceSubscriptions"] = list(self.uris)
+        if self.task_ids:
+            found["taskIds"] = list(self.task_ids)
+        return found
+
+    def supported(self, capabilities: Mapping[str, Any]) -> Filter:
+        """What of it an endpoint can honour (S7): a kind of change that its capabilities do not name is left out.
+
+        A URI is honoured whether or not anything is there: it may come, and what is hidden from the caller must look
+        the same (T12). There are no tasks yet, so none is honoured (D2).
+        """
+        lists = frozenset(kind for kind in self.lists if capabilities.get(kind, {}).get("listChanged"))
+        return Filter(lists, self.uris if capabilities.get("resources", {}).get("subscribe") else ())
+
+
+def read_filter(value: Any, most: int = MOST_KEYS) -> Filter:
+    """Read the filter of a request: `false` is absence, and unknown fields mean nothing.
+
+    Args:
+        value: `params.notifications`.
+        most: how many different URIs, and how many tasks, it may name.
+
+    Raises:
+        Rejection: -32602 where it has another form, or names too much.
+    """
+    if not isinstance(value, dict):
+        raise bad_params("`notifications` must be an object")
+    lists = frozenset(kind for kind, field in LIST_FIELDS.items() if _flag(value, field))
+    uris = _texts(value, "resourceSubscriptions", most)
+    if any(len(uri) > LONGEST_URI for uri in uris):
+        raise bad_params(f"a URI has at most {LONGEST_URI} characters")
+    return Filter(lists, uris, _texts(value, "taskIds", most))
+
+
+def _flag(value: dict[str, Any], name: str) -> bool:
+    flag = value.get(name, False)
+    if not isinstance(flag, bool):
+        raise bad_params(f"`{name}` must be true or false")
+    return flag
+
+
+def _texts(value: dict[str, Any], name: str, most: int) -> tuple[str, ...]:
+    texts = value.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise bad_params(f"`{name}` must be an array of strings")
+    found = tuple(dict.fromkeys(texts))
+    if len(found) > most:
+        raise bad_params(f"`{name}` has more than {most} entries")
+    return found

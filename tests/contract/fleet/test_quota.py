@@ -1,0 +1,94 @@
+"""The quota of listen streams as edges keep it with the service, which may be away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.subscriptions import SubscriptionsClient
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.quota import Quota
+from mcpfleet.process.service import Process
+from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.listener import ACK, UPDATED, listening
+from tests.contract.fleet.test_streams import BOOK, library
+from tests.kit.waiting import until
+
+
+@asynccontextmanager
+async def edge(fleet: LocalFleet) -> AsyncIterator[Quota]:
+    """One more edge, as far as subscriptions can tell."""
+    process = Process("edge", EdgeSettings())
+    connector = fleet.switch.connector("edge", process.settings, process=process.id)
+    bus = bus_of(process, "edge", connector)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(bus.run)
+        await bus.wait_up()
+        quota = Quota(SubscriptionsClient(bus), process.id, interval=0.1, log=process.log)
+        tasks.start_soon(quota.run)
+        yield quota
+        tasks.cancel_scope.cancel()
+
+
+def fleet(**settings: Any) -> LocalFleet:
+    return LocalFleet(library(), environment={"MCPFLEET_PARTITION_STREAMS": "2", **settings})
+
+
+async def test_d7_two_edges_share_a_partitions_quota_and_a_place_comes_free_at_once() -> None:
+    async with fleet() as running, edge(running) as one, edge(running) as two:
+        assert await one.open("mcp", "acme")
+        assert await two.open("mcp", "acme")
+        assert not await one.open("mcp", "acme")
+        assert await one.open("mcp", "other")
+        two.close("mcp", "acme")
+
+        with anyio.fail_after(5):
+            while not await one.open("mcp", "acme"):  # noqa: ASYNC110  # the service has no event of ours
+                await anyio.sleep(0.01)
+        assert not await two.open("mcp", "acme")
+
+
+async def test_d7_who_has_no_partition_is_not_counted() -> None:
+    async with fleet() as running, edge(running) as one:
+        await running.subscriptions.kill()
+        assert [await one.open("mcp", None) for _ in range(5)] == [True] * 5
+
+
+async def test_what_a_dead_edge_had_is_free_soon() -> None:
+    async with fleet(MCPFLEET_EDGE_LOST="1", MCPFLEET_SUBSCRIPTIONS_SWEEP="0.2") as running, edge(running) as one:
+        async with edge(running) as two:
+            assert [await two.open("mcp", "acme") for _ in range(2)] == [True] * 2
+        assert not await one.open("mcp", "acme")
+        with anyio.fail_after(10):
+            while not await one.open("mcp", "acme"):  # noqa: ASYNC110  # the service has no event of ours
+                await anyio.sleep(0.05)
+
+
+async def test_a_living_edge_keeps_its_places_through_leases() -> None:
+    async with fleet(MCPFLEET_EDGE_LOST="0.5", MCPFLEET_SUBSCRIPTIONS_SWEEP="0.1") as running, edge(running) as one:
+        assert [await one.open("mcp", "acme") for _ in range(2)] == [True] * 2
+        await anyio.sleep(2)
+        async with edge(running) as two:
+            assert not await two.open("mcp", "acme")
+
+
+async def test_without_the_service_streams_go_on_and_what_is_counted_is_refused() -> None:
+    """Blueprint, 6: losing the store, or its service, ends no stream."""
+    async with (
+        fleet() as running,
+        running.http() as http,
+        running.client() as client,
+        edge(running) as one,
+        listening(http, "/mcp", resourceSubscriptions=[BOOK]) as [stream],
+    ):
+        await running.subscriptions.kill()
+        with pytest.raises(BusError):
+            await one.open("mcp", "acme")
+        await client.call_tool("place_hold", {"book": 1})
+        await until(lambda: stream.kinds() == [ACK, UPDATED])

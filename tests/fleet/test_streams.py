@@ -1,0 +1,142 @@
+"""Listen streams through real processes and sockets: several edges, slow readers, operators, and what dies."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+from mcp import Client
+from rich.console import Console
+
+from mcpfleet.cli.operate import publish
+from mcpfleet.cli.watch import Watch, Wish
+from mcpfleet.testing.fleet import Fleet
+from tests.contract.fleet.listener import ACK, END, UPDATED, Listener, changed, listening
+from tests.fleet.library_app import LONG
+from tests.kit.waiting import until
+from tests.unit.edge.asgi import MODERN, request
+
+APP = Path(__file__).with_name("library_app.py")
+BOOK = "library://books/1"
+
+
+def plain() -> httpx2.AsyncClient:
+    """A client of HTTP alone, with as many connections as it likes."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx2.AsyncClient(timeout=10, verify=False, limits=limits)
+
+
+@asynccontextmanager
+async def at_every_edge(fleet: Fleet, count: int, **notifications: Any) -> AsyncIterator[list[Listener]]:
+    """So many streams at each edge."""
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(plain())
+        found: list[Listener] = []
+        for url in fleet.urls:
+            found += await stack.enter_async_context(listening(http, url, count, **notifications))
+        yield found
+
+
+async def test_a_change_reaches_every_stream_of_every_edge_once() -> None:
+    """S6: from a worker by another edge's call, and from an operator; lists too, however they change at run time."""
+    async with (
+        Fleet(APP, edges=3) as fleet,
+        at_every_edge(fleet, 20, resourceSubscriptions=[BOOK], toolsListChanged=True) as streams,
+        Client(fleet.urls[1]) as client,
+    ):
+        assert len(streams) == 60
+        await client.call_tool("rename", {"book": 1, "title": "Sanditon"})
+        await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in streams))
+        assert await publish(fleet.nats_settings("operator"), "mcp", [BOOK]) == 0
+        await until(lambda: all(stream.kinds() == [ACK, UPDATED, UPDATED] for stream in streams))
+        await client.call_tool("grow", {"name": "added"})
+        await until(lambda: all(stream.kinds()[3:] == [changed("tools")] for stream in streams))
+        await client.call_tool("shrink", {"name": "added"})
+        await until(lambda: all(stream.kinds()[3:] == [changed("tools")] * 2 for stream in streams))
+        assert {stream.uris()[0] for stream in streams} == {BOOK}
+
+
+async def test_s17_a_draining_edge_ends_its_streams_and_the_others_go_on() -> None:
+    async with (
+        Fleet(APP, edges=2) as fleet,
+        at_every_edge(fleet, 10, resourceSubscriptions=[BOOK]) as streams,
+        Client(fleet.urls[1]) as client,
+    ):
+        fleet.edges[0].signal(signal.SIGTERM)
+        await until(lambda: all(stream.is_over for stream in streams[:10]))
+        assert {tuple(stream.kinds()) for stream in streams[:10]} == {(ACK, END)}
+        await client.call_tool("rename", {"book": 1, "title": "Lady Susan"})
+        await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in streams[10:]))
+
+
+async def test_losing_all_services_ends_no_stream() -> None:
+    """Blueprint, 6: what is open goes on; hints need nobody but NATS."""
+    async with (
+        Fleet(APP) as fleet,
+        at_every_edge(fleet, 3, resourceSubscriptions=[BOOK]) as streams,
+        Client(fleet.urls[0]) as client,
+    ):
+        await fleet.services.kill()
+        await client.call_tool("rename", {"book": 1, "title": "Lady Susan"})
+        await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in streams))
+
+
+async def test_s14_a_reader_that_stops_is_closed_and_slows_nobody() -> None:
+    async with (
+        Fleet(APP, environment={"MCPFLEET_WRITE_TIMEOUT": "1", "MCPFLEET_STREAM_PENDING": "256"}) as fleet,
+        at_every_edge(fleet, 1, resourceSubscriptions=LONG) as [reader],
+        Client(fleet.urls[0]) as client,
+    ):
+        stalled, writer = await opened(fleet.urls[0], LONG)
+        while "client does not read" not in fleet.logs():
+            before = len(reader.messages)
+            await client.call_tool("flood", {})
+            await until(lambda before=before: len(reader.messages) >= before + len(LONG))  # type: ignore[misc]  # mypy infers no lambda with a default
+        with anyio.fail_after(10):  # what the kernel holds is still there; then the connection is over
+            try:
+                while await stalled.read(1 << 20):
+                    pass
+            except ConnectionError:
+                pass
+        writer.close()
+        assert not reader.is_over
+
+
+async def opened(url: str, uris: list[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A stream whose client reads its head, and then nothing."""
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=1024)
+    body = json.dumps(request("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})).encode()
+    head = (
+        f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {MODERN}\r\n"
+        f"Mcp-Method: subscriptions/listen\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+async def test_mcpfleet_watch_shows_what_changes_and_comes_back() -> None:
+    """S19: a client listens first and then reads again, so that it sees what changed while nobody told it."""
+    written = io.StringIO()
+    async with Fleet(APP) as fleet, anyio.create_task_group() as tasks:
+        wish = Wish(tools=True, uris=[BOOK])
+        tasks.start_soon(Watch(fleet.urls[0], wish, Console(file=written, width=200)).run)
+        await until(lambda: f"{BOOK}: Emma" in written.getvalue())
+        assert "tools: 4: flood, grow, rename, shrink" in written.getvalue()
+        async with Client(fleet.urls[0]) as client:
+            await client.call_tool("rename", {"book": 1, "title": "Sanditon"})
+            await until(lambda: f"{BOOK}: Sanditon" in written.getvalue())
+            await client.call_tool("grow", {"name": "added"})
+            await until(lambda: "tools: 5: added, flood" in written.getvalue())
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,152 @@
+"""Permissions with an end: asked again in time, in bounded numbers, and a stream ends with its own at latest."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+import structlog
+
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.streams.permission import Unasked, Unending
+from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
+from mcpfleet.edge.streams.stream import Exit, Stream
+from tests.kit.waiting import until
+from tests.unit.edge.streams.test_stream import stream
+
+ANN = Principal(subject="ann")
+
+
+class Lasting:
+    """A permission that goes on for a while each time, as long as the test lets it."""
+
+    def __init__(self, seconds: float, answer: Callable[[], bool] = lambda: True) -> None:
+        self.principal = ANN
+        self.seconds = seconds
+        self.expires = time.monotonic() + seconds
+        self.answer = answer
+        self.asked: list[float] = []
+        self.running = 0
+        self.most = 0
+        self.gate = anyio.Event()
+        self.gate.set()
+
+    async def renew(self) -> bool:
+        self.asked.append(time.monotonic())
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.gate.wait()
+            goes_on = self.answer()
+            if goes_on:
+                self.expires = time.monotonic() + self.seconds
+            return goes_on
+        finally:
+            self.running -= 1
+
+
+@asynccontextmanager
+async def renewing(refresh: Callable[[Stream], None] = lambda _: None, longest: float = 2.0) -> AsyncIterator[Renewals]:
+    renewals = Renewals(longest=longest, refresh=refresh, log=structlog.get_logger())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(renewals.run)
+        yield renewals
+        tasks.cancel_scope.cancel()
+
+
+def lasting(permission: Lasting) -> Stream:
+    return stream(permission=permission).stream
+
+
+async def test_n13_a_permission_is_renewed_from_half_of_its_life_on() -> None:
+    refreshed: list[Stream] = []
+    async with renewing(refreshed.append) as renewals:
+        permission = Lasting(0.4)
+        one, began = lasting(permission), time.monotonic()
+        renewals.add(one)
+        await until(lambda: len(refreshed) >= 2, within=5)
+        assert 0.2 <= permission.asked[0] - began < 0.35
+        assert one.holds_until > permission.asked[0]
+        assert not one.is_over
+        renewals.remove(one)
+        assert renewals._timers == {}
+
+
+async def test_n6_no_permission_holds_longer_than_an_edge_lets_it() -> None:
+    async with renewing(longest=0.4) as renewals:
+        permission = Lasting(3600)
+        one = lasting(permission)
+        renewals.add(one)
+        assert one.holds_until <= time.monotonic() + 0.4
+        await until(lambda: permission.asked, within=5)
+        renewals.remove(one)
+
+
+async def test_a_permission_without_an_end_is_never_asked_for() -> None:
+    async with renewing() as renewals:
+        one = stream(permission=Unending(ANN)).stream
+        renewals.add(one)
+        assert one.holds_until == math.inf
+        assert renewals._timers == {}
+
+
+async def test_s1_a_refusal_ends_the_stream() -> None:
+    async with renewing() as renewals:
+        one = lasting(Lasting(0.2, lambda: False))
+        renewals.add(one)
+        await until(lambda: one.is_over, within=5)
+        assert one._exit is Exit.PERMISSION_ENDED
+
+
+async def test_s1_a_mistake_of_who_answers_ends_the_stream() -> None:
+    async with renewing() as renewals:
+        one = lasting(Lasting(0.2, lambda: bool(1 / 0)))
+        renewals.add(one)
+        await until(lambda: one.is_over, within=5)
+
+
+async def test_k19_who_cannot_be_asked_is_asked_again_until_the_permission_has_ended() -> None:
+    def nobody() -> bool:
+        raise Unasked
+
+    opened = stream(permission=Lasting(0.5, nobody))
+    permission = opened.stream.permission
+    assert isinstance(permission, Lasting)
+    async with renewing() as renewals, anyio.create_task_group() as tasks:
+        renewals.add(opened.stream)
+        tasks.start_soon(opened.run)
+        await opened.exchange.until(lambda: opened.exchange.is_over)
+        renewals.remove(opened.stream)
+    assert opened.ends == [Exit.PERMISSION_ENDED]
+    assert len(permission.asked) >= 2
+
+
+async def test_n12_so_many_are_asked_for_at_once_and_no_more() -> None:
+    async with renewing() as renewals:
+        permission = Lasting(60)
+        permission.gate = anyio.Event()
+        streams = [lasting(permission) for _ in range(3 * AT_ONCE)]
+        for one in streams:
+            renewals.add(one)
+            renewals.renew_now(one)
+        await until(lambda: permission.running == AT_ONCE, within=5)
+        await anyio.wait_all_tasks_blocked()
+        permission.gate.set()
+        await until(lambda: len(permission.asked) == len(streams), within=5)
+        assert permission.most == AT_ONCE
+        for one in streams:
+            renewals.remove(one)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0, 60.0, 3600.0])
+async def test_n13_the_stagger_is_small(seconds: float) -> None:
+    async with renewing(longest=2 * seconds) as renewals:
+        one = lasting(Lasting(seconds))
+        renewals.add(one)
+        when = renewals._timers[one].when() - anyio.current_time()
+        assert seconds / 2 - 0.05 <= when <= seconds / 2 + min(1.0, seconds / 20)
+        renewals.remove(one)

@@ -1,0 +1,223 @@
+"""One stream's loop, with a client at its other end that reads, stops reading, or leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+
+from mcpfleet.contracts.catalog import Listed, Snapshot
+from mcpfleet.contracts.principal import ANONYMOUS
+from mcpfleet.edge.client import Client, ClientStalled
+from mcpfleet.edge.streams.permission import Unending
+from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.views.rights import Policy, Rights
+from mcpfleet.views.view import View, view_of
+from mcpfleet.wire.filter import Filter
+from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
+from tests.kit.waiting import until
+from tests.unit.edge.asgi import Exchange, Post
+from tests.unit.edge.served import tool
+
+URI = "library://books/1"
+
+
+def seen(*names: str, number: int = 1) -> View:
+    """What a caller sees of these tools."""
+    listed = tuple(Listed(pool="library", digest=tool(name).digest, definition=tool(name)) for name in names)
+    snapshot = Snapshot(endpoint="mcp", number=number, name="library", version="1", listed=listed)
+    return view_of(snapshot, Policy.of(snapshot, hides_uncovered=False), Rights(is_named=False))
+
+
+@dataclass
+class Open:
+    """A stream, its client, and how it ended."""
+
+    stream: Stream
+    exchange: Exchange
+    ends: list[Any] = field(default_factory=list)
+
+    async def run(self) -> None:
+        try:
+            self.ends.append(await self.stream.run())
+        except ClientStalled:
+            self.ends.append(ClientStalled)
+
+    async def told(self, count: int) -> list[str]:
+        """Wait for so many messages, and say what each is."""
+        return [message.get("method", "the end") for message in await self.exchange.events(count)]
+
+
+def stream(honoured: Filter | None = None, *, write_timeout: float = 5.0, **settings: Any) -> Open:
+    exchange = Exchange(Post(), parts=[])
+    client = Client(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=write_timeout)
+    chosen: dict[str, Any] = {"keepalive": 60.0, "lasts": 60.0, "bound": 4} | settings
+    made = Stream(
+        client, b'"s"', endpoint="mcp", permission=chosen.pop("permission", Unending(ANONYMOUS)),
+        honoured=Filter(frozenset({"tools"}), (URI,)) if honoured is None else honoured, view=seen("search"), **chosen,
+    )  # fmt: skip
+    return Open(made, exchange)
+
+
+@asynccontextmanager
+async def running(opened: Open) -> AsyncIterator[Open]:
+    """A stream whose acknowledgment has come."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(opened.run)
+        await opened.told(1)
+        yield opened
+        opened.exchange.leave()
+
+
+ACK, TOOLS, UPDATED, END = (
+    "notifications/subscriptions/acknowledged",
+    "notifications/tools/list_changed",
+    "notifications/resources/updated",
+    "the end",
+)
+
+
+async def test_m58_the_acknowledgment_is_first_and_what_was_offered_before_follows() -> None:
+    opened = stream()
+    opened.stream.offer(URI, resource_updated(URI))
+    async with running(opened):
+        assert await opened.told(2) == [ACK, UPDATED]
+        [acknowledged, _] = opened.exchange.read_events()
+        assert acknowledged["params"]["notifications"] == {"toolsListChanged": True, "resourceSubscriptions": [URI]}
+        assert opened.exchange.headers[b"content-type"] == b"text/event-stream"
+        assert opened.exchange.headers[b"x-accel-buffering"] == b"no"
+
+
+async def test_s16_a_burst_is_told_once_and_a_change_while_it_is_written_once_more() -> None:
+    async with running(stream()) as opened:
+        opened.exchange.pause()
+        for _ in range(3):
+            opened.stream.offer(URI, resource_updated(URI))
+        await anyio.wait_all_tasks_blocked()  # it is being written
+        for _ in range(3):
+            opened.stream.offer(URI, resource_updated(URI))
+        opened.exchange.go_on()
+        assert await opened.told(3) == [ACK, UPDATED, UPDATED]
+        opened.stream.end(Exit.SHUTDOWN)
+        assert await opened.told(4) == [ACK, UPDATED, UPDATED, END]
+
+
+async def test_what_waits_is_written_in_one_piece_and_in_its_order() -> None:
+    async with running(stream()) as opened:
+        pieces = len(opened.exchange.sent)
+        opened.stream.offer(URI, resource_updated(URI))
+        opened.stream.offer("tools", LIST_CHANGED["tools"])
+        assert await opened.told(3) == [ACK, UPDATED, TOOLS]
+        assert len(opened.exchange.sent) == pieces + 1
+
+
+async def test_s15_a_list_is_told_only_where_the_callers_view_of_it_differs() -> None:
+    async with running(stream()) as opened:
+        opened.stream.see(seen("search", number=2))
+        opened.stream.see(seen("search", "place", number=3))
+        opened.stream.see(seen("search", "place", number=4))
+        opened.stream.end(Exit.SHUTDOWN)
+        await anyio.wait_all_tasks_blocked()
+    assert await opened.told(2) == [ACK, END]
+    async with running(stream()) as opened:
+        opened.stream.see(seen("search", "place", number=3))
+        assert await opened.told(2) == [ACK, TOOLS]
+
+
+@pytest.mark.parametrize("why", [Exit.SHUTDOWN, Exit.PERMISSION_ENDED, Exit.TOO_SLOW, Exit.LIFETIME])
+async def test_d1_s12_an_end_of_ours_is_the_empty_result_and_nothing_that_waited(why: Exit) -> None:
+    async with running(stream()) as opened:
+        opened.stream.offer(URI, resource_updated(URI))
+        opened.stream.end(why)
+        opened.stream.offer("tools", LIST_CHANGED["tools"])
+        await opened.exchange.until(lambda: opened.exchange.is_over)
+    assert await opened.told(2) == [ACK, END]
+    assert opened.ends == [why]
+    last = opened.exchange.read_events()[-1]
+    assert last["result"]["resultType"] == "complete"
+    assert why not in str(last)  # S13
+
+
+async def test_d6_a_stream_that_ends_before_it_began_is_acknowledged_first() -> None:
+    opened = stream(Filter())
+    opened.stream.end(Exit.NOTHING_HONOURED)
+    await opened.run()
+    assert await opened.told(2) == [ACK, END]
+    assert opened.exchange.read_events()[0]["params"]["notifications"] == {}
+
+
+async def test_m15_a_client_that_leaves_is_told_nothing_more() -> None:
+    async with running(stream()) as opened:
+        opened.exchange.leave()
+    assert opened.ends == [Exit.CLIENT_GONE]
+    assert await opened.told(1) == [ACK]
+    assert not opened.exchange.is_over
+
+
+async def test_n3_a_stream_for_which_too_much_waits_is_ended_and_keeps_place_for_its_end() -> None:
+    async with running(stream(bound=2)) as opened:
+        opened.exchange.pause()
+        for key in "abcd":
+            opened.stream.offer(key, resource_updated(f"{key}:"))
+            await anyio.wait_all_tasks_blocked()  # the first is being written, the next two wait
+        opened.exchange.go_on()
+        await opened.exchange.until(lambda: opened.exchange.is_over)
+    assert await opened.told(3) == [ACK, UPDATED, END]
+    assert opened.ends == [Exit.TOO_SLOW]
+
+
+async def test_n5_a_client_that_does_not_read_is_given_up() -> None:
+    async with running(stream(write_timeout=0.1)) as opened:
+        opened.exchange.pause()
+        opened.stream.offer(URI, resource_updated(URI))
+        await until(lambda: opened.ends, within=5)
+        opened.exchange.go_on()
+    assert opened.ends == [ClientStalled]
+
+
+async def test_n4_a_silent_stream_shows_that_it_lives() -> None:
+    async with running(stream(keepalive=0.05)) as opened:
+        await opened.exchange.until(lambda: opened.exchange.body.count(b": keepalive\n\n") >= 2)
+
+
+async def test_n2_a_stream_ends_when_it_is_old_however_busy_it_is() -> None:
+    async with running(stream(lasts=0.2, keepalive=0.05)) as opened:
+        with anyio.fail_after(5):
+            while not opened.exchange.is_over:
+                opened.stream.offer(URI, resource_updated(URI))
+                await anyio.sleep(0.001)
+    assert opened.ends == [Exit.LIFETIME]
+
+
+async def test_s2_keepalives_do_not_extend_a_permission() -> None:
+    permission = Unending(ANONYMOUS)
+    permission.expires = anyio.current_time() + 0.2  # of the same clock as time.monotonic
+    async with running(stream(keepalive=0.05, permission=permission)) as opened:
+        await opened.exchange.until(lambda: opened.exchange.is_over)
+    assert opened.ends == [Exit.PERMISSION_ENDED]
+    assert permission.expires < math.inf
+
+
+async def test_s3_nothing_is_told_while_a_permission_is_asked_and_nothing_is_lost() -> None:
+    async with running(stream()) as opened:
+        opened.stream.fence()
+        opened.stream.offer(URI, resource_updated(URI))
+        opened.stream.offer("tools", LIST_CHANGED["tools"])
+        await anyio.wait_all_tasks_blocked()
+        assert await opened.told(1) == [ACK]
+        opened.stream.lift(may_watch=lambda _: True)
+        assert await opened.told(3) == [ACK, UPDATED, TOOLS]
+
+
+async def test_s4_after_a_fence_what_may_not_be_heard_any_more_is_not() -> None:
+    async with running(stream()) as opened:
+        opened.stream.fence()
+        opened.stream.offer(URI, resource_updated(URI))
+        opened.stream.offer("tools", LIST_CHANGED["tools"])
+        opened.stream.lift(may_watch=lambda _: False)
+        assert await opened.told(2) == [ACK, TOOLS]

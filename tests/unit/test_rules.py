@@ -1,0 +1,70 @@
+"""Every rule that the door and the calls keep is named by a test or a vector, and every row of the error table."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.test_layout import ROOT, python_files
+
+TESTS = ROOT / "tests"
+RULES = [f"{letter}{number}" for letter, last in (("T", 22), ("P", 11), ("M", 65)) for number in range(1, last + 1)]
+CODE = re.compile(r"(?<![A-Za-z0-9])([TPM])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpm])([1-9][0-9]?)_")
+
+UNTESTED: dict[str, str] = json.loads(Path(__file__).with_name("untested_rules.json").read_text())
+"""Rules without a test, each with the reason."""
+ROWS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("error_rows.json").read_text())
+"""The rows of the error table by short names: what each answers, and what shows it beside vectors."""
+
+
+def vectors() -> list[dict[str, Any]]:
+    files = sorted((TESTS / "vectors").glob("*.json"))
+    return [vector for path in files for vector in json.loads(path.read_text())["vectors"]]
+
+
+def named() -> set[str]:
+    """The rules that tests name in their names, docstrings and parameters, and vectors among their rules."""
+    found = {rule for vector in vectors() for rule in vector["rules"]}
+    for path in python_files("tests"):
+        if path != Path(__file__):
+            for match in CODE.finditer(path.read_text()):
+                found.add((match[1] or match[3]).upper() + (match[2] or match[4]))
+    return found
+
+
+def test_every_rule_is_named_by_a_test_or_is_listed_as_untested() -> None:
+    known = named()
+    missing = [rule for rule in RULES if rule not in known]
+    assert missing == [rule for rule in RULES if rule in UNTESTED]
+
+
+def test_every_rule_that_is_untested_says_why() -> None:
+    assert [rule for rule, why in UNTESTED.items() if len(why) < 20 or rule not in RULES] == []
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_of_the_error_table_is_shown(row: str) -> None:
+    """By a vector, by tests that exist, or by a reason why not."""
+    shown = any(vector.get("row") == row for vector in vectors())
+    tests = ROWS[row].get("tests", [])
+    for test in tests:
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(), test
+    assert shown or tests or len(ROWS[row].get("untested", "")) >= 20
+
+
+def test_a_vector_of_a_row_has_its_status_and_code() -> None:
+    wrong = []
+    for vector in vectors():
+        row = ROWS.get(vector.get("row", ""), {}) if "row" in vector else None
+        if row is None:
+            continue
+        expected = vector["expect"]
+        code = expected["body"].get("error", {}).get("code") if expected["body"] else None
+        if expected["status"] != row.get("http") or code not in row.get("codes", [None]):
+            wrong.append(vector["name"])
+    assert wrong == []

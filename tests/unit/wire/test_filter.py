@@ -1,0 +1,72 @@
+"""The filter of a listen stream: its form, its bounds, and what of it is honoured and echoed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.filter import LONGEST_URI, Filter, read_filter
+
+EVERYTHING = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+}
+
+
+def code(value: Any, **options: int) -> int | None:
+    with pytest.raises(Rejection) as raised:
+        read_filter(value, **options)
+    return raised.value.code
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "all",
+        {"toolsListChanged": 1},
+        {"promptsListChanged": "true"},
+        {"resourcesListChanged": None},
+        {"resourceSubscriptions": "file:///a"},
+        {"resourceSubscriptions": [1]},
+        {"resourceSubscriptions": None},
+        {"taskIds": {"a": 1}},
+        {"resourceSubscriptions": ["x" * (LONGEST_URI + 1)]},
+    ],
+)
+def test_s5_another_form_is_refused(value: Any) -> None:
+    assert code(value) == -32602
+
+
+def test_s5_false_is_absence_and_unknown_fields_mean_nothing() -> None:
+    assert not read_filter({})
+    assert not read_filter({"toolsListChanged": False, "resourceSubscriptions": [], "weather": 3})
+
+
+def test_n8_so_many_different_uris_and_tasks_and_no_more() -> None:
+    uris = [f"a:{number}" for number in range(3)]
+    assert read_filter({"resourceSubscriptions": uris * 2}, most=3).uris == tuple(uris)
+    assert code({"resourceSubscriptions": uris}, most=2) == -32602
+    assert code({"taskIds": uris}, most=2) == -32602
+
+
+def test_s5_uris_are_echoed_as_the_client_wrote_them() -> None:
+    odd = ["FILE:///A/../b", "%7euser:x", "not a uri"]
+    assert read_filter({"resourceSubscriptions": odd}).echo() == {"resourceSubscriptions": odd}
+
+
+def test_s7_what_is_honoured_is_what_was_asked_and_is_supported() -> None:
+    asked = read_filter(
+        {"toolsListChanged": True, "promptsListChanged": True, "resourceSubscriptions": ["a:b"], "taskIds": ["1"]}
+    )
+    assert asked.supported(EVERYTHING).echo() == {
+        "toolsListChanged": True,
+        "promptsListChanged": True,
+        "resourceSubscriptions": ["a:b"],
+    }
+    assert asked.supported({"tools": {"listChanged": True}}).echo() == {"toolsListChanged": True}
+    assert asked.supported({}) == Filter()

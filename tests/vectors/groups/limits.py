@@ -1,0 +1,106 @@
+"""Group 1: how large a head and a body may be, and how long they may take."""
+
+from __future__ import annotations
+
+from tests.vectors.making import Ask, Group, call, request, vector
+
+BODY = 100_000
+"""The largest body that the server under test takes."""
+HEAD = 65_536
+"""The largest head."""
+
+_PADDED = len(Ask().body)
+
+GROUP = Group(
+    "limits",
+    f"Sizes and times. The server takes bodies of {BODY} bytes and heads of {HEAD}, and waits 1 s for a body. "
+    "The limit of the body is met while it is read, so faults of the head are told first.",
+    [
+        vector("a body of the largest size", "T11", Ask(padding=BODY - _PADDED), 200, result={"isError": False}),
+        vector("a body over the limit", "T11 M13", Ask(padding=BODY - _PADDED + 1), 413, row="too-large"),
+        vector(
+            "a body over the limit, in pieces",
+            "T11 M13",
+            Ask(padding=BODY, framing="chunked"),
+            413,
+            row="too-large",
+        ),
+        vector(
+            "a length over the limit, of a body that never comes",
+            "T11 M13",
+            Ask(raw={"repeat": ["x", 10]}, headers={"Content-Length": str(BODY + 1)}, framing="as stated"),
+            413,
+            row="too-large",
+        ),
+        vector(
+            "a body that does not come to its end",
+            "T11",
+            Ask(raw='{"jsonrpc"', framing="unfinished"),
+            408,
+        ),
+        vector(
+            "a head over the limit",
+            "T9 T11 M13",
+            Ask(headers={"X-Long": {"repeat": ["y", 2 * HEAD]}}),
+            431,
+            row="head-too-large",
+            http=["1.1"],
+        ),
+        vector(
+            "a long header that nobody looks at",
+            "T11",
+            Ask(headers={"X-Long": {"repeat": ["y", 8_000]}}),
+            200,
+            result={"isError": False},
+        ),
+        vector("a body in pieces", "T11", Ask(framing="chunked"), 200, result={"isError": False}),
+        vector(
+            "an id of a thousand characters",
+            "M2",
+            Ask(request("tools/list", identifier="i" * 1_000)),
+            200,
+            result={},
+        ),
+        vector(
+            "arguments nested as deeply as a body may be",
+            "T11 D18",
+            Ask(raw={"join": [{"repeat": ["[", 128]}, {"repeat": ["]", 128]}]}),
+            400,
+            code=-32600,
+            row="bad-envelope",
+        ),
+        vector(
+            "a body nested too deeply",
+            "T11 D18",
+            Ask(raw={"join": [{"repeat": ["[", 130]}, {"repeat": ["]", 130]}]}),
+            400,
+            code=-32700,
+            row="not-json",
+        ),
+        vector(
+            "a body nested beyond every stack",
+            "T11 D18",
+            Ask(raw={"join": [{"repeat": ["[", 40_000]}, {"repeat": ["]", 40_000]}]}),
+            400,
+            code=-32700,
+            row="not-json",
+        ),
+        vector(
+            "a number of more digits than anybody computes",
+            "T11 D18",
+            Ask(raw={"repeat": ["1", 90_000]}),
+            400,
+            code=-32700,
+            row="not-json",
+        ),
+        vector(
+            "a name of a tool that no tool may have",
+            "T11 T16",
+            Ask(call("n" * 5_000, {})),
+            400,
+            code=-32602,
+            row="unknown-tool",
+            hides=["nnnn"],
+        ),
+    ],
+)
