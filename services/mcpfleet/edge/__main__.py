@@ -43,6 +43,7 @@ from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
+from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.process.errors import ConfigurationError
@@ -149,7 +150,10 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
     )
     tasks = TasksClient(bus)
     creation = Creation(tasks, settings.endpoints, log=process.log)
-    uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits, creation=creation)
+    uses = Uses(
+        answering, rounds, snapshots, settings,
+        admission=admission, limits=limits, creation=creation, once=OnceCalls(bus, tasks, process.log),
+    )  # fmt: skip
     methods = Methods(
         endpoints=settings.endpoints,
         admission=admission,

@@ -40,6 +40,7 @@ from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
+from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
@@ -122,7 +123,11 @@ class Edge:
         )
         tasks = TasksClient(bus)
         creation = Creation(tasks, settings.endpoints, log=log)
-        uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits, creation=creation)
+        once = OnceCalls(bus, tasks, log)
+        uses = Uses(
+            answering, rounds, self.snapshots, settings,
+            admission=admission, limits=limits, creation=creation, once=once,
+        )  # fmt: skip
         streams = StreamInstruments(Metrics())
         self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
