@@ -38,6 +38,7 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.tasks.once import OnceCalls
@@ -129,7 +130,8 @@ class Edge:
             admission=admission, limits=limits, creation=creation, once=once,
         )  # fmt: skip
         streams = StreamInstruments(Metrics())
-        self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
+        news = TaskNews(bus, tasks, settings, log=log)
+        self.hub = Hub(bus, self.snapshots, settings, tasks=news, instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission
         listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)
