@@ -107,10 +107,15 @@ class TaskActor:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Claim and keep tasks, until cancelled."""
         await self._bus.subscribe(nudge_subject(self._pool, self._bus.process), self._on_nudge)
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             self._tasks.start_soon(self._looking.run)
             self._tasks.start_soon(self._extending.run)
             task_status.started()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None  # what the handlers' side says from now on, nobody writes
 
     async def offer(self, definitions: Iterable[str]) -> None:
         """Take tasks of these definitions, and of no others."""
