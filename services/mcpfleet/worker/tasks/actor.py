@@ -20,6 +20,7 @@ from mcpfleet.bus.errors import BusError, Failed, NotRun, Refused, TooLarge, Una
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import Reservation
+from mcpfleet.contracts.origin import Origin
 from mcpfleet.contracts.pool_tasks import (
     Ask,
     Claimed,
@@ -342,7 +343,7 @@ def _order(claimed: Claimed, subject: str) -> HeldTask:
         body=b"",
         # The service ends it at its limit; this is for a worker that hears nothing of that.
         deadline=now + max(0.0, claimed.limit) + _LONGEST_PAUSE,
-        trace=TraceContext.fresh(sampled=False),
+        trace=Origin.trace_of(claimed.origin) or TraceContext.fresh(sampled=False),
         wants_progress=False,
         progress=ProgressRate(1.0, now),
         is_task=True,
