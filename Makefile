@@ -7,7 +7,7 @@ TARGET ?= examples/library.py
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install test lint types unit vectors contract fleet deploy chaos conformance lock clean
+.PHONY: help dev install test lint types unit vectors fuzz contract fleet deploy chaos conformance lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
@@ -45,6 +45,10 @@ unit: $(VENV)/.test
 # What the door answers, as data over real sockets, and what a fuzzer makes of it.
 vectors: $(VENV)/.test
 	$(RUN)/pytest tests/vectors tests/fuzz
+
+SECONDS ?= 600
+fuzz: $(VENV)/.test
+	$(RUN)/python -m tests.fuzz.run --seconds $(SECONDS)
 
 contract: $(VENV)/.test
 	$(RUN)/pytest tests/contract

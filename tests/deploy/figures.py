@@ -27,6 +27,7 @@ COMING: Final = {
     "mcpfleet_tasks_ended_total": {"status", "failure"},
     "mcpfleet_tasks_lapsed_total": set(),
     "mcpfleet_tasks_refused_total": set(),
+    "mcpfleet_tasks_reserved_total": {"outcome"},
     "mcpfleet_tasks_tasks": {"state"},
 }
 """Metrics of tasks, whose service is not there yet, with their labels. One that is, is checked as the code has it."""

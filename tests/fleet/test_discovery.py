@@ -33,13 +33,13 @@ async def test_every_process_answers_as_a_service_of_nats() -> None:
         client = await nats.connect(
             settings.nats_url, user="operator", password=settings.nats_password.get_secret_value()
         )
-        pings = await ask_all(client, "PING", 6)
-        stats = await ask_all(client, "STATS", 6)
+        pings = await ask_all(client, "PING", 7)
+        stats = await ask_all(client, "STATS", 7)
         await client.close()
     names = sorted(str(ping["name"]) for ping in pings)
-    services = ("authorization", "catalog", "edge", "edge", "subscriptions", "worker")
+    services = ("authorization", "catalog", "edge", "edge", "subscriptions", "tasks", "worker")
     assert names == [f"mcpfleet-{name}" for name in services]
-    assert len({ping["id"] for ping in pings}) == 6
+    assert len({ping["id"] for ping in pings}) == 7
     [worker] = [each for each in stats if each["name"] == "mcpfleet-worker"]
     assert isinstance(worker["endpoints"], list)
     assert sum(endpoint["num_requests"] for endpoint in worker["endpoints"]) == 1

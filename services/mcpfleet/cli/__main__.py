@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import anyio
 import typer
 
+from mcpfleet.cli import tasks
 from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.serving import serve
 from mcpfleet.contracts.authorization import RevokedKind
 from mcpfleet.process.errors import ConfigurationError, leaves
-from mcpfleet.process.run import MISCONFIGURED, run
+from mcpfleet.process.run import MISCONFIGURED
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.process.settings_table import unknown_names
 
@@ -74,32 +75,35 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
 @app.command()
 def edge() -> None:
     """Run an edge: HTTP and SSE for clients."""
-    _serve("edge")
+    serve("edge")
 
 
 @app.command()
 def authorization() -> None:
     """Run authorization: who a caller is."""
-    _serve("authorization")
+    serve("authorization")
 
 
 @app.command()
 def catalog() -> None:
     """Run the catalog: what exists."""
-    _serve("catalog")
+    serve("catalog")
+
+
+app.add_typer(tasks.app, name="tasks")
 
 
 @app.command()
 def subscriptions() -> None:
     """Run subscriptions: how many listen streams each caller has."""
-    _serve("subscriptions")
+    serve("subscriptions")
 
 
 @app.command()
 def worker(target: Target) -> None:
     """Run a worker: it hosts an application's tools."""
     os.environ["MCPFLEET_TARGET"] = target
-    _serve("worker")
+    serve("worker")
 
 
 @app.command()
@@ -212,12 +216,6 @@ def migrate() -> None:
         typer.echo(f"{service}: now at {revision}")
     if not done:
         typer.echo("the store is up to date")
-
-
-def _serve(name: str) -> None:
-    """Run one service as this process, and end with its exit code."""
-    service = import_module(f"mcpfleet.{name}.__main__").SERVICE
-    raise typer.Exit(run(service, known=SETTINGS.values()))
 
 
 def _check_target(target: str) -> None:

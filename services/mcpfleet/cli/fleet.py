@@ -27,7 +27,7 @@ from mcpfleet.process.settings import ProcessSettings
 
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
-_SERVICES: Final = ("authorization", "catalog", "subscriptions")
+_SERVICES: Final = ("authorization", "catalog", "subscriptions", "tasks")
 _OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
 """What the names of secrets begin with that services alone need."""
 _NOT_INHERITED: Final = ("MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", *_OF_SERVICES)

@@ -9,6 +9,7 @@ from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.settings import Settings
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.worker.settings import WorkerSettings
 
 SETTINGS: Final[dict[str, type[Settings]]] = {
@@ -16,6 +17,7 @@ SETTINGS: Final[dict[str, type[Settings]]] = {
     "authorization": AuthorizationSettings,
     "catalog": CatalogSettings,
     "subscriptions": SubscriptionsSettings,
+    "tasks": TasksSettings,
     "worker": WorkerSettings,
 }
 """By the names of their services."""

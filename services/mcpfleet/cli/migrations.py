@@ -8,6 +8,7 @@ from mcpfleet.store.engine import open_store
 from mcpfleet.store.migrate import migrate
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.subscriptions.tables import SCHEMA as SUBSCRIPTIONS
+from mcpfleet.tasks.tables import SCHEMA as TASKS
 
 
 async def migrate_store(settings: StoreSettings) -> dict[str, str]:
@@ -20,4 +21,4 @@ async def migrate_store(settings: StoreSettings) -> dict[str, str]:
     url = settings.store_url.get_secret_value()
     bounds = settings.store_bounds
     async with open_store(url, service="migrate", embedded=settings.embedded, bounds=bounds) as store:
-        return await migrate(store, [AUTHORIZATION, CATALOG, SUBSCRIPTIONS])
+        return await migrate(store, [AUTHORIZATION, CATALOG, SUBSCRIPTIONS, TASKS])

@@ -25,20 +25,20 @@ _UP_WITHIN = 5.0
 
 async def withdraw(settings: ProcessSettings, pool: str) -> int:
     """End a pool that lingers without workers; returns the exit code."""
-    return await _on_bus(settings, partial(_withdraw, pool=pool))
+    return await on_bus(settings, partial(_withdraw, pool=pool))
 
 
 async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str) -> int:
     """End the permission of whoever a name is of; returns the exit code."""
-    return await _on_bus(settings, partial(_revoke, kind=kind, name=name))
+    return await on_bus(settings, partial(_revoke, kind=kind, name=name))
 
 
 async def publish(settings: ProcessSettings, endpoint: str, uris: Sequence[str]) -> int:
     """Tell whoever watches them that resources have changed; returns the exit code."""
-    return await _on_bus(settings, partial(_publish, endpoint=endpoint, uris=uris))
+    return await on_bus(settings, partial(_publish, endpoint=endpoint, uris=uris))
 
 
-async def _on_bus(settings: ProcessSettings, work: Callable[[Bus], Awaitable[int]]) -> int:
+async def on_bus(settings: ProcessSettings, work: Callable[[Bus], Awaitable[int]]) -> int:
     """Do an operator's work over a bus; returns the exit code."""
     configure("console", "warning", {"service": _OPERATOR})
     bus = bus_of(Process(_OPERATOR, settings), _OPERATOR)

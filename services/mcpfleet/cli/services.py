@@ -16,6 +16,7 @@ from mcpfleet.process.run import MISCONFIGURED, run
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.subscriptions.__main__ import SERVICE as SUBSCRIPTIONS
+from mcpfleet.tasks.__main__ import SERVICE as TASKS
 
 
 def main() -> int:
@@ -25,7 +26,7 @@ def main() -> int:
     except (ConfigurationError, StoreError) as error:
         typer.echo(str(error), err=True)
         return MISCONFIGURED
-    return run(AUTHORIZATION, CATALOG, SUBSCRIPTIONS, known=SETTINGS.values())
+    return run(AUTHORIZATION, CATALOG, SUBSCRIPTIONS, TASKS, known=SETTINGS.values())
 
 
 if __name__ == "__main__":

@@ -29,26 +29,43 @@ class IdleConnections:
     def __init__(self, timeout: float) -> None:
         """Close what is idle for `timeout` seconds."""
         self._timeout = timeout
-        self._timers: dict[Connection, asyncio.TimerHandle] = {}
+        self._since: dict[Connection, float] = {}
+        """When each became idle by the loop's clock, the oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> None:
-        """Start a connection's time."""
-        self.remove(connection)
-        self._timers[connection] = asyncio.get_running_loop().call_later(self._timeout, self._close, connection)
+        """Start a connection's time; one timer serves all, since each request ends one time and begins another."""
+        loop = asyncio.get_running_loop()
+        self._since.pop(connection, None)
+        self._since[connection] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout, self._sweep)
 
     def remove(self, connection: Connection) -> None:
         """Stop a connection's time, if it runs."""
-        timer = self._timers.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        self._since.pop(connection, None)
 
     def close_all(self) -> None:
         """Close all of them now."""
-        for connection in list(self._timers):
-            self._close(connection)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._since:
+            self._close(next(iter(self._since)))
+
+    def _sweep(self) -> None:
+        """Close those whose time is over, and come back when that of the next is."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._since:
+            oldest, since = next(iter(self._since.items()))
+            if since + self._timeout > loop.time():
+                self._timer = loop.call_at(since + self._timeout, self._sweep)
+                return
+            self._close(oldest)
 
     def _close(self, connection: Connection) -> None:
-        self.remove(connection)
+        del self._since[connection]
         connection.close_soon()
 
 

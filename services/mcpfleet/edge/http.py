@@ -222,7 +222,7 @@ class Application:
     def _tool(self, endpoint: str, envelope: Envelope) -> str | None:
         """The tool that is called, where it exists: names of a caller's own making would be labels without end."""
         name = envelope.params.get("name") if envelope.method == "tools/call" else None
-        return name if name is not None and self._snapshots.has_tool(endpoint, name) else None
+        return name if isinstance(name, str) and self._snapshots.has_tool(endpoint, name) else None
 
     def _span(self, client: Client, envelope: Envelope, tool: str | None) -> Span:
         """Start the request's span: a child of what `_meta` names, else of what the HTTP headers name (M23)."""

@@ -27,6 +27,8 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.service import Process
 from mcpfleet.subscriptions import __main__ as subscriptions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.tasks import __main__ as tasks_service
+from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.testing.ground import POOL, laid
 from mcpfleet.testing.part import AnyPart, Part, S, Serve
 from mcpfleet.testing.reading import check_names, durations
@@ -51,11 +53,13 @@ class LocalFleet:
         authorization: the one process of its service.
         catalog: the one process of its service.
         subscriptions: the one process of its service.
+        tasks: the one process of its service.
     """
 
     authorization: Part[AuthorizationSettings]
     catalog: Part[CatalogSettings]
     subscriptions: Part[SubscriptionsSettings]
+    tasks: Part[TasksSettings]
 
     def __init__(
         self,
@@ -147,7 +151,8 @@ class LocalFleet:
         self.authorization = self._part("authorization", AuthorizationSettings, authorization.serve_over)
         self.catalog = self._part("catalog", CatalogSettings, catalog.serve_over)
         self.subscriptions = self._part("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
-        await _ready(self.authorization, self.catalog, self.subscriptions)
+        self.tasks = self._part("tasks", TasksSettings, tasks_service.serve_over)
+        await _ready(self.authorization, self.catalog, self.subscriptions, self.tasks)
         edges, workers = self._numbers
         await _ready(*[self._worker(self._app) for _ in range(workers)], *[self._edge() for _ in range(edges)])
 

@@ -25,6 +25,9 @@ class Row:
     hearers: tuple[str, ...]
 
 
+_FROM_EDGES: Final = ("create", "get", "update", "cancel", "versions", "reserve")
+_FROM_POOLS: Final = ("defer", "claim", "extend", "step", "ask", "settle", "release", "remember")
+
 TABLE: Final = (
     Row("authorization.admit", ("edge",), ("authorization",)),
     Row("authorization.changes", ("edge",), ("authorization",)),
@@ -37,6 +40,13 @@ TABLE: Final = (
     Row("subscriptions.open", ("edge",), ("subscriptions",)),
     Row("subscriptions.close", ("edge",), ("subscriptions",)),
     Row("subscriptions.lease", ("edge",), ("subscriptions",)),
+    *(Row(f"tasks.{verb}", ("edge",), ("tasks",)) for verb in _FROM_EDGES),
+    Row("tasks.operator.list", ("operator",), ("tasks",)),
+    Row("tasks.operator.cancel", ("operator",), ("tasks",)),
+    *(Row(f"tasks.pool.{{pool}}.{verb}", (POOL,), ("tasks",)) for verb in _FROM_POOLS),
+    Row("pool.{pool}.work", ("tasks",), (POOL,)),
+    Row("process.pool.{pool}.*.nudge", ("tasks",), (POOL,)),
+    Row("hint.task.*", ("tasks",), ("edge",)),
     Row("pool.{pool}.*.call", ("edge",), (POOL,)),
     Row("pool.{pool}.cancel", ("edge",), (POOL,)),
     Row("process.pool.{pool}.*.cancel", ("edge",), (POOL,)),
@@ -52,7 +62,7 @@ TABLE: Final = (
 """Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
 
 OPERATOR: Final = "operator"
-SERVICES: Final = ("edge", "authorization", "catalog", "subscriptions", OPERATOR)
+SERVICES: Final = ("edge", "authorization", "catalog", "subscriptions", "tasks", OPERATOR)
 
 
 def pool_user(pool: str) -> str:

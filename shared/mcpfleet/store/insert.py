@@ -9,4 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 def insert_into(table: Table, connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:
     """Begin an INSERT in the connection's dialect."""
-    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    return insert_for(table, connection.dialect.name)
+
+
+def insert_for(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
+    """Begin an INSERT in a dialect, for a statement that is made once and run often."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)

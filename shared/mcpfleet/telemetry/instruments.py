@@ -87,3 +87,22 @@ class CatalogInstruments:
             "mcpfleet.catalog.snapshot", "The newest snapshot's number.", labels=("endpoint",)
         )
         self.workers = metrics.gauge("mcpfleet.catalog.workers", "Workers that announce themselves.", labels=("pool",))
+
+
+class TasksInstruments:
+    """What the tasks service measures; never by task, owner or text (K20)."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.created = metrics.counter("mcpfleet.tasks.created", "Tasks that were made.", labels=("kind",))
+        """`created` by an edge, or `deferred` by a call that ran."""
+        self.claimed = metrics.counter("mcpfleet.tasks.claimed", "Tasks that workers took.")
+        self.ended = metrics.counter(
+            "mcpfleet.tasks.ended", "Tasks that ended, by how, and the class of failure.", labels=("status", "failure")
+        )
+        self.lapsed = metrics.counter("mcpfleet.tasks.lapsed", "Leases whose holders were not heard.")
+        self.refused = metrics.counter("mcpfleet.tasks.refused", "Writes for tasks that their writers hold no more.")
+        self.reserved = metrics.counter(
+            "mcpfleet.tasks.reserved", "Questions for idempotency keys, by what they were told.", labels=("outcome",)
+        )
+        self.tasks = metrics.gauge("mcpfleet.tasks.tasks", "Tasks by state.", labels=("state",))
+        """`ready` for a worker, or `held` by one."""

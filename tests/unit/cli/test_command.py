@@ -36,6 +36,7 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
         "edge",
         "authorization",
         "catalog",
+        "tasks",
         "worker",
         "call",
         "watch",

@@ -36,6 +36,8 @@ from mcpfleet.contracts.catalog import (
     Withdrawn,
 )
 from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.operator_tasks import StopTask
+from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.subscriptions import (
     CloseStreams,
@@ -46,6 +48,8 @@ from mcpfleet.contracts.subscriptions import (
     StreamOpened,
     StreamsClosed,
 )
+from mcpfleet.contracts.tasks import Binding, Status
+from tests.unit.contracts.task_messages import ID, OWNER, TASK_MESSAGES
 
 DEFINITION = Definition(
     kind="tool",
@@ -59,6 +63,7 @@ COUNT = Count(endpoint="mcp", partition="a" * 32, streams=2)
 REVOCATION = Revocation(number=7, kind="tenant", key="0" * 32)
 
 MESSAGES = [
+    *TASK_MESSAGES,
     Admit(endpoint="mcp"),
     Admit(endpoint="mcp", credential=SecretStr("token")),
     Admitted(principal=Principal(), lasts=10),
@@ -136,6 +141,24 @@ def test_invariant_9_a_credential_prints_as_stars_and_crosses_the_bus() -> None:
     admit = Admit(endpoint="mcp", credential=SecretStr("token"))
     assert "token" not in f"{admit!r} {admit}"
     assert json.loads(admit.model_dump_json())["credential"] == "token"
+
+
+@pytest.mark.parametrize("task", ["", "t" * 21, "t" * 65, "t" * 31 + ".", "t" * 31 + "\n", "é" * 32])
+def test_m72_a_tasks_id_is_long_and_safe_in_a_header(task: str) -> None:
+    with pytest.raises(ValidationError):
+        StopTask(id=task)
+
+
+def test_a_text_with_a_nul_which_no_store_keeps_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        Settle(id=ID, fence=1, status=Status.COMPLETED, end="\x00")
+
+
+def test_d10_a_binding_is_endpoint_subject_client_and_tenant_and_no_token() -> None:
+    refreshed = Principal(subject="ann", tenant="acme", scopes=("other",))
+    assert Binding.of("mcp", refreshed).digest == OWNER.digest
+    others: list[dict[str, Any]] = [{"endpoint": "x"}, {"subject": None}, {"client": "acme"}, {"tenant": None}]
+    assert len({OWNER.digest, *(OWNER.model_copy(update=other).digest for other in others)}) == 5
 
 
 @pytest.mark.parametrize("endpoint", ["", "MCP", "a.b", "a*", "a" * 64, "a\n"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.contracts import call, catalog, hints, subscriptions
+from mcpfleet.contracts import call, catalog, hints, operator_tasks, pool_tasks, subscriptions, tasks
 from mcpfleet.contracts.authorization import ADMIT
 from mcpfleet.contracts.permissions import password_variable, permissions, server_settings, users
 from mcpfleet.process.settings import ProcessSettings
@@ -26,6 +26,25 @@ MAY = {
     subscriptions.OPEN.subject_for(): ("edge", "subscriptions"),
     subscriptions.CLOSE.subject_for(): ("edge", "subscriptions"),
     subscriptions.LEASE.subject_for(): ("edge", "subscriptions"),
+    tasks.CREATE.subject_for(): ("edge", "tasks"),
+    tasks.GET.subject_for(): ("edge", "tasks"),
+    tasks.UPDATE.subject_for(): ("edge", "tasks"),
+    tasks.CANCEL.subject_for(): ("edge", "tasks"),
+    tasks.VERSIONS.subject_for(): ("edge", "tasks"),
+    tasks.RESERVE.subject_for(): ("edge", "tasks"),
+    operator_tasks.LIST.subject_for(): ("operator", "tasks"),
+    operator_tasks.STOP.subject_for(): ("operator", "tasks"),
+    pool_tasks.DEFER.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.CLAIM.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.EXTEND.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.STEP.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.ASK.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.SETTLE.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.RELEASE.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.REMEMBER.subject_for(pool="library"): ("pool-library", "tasks"),
+    pool_tasks.work_subject("library"): ("tasks", "pool-library"),
+    pool_tasks.nudge_subject("library", "w1"): ("tasks", "pool-library"),
+    tasks.task_hint_subject(tasks.task_key("t1")): ("tasks", "edge"),
     call.call_subject("library", "d1"): ("edge", "pool-library"),
     call.pool_cancel_subject("library"): ("edge", "pool-library"),
     call.process_cancel_subject("library", "w1"): ("edge", "pool-library"),
@@ -73,6 +92,8 @@ def test_one_user_may_send_a_subject_and_one_may_hear_it(subject: str, may: tupl
         catalog.SNAPSHOT.pattern(),
         catalog.WITHDRAW.pattern(),
         catalog.ANNOUNCE.pattern(),
+        tasks.GET.pattern(),
+        pool_tasks.CLAIM.pattern(),
         call.ALIVE.pattern(),
     ],
 )

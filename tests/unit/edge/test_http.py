@@ -292,3 +292,11 @@ async def test_m14_a_method_whose_capability_is_not_offered_is_unknown(method: s
     async with edge(tool()) as served:
         exchange = await served.answer(Post(request(method, params if method.startswith("comp") else {})))
     assert (exchange.status, exchange.json["error"]["code"]) == (404, -32601)
+
+
+@pytest.mark.parametrize("name", [None, 5, [None], {}])
+async def test_a_name_that_is_no_text_is_a_clients_mistake_on_the_revisions_of_2025_too(name: Any) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name}}
+    async with edge(tool()) as served:
+        exchange = await served.answer(Post(message, {"mcp-protocol-version": "2025-11-25", "mcp-name": None}))
+    assert error_of(exchange) == (200, -32602)

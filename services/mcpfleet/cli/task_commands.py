@@ -1,0 +1,214 @@
+"""`mcpfleet tasks …`: a client's task for people, over MCP, and an operator's view of all, on the bus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any, Final, Self, TypeAlias
+
+import anyio
+import httpx2
+import typer
+from rich.console import Console
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.cli.operate import on_bus
+from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, OperatorTasksClient
+from mcpfleet.contracts.tasks import Status
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, MODERN, PROTOCOL_VERSION_META_KEY
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+_LONGEST_PAUSE: Final = 60.0
+
+
+class NoAnswer(Exception):
+    """Raised when a server did not answer with a result; the sentence says what it answered."""
+
+
+class TaskClient:
+    """Asks an endpoint for tasks, as a client that can take them."""
+
+    def __init__(self, url: str, *, timeout: float, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._url = url
+        self._http = httpx2.AsyncClient(timeout=timeout, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def ask(self, method: str, task: str) -> dict[str, Any]:
+        """Ask for one task.
+
+        Raises:
+            NoAnswer: it is no answer of an MCP server, or an error.
+        """
+        meta = {
+            PROTOCOL_VERSION_META_KEY: MODERN,
+            CLIENT_INFO_META_KEY: {"name": "mcpfleet", "version": version("mcpfleet")},
+            # Every kind of question is declared: they are shown here, and answered elsewhere.
+            CLIENT_CAPABILITIES_META_KEY: {
+                "extensions": {EXTENSION: {}}, "elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {},
+            },
+        }  # fmt: skip
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"taskId": task, "_meta": meta}}
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": MODERN,
+            "Mcp-Method": method,
+            "Mcp-Name": task,
+        }
+        try:
+            answer = await self._http.post(self._url, json=message, headers=headers)
+            body: dict[str, Any] = answer.json()
+            if "error" in body:
+                raise NoAnswer(f"{body['error']['message']} ({body['error']['code']})")
+            result: dict[str, Any] = body["result"]
+        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise NoAnswer(
+                f"{self._url} does not answer as an MCP server: {str(error) or type(error).__name__}"
+            ) from error
+        return result
+
+    async def watch(self, task: str, show: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Ask at the server's interval until the task has ended, and show each change."""
+        seen: tuple[Any, ...] = ()
+        while True:
+            result = await self.ask("tasks/get", task)
+            now = (result.get("status"), result.get("statusMessage"), sorted(result.get("inputRequests", ())))
+            if now != seen:
+                show(result)
+            seen = now
+            if Status(result["status"]).is_end:
+                return result
+            await anyio.sleep(min(result.get("pollIntervalMs", 1000) / 1000, _LONGEST_PAUSE))
+
+
+_Work: TypeAlias = Callable[[TaskClient], Awaitable[dict[str, Any]]]
+
+
+def run_get(url: str, task: str, *, timeout: float, as_json: bool) -> int:
+    """Show a task; returns the exit code."""
+    return _run(lambda client: client.ask("tasks/get", task), url, timeout=timeout, as_json=as_json)
+
+
+def run_cancel(url: str, task: str, *, timeout: float) -> int:
+    """Have a task end; returns the exit code."""
+
+    async def cancel(client: TaskClient) -> dict[str, Any]:
+        await client.ask("tasks/cancel", task)
+        return await client.ask("tasks/get", task)
+
+    return _run(cancel, url, timeout=timeout, as_json=False)
+
+
+def run_watch(url: str, task: str, *, timeout: float, as_json: bool) -> int:
+    """Show a task until it has ended; returns the exit code."""
+    show = (lambda _: None) if as_json else _show_state
+    return _run(lambda client: client.watch(task, show), url, timeout=timeout, as_json=as_json)
+
+
+def _run(work: _Work, url: str, *, timeout: float, as_json: bool) -> int:
+    async def ask() -> dict[str, Any]:
+        async with TaskClient(url, timeout=timeout) as client:
+            return await work(client)
+
+    try:
+        result = anyio.run(ask)
+    except NoAnswer as error:
+        typer.echo(str(error), err=True)
+        return 1
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        show(result)
+    return 1 if failed(result) else 0
+
+
+def failed(result: dict[str, Any]) -> bool:
+    """Whether a task has ended without what it was for."""
+    is_error = bool(result.get("result", {}).get("isError"))
+    return result.get("status") in {Status.FAILED, Status.CANCELLED} or is_error
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print a task for people."""
+    _show_state(result)
+    console = Console(highlight=False)
+    for part in ("inputRequests", "result", "error"):
+        if part in result:
+            console.print_json(data=result[part])
+
+
+def _show_state(result: dict[str, Any]) -> None:
+    words = [str(result.get("lastUpdatedAt", "")), str(result.get("status")), result.get("statusMessage") or ""]
+    if result.get("inputRequests"):
+        words.append(f"waits for: {', '.join(result['inputRequests'])}")
+    typer.echo(" ".join(word for word in words if word))
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
+    """Show tasks that have not ended, whoever's they are; returns the exit code."""
+
+    async def work(bus: Bus) -> int:
+        try:
+            listing = await OperatorTasksClient(bus).list(wanted)
+        except BusError as error:
+            typer.echo(f"the tasks service does not answer: {error}", err=True)
+            return 1
+        show_listing(listing)
+        return 0
+
+    return await on_bus(settings, work)
+
+
+async def stop_task(settings: ProcessSettings, task: str) -> int:
+    """End a task at once, whoever runs it; returns the exit code."""
+
+    async def work(bus: Bus) -> int:
+        try:
+            stopped = await OperatorTasksClient(bus).stop(task)
+        except BusError as error:
+            typer.echo(f"the tasks service does not answer: {error}", err=True)
+            return 1
+        if not stopped.known:
+            typer.echo("there is no such task", err=True)
+            return 1
+        typer.echo(f"the task is {stopped.status}")
+        return 0
+
+    return await on_bus(settings, work)
+
+
+def show_listing(listing: Listing) -> None:
+    """Print tasks as a table."""
+    if not listing.tasks:
+        typer.echo("there are none")
+        return
+    rows: list[tuple[str, ...]] = [("task", "tool", "pool", "status", "worker", "attempts", "age", "quiet", "")]
+    rows += [_row(task) for task in listing.tasks]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    if listing.more:
+        typer.echo("there are more: --most shows up to 200")
+
+
+def _row(task: ListedTask) -> tuple[str, ...]:
+    times = (_seconds(task.age), _seconds(task.quiet))
+    asked = "cancel asked" if task.cancel_asked else ""
+    return (task.id, task.name, task.pool, task.status, task.holder or "-", str(task.attempts), *times, asked)
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if value >= 2 * size:
+            return f"{value / size:.0f} {unit}"
+    return f"{value:.0f} s"

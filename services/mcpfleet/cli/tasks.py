@@ -1,0 +1,83 @@
+"""`mcpfleet tasks`: the service, and with a word behind it what people do with tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import anyio
+import typer
+
+from mcpfleet.cli.serving import serve
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.settings import ProcessSettings
+
+app = typer.Typer(
+    help="Run the tasks service: durable tasks. With a command: look at tasks, and end them.",
+    invoke_without_command=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Url = Annotated[str, typer.Argument(help="The endpoint that made it, for example http://127.0.0.1:8000/mcp.")]
+Task = Annotated[str, typer.Argument(help="The task's id.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the task as JSON.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for each answer.")]
+
+
+@app.callback()
+def tasks(context: typer.Context) -> None:
+    """Run the tasks service, unless a command follows."""
+    if context.invoked_subcommand is None:
+        serve("tasks")
+
+
+@app.command()
+def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
+    """Show a task of yours."""
+    from mcpfleet.cli.task_commands import run_get  # noqa: PLC0415
+
+    raise typer.Exit(run_get(url, task, timeout=timeout, as_json=as_json))
+
+
+@app.command()
+def cancel(url: Url, task: Task, timeout: Timeout = 30.0) -> None:
+    """Have a task of yours end."""
+    from mcpfleet.cli.task_commands import run_cancel  # noqa: PLC0415
+
+    raise typer.Exit(run_cancel(url, task, timeout=timeout))
+
+
+@app.command()
+def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
+    """Show each change of a task of yours until it has ended."""
+    from mcpfleet.cli.task_commands import run_watch  # noqa: PLC0415
+
+    raise typer.Exit(run_watch(url, task, timeout=timeout, as_json=as_json))
+
+
+@app.command("list")
+def list_(
+    stuck: Annotated[bool, typer.Option("--stuck", help="Those that no worker takes, or that do not cancel.")] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Those that wait for their clients' answers.")] = False,
+    retried: Annotated[bool, typer.Option("--retried", help="Those of which attempts failed.")] = False,
+    pool: Annotated[str | None, typer.Option(help="Only this pool's.")] = None,
+    most: Annotated[int, typer.Option(help="How many, the oldest first.", min=1, max=200)] = 50,
+) -> None:
+    """Show all tasks that have not ended; for operators, on the bus."""
+    from mcpfleet.cli.show import check_pools  # noqa: PLC0415
+    from mcpfleet.cli.task_commands import list_tasks  # noqa: PLC0415
+    from mcpfleet.contracts.operator_tasks import ListTasks, Why  # noqa: PLC0415
+
+    chosen = [why for why, is_it in ((Why.STUCK, stuck), (Why.WAITING, waiting), (Why.RETRIED, retried)) if is_it]
+    if len(chosen) > 1:
+        raise ConfigurationError("name one of --stuck, --waiting and --retried")
+    check_pools([pool] if pool else [])
+    wanted = ListTasks(why=chosen[0] if chosen else Why.ALL, pool=pool, most=most)
+    raise typer.Exit(anyio.run(list_tasks, ProcessSettings.load(), wanted))
+
+
+@app.command()
+def stop(task: Task) -> None:
+    """End a task at once, whoever it is of and whatever runs it; for operators, on the bus."""
+    from mcpfleet.cli.task_commands import stop_task  # noqa: PLC0415
+
+    raise typer.Exit(anyio.run(stop_task, ProcessSettings.load(), task))

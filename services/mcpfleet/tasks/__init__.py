@@ -1,0 +1,1 @@
+"""The tasks service: durable tasks, their inputs and steps, and idempotency records."""

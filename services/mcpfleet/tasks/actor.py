@@ -1,0 +1,106 @@
+"""The handlers for edges and operators: each is one thing done in the store, and told after its commit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.contracts import operator_tasks
+from mcpfleet.contracts import tasks as contract
+from mcpfleet.contracts.operator_tasks import Listing, ListTasks, StopTask, TaskStopped
+from mcpfleet.contracts.tasks import (
+    CancelTask,
+    Create,
+    Created,
+    Found,
+    Get,
+    Outcome,
+    Reserve,
+    Reserved,
+    TaskCancelled,
+    Update,
+    Updated,
+    Versions,
+    VersionsWanted,
+)
+from mcpfleet.tasks.answering import Answering
+from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.signals import Signals
+from mcpfleet.telemetry.instruments import TasksInstruments
+
+GROUP: Final = "tasks"
+
+
+class TasksActor:
+    """Answers edges, in their callers' names, and operators."""
+
+    def __init__(self, ledger: Ledger, signals: Signals, answering: Answering, instruments: TasksInstruments) -> None:
+        self._ledger = ledger
+        self._signals = signals
+        self._store_answers = answering
+        self._instruments = instruments
+
+    async def register(self, actor: Actor) -> None:
+        """Answer from now on."""
+        await actor.answer(contract.CREATE, self.create, group=GROUP)
+        await actor.answer(contract.GET, self.get, group=GROUP)
+        await actor.answer(contract.UPDATE, self.update, group=GROUP)
+        await actor.answer(contract.CANCEL, self.cancel, group=GROUP)
+        await actor.answer(contract.VERSIONS, self.versions, group=GROUP)
+        await actor.answer(contract.RESERVE, self.reserve, group=GROUP)
+        await actor.answer(operator_tasks.LIST, self.list, group=GROUP)
+        await actor.answer(operator_tasks.STOP, self.stop, group=GROUP)
+
+    async def create(self, question: Create, asked: Asked) -> Created:  # noqa: ARG002
+        """Make a task that waits for a worker."""
+        with self._store_answers():
+            created, change = await self._ledger.maker.create(question)
+        if change is not None:
+            self._instruments.created.add(1, "created")
+            self._signals.tell([change])
+        return created
+
+    async def get(self, question: Get, asked: Asked) -> Found:  # noqa: ARG002
+        """Read a task for its owner."""
+        with self._store_answers():
+            return Found(task=await self._ledger.reader.get(question.id, question.binding))
+
+    async def update(self, question: Update, asked: Asked) -> Updated:  # noqa: ARG002
+        """Take a client's answers."""
+        with self._store_answers():
+            updated, changes = await self._ledger.inputs.update(question)
+        self._signals.tell(changes)
+        return updated
+
+    async def cancel(self, question: CancelTask, asked: Asked) -> TaskCancelled:  # noqa: ARG002
+        """Keep a client's wish that a task ends."""
+        with self._store_answers():
+            cancelled, changes = await self._ledger.cancels.cancel(question)
+        self._signals.tell(changes)
+        return cancelled
+
+    async def versions(self, question: VersionsWanted, asked: Asked) -> Versions:  # noqa: ARG002
+        """Let an edge compare what its streams watch."""
+        with self._store_answers():
+            return Versions(versions=await self._ledger.reader.versions(question.ids))
+
+    async def reserve(self, question: Reserve, asked: Asked) -> Reserved:  # noqa: ARG002
+        """Take an idempotency key for a call, or end its reservation."""
+        with self._store_answers():
+            reserved = await self._ledger.reservations.reserve(question)
+        if question.ended is not None:
+            self._signals.tell_reservation(question.once.key)
+        self._instruments.reserved.add(1, Outcome(reserved.outcome))
+        return reserved
+
+    async def list(self, question: ListTasks, asked: Asked) -> Listing:  # noqa: ARG002
+        """Show an operator what there is."""
+        with self._store_answers():
+            return await self._ledger.lister.list(question)
+
+    async def stop(self, question: StopTask, asked: Asked) -> TaskStopped:  # noqa: ARG002
+        """End a task for an operator."""
+        with self._store_answers():
+            stopped, changes = await self._ledger.cancels.stop(question)
+        self._signals.tell(changes)
+        return stopped

@@ -1,0 +1,107 @@
+"""Batches that form by themselves: what arrives while one is being performed is performed together, next.
+
+A transaction costs the same for one task and for fifty. Nothing waits for company: at a quiet time each question is a
+batch of its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import anyio
+
+from mcpfleet.store.errors import StoreError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _Place(Generic[Item, Result]):
+    __slots__ = ("error", "is_performed", "item", "result", "turn")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.turn = anyio.Event()
+        """Set when it has been performed, or when it is its turn to perform for all who wait."""
+        self.is_performed = False
+        self.result: Result | None = None
+        self.error: Exception | None = None
+
+
+class Batches(Generic[Item, Result]):
+    """Performs items together; one of those who wait performs for all, so there is no task to own."""
+
+    def __init__(self, perform: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], most: int) -> None:
+        """Describe the batches.
+
+        Args:
+            perform: does all or none of them, and returns a result for each, in their order.
+            most: items of one batch. How many wait is bounded by who asks.
+        """
+        self._perform = perform
+        self._most = most
+        self._waiting: deque[_Place[Item, Result]] = deque()
+        self._is_performing = False
+
+    async def do(self, item: Item) -> Result:
+        """Have an item performed; raises what its performing raises."""
+        place: _Place[Item, Result] = _Place(item)
+        self._waiting.append(place)
+        try:
+            while not place.is_performed:
+                if self._is_performing:
+                    await place.turn.wait()
+                    place.turn = anyio.Event()
+                else:
+                    await self._next()
+        finally:
+            if not place.is_performed and place in self._waiting:
+                self._waiting.remove(place)
+            self._wake()
+        if place.error is not None:
+            raise place.error
+        return place.result  # type: ignore[return-value]  # it is set where there is no error
+
+    def _wake(self) -> None:
+        """Let the first who waits perform the next batch, if nobody performs one."""
+        if self._waiting and not self._is_performing:
+            self._waiting[0].turn.set()
+
+    async def _next(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
+        self._is_performing = True
+        try:
+            # Who is cancelled must not take the others' work along. The store bounds how long this takes.
+            with anyio.CancelScope(shield=len(batch) > 1):
+                await self._all_or_each(batch)
+        except Exception as error:
+            for place in batch:
+                place.error = error
+        finally:
+            self._is_performing = False
+            for place in batch:
+                place.is_performed = True
+                place.turn.set()
+
+    async def _all_or_each(self, batch: list[_Place[Item, Result]]) -> None:
+        """Perform all together; where one of them spoils it for all, each by itself."""
+        try:
+            results = await self._perform([place.item for place in batch])
+        except StoreError:
+            raise
+        except Exception:
+            if len(batch) == 1:
+                raise
+            for place in batch:
+                await self._alone(place)
+            return
+        for place, result in zip(batch, results, strict=True):
+            place.result = result
+
+    async def _alone(self, place: _Place[Item, Result]) -> None:
+        try:
+            (place.result,) = await self._perform([place.item])
+        except Exception as error:
+            place.error = error

@@ -1,0 +1,260 @@
+"""Who holds a task: claims with leases and fences, renewals in batches, and tasks that are given back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Integer, bindparam, case, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.contracts.pool_tasks import (
+    Answered,
+    Claimed,
+    ClaimTasks,
+    Extend,
+    Extended,
+    Held,
+    Release,
+    Released,
+    Remembered,
+    TasksClaimed,
+)
+from mcpfleet.contracts.tasks import Status
+from mcpfleet.store.clock import Moment, now
+from mcpfleet.store.engine import Store
+from mcpfleet.store.lists import padded
+from mcpfleet.tasks.endings import Endings, ended
+from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
+from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, pick
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.tables import AnyRow, inputs, origins, states, steps
+
+_LOOKED_AT: Final = 8
+"""Tasks that a claim looks at beyond those that it wants: some may have to run alone."""
+
+
+class Claims:
+    """Hands tasks to workers, and keeps track of who has them."""
+
+    def __init__(self, store: Store, settings: TasksSettings, endings: Endings) -> None:
+        self._store = store
+        self._settings = settings
+        self._endings = endings
+        self._budget = settings.task_origin_limit + settings.task_memory_limit
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+
+    async def claim(self, pool: str, wanted: ClaimTasks) -> TasksClaimed:
+        """Hand over up to as many tasks as are wanted, the longest waiting first."""
+        lease = self._settings.task_lease
+        async with self._store.write() as connection:
+            picked = pick(
+                await self._candidates(connection, pool, wanted),
+                most=wanted.most,
+                held=wanted.held,
+                budget=self._budget,
+            )
+            rows = await self._take(connection, picked.ids, wanted) if picked.ids else []
+            texts = await _texts(connection, rows)
+            again = [row.id for row in rows if row.fence > 1]
+            remembered, answered = await _memory(connection, again) if again else ({}, {})
+        tasks = [
+            Claimed(
+                id=row.id,
+                fence=row.fence,
+                definition=row.definition,
+                name=row.name,
+                origin=texts[row.id],
+                attempts=row.attempts,
+                alone=Candidate(row.id, 0, row.vanished).is_alone,
+                limit=max(0.0, row.limit),
+                message=row.message,
+                steps=tuple(remembered.get(row.id, ())),
+                answers=tuple(answered.get(row.id, ())),
+            )
+            for row in rows
+        ]
+        return TasksClaimed(tasks=tuple(tasks), lease=lease, alone_waits=picked.alone_waits)
+
+    async def _candidates(self, connection: AsyncConnection, pool: str, wanted: ClaimTasks) -> list[Candidate]:
+        """The tasks that wait longest, locked, without those that another claimer is at."""
+        values = {"_pool": pool, "_definitions": wanted.definitions, "_most": wanted.most + _LOOKED_AT}
+        return [Candidate(*row) for row in await connection.execute(_WAITING, values)]
+
+    async def _take(self, connection: AsyncConnection, ids: Sequence[str], wanted: ClaimTasks) -> Sequence[AnyRow]:
+        values = {
+            "_ids": padded(ids),
+            "_holder": wanted.process,
+            "_claim": wanted.claim,
+            "_lease": self._settings.task_lease,
+        }
+        rows = {row.id: row for row in await connection.execute(_TAKE, values)}
+        return [rows[task] for task in ids if task in rows]
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    async def extend(self, pool: str, wanted: Extend) -> tuple[Extended, list[Change]]:
+        """Renew leases; what is no longer the process's is told, and stays as it is."""
+        changes: list[Change] = []
+        lost: list[str] = []
+        cancelled: list[str] = []
+        answers: dict[str, tuple[Answered, ...]] = {}
+        async with self._store.write() as connection:
+            if wanted.unheard:
+                changes += await self._give_back_unheard(connection, pool, wanted)
+            rows = {row.id: row for row in await lock_all(connection, pool, [each.id for each in wanted.tasks])}
+            kept = [each for each in wanted.tasks if each.id in rows and rows[each.id].fence == each.fence]
+            lost = sorted({each.id for each in wanted.tasks} - {each.id for each in kept})
+            cancelled = [each.id for each in kept if rows[each.id].cancel_at is not None]
+            if kept:
+                await self._renew(connection, kept)
+                changes += await self._tell(connection, kept, rows)
+            waiting = [each.id for each in kept if each.waits and rows[each.id].status == Status.WORKING]
+            if waiting:
+                answers = {task: tuple(each) for task, each in (await read_answers(connection, waiting)).items()}
+        lease = self._settings.task_lease
+        return Extended(lease=lease, lost=tuple(lost), cancelled=tuple(cancelled), answers=answers), changes
+
+    async def _renew(self, connection: AsyncConnection, kept: Sequence[Held]) -> None:
+        mine = states.c.id.in_(padded([each.id for each in kept]))
+        await connection.execute(update(states).where(mine).values(lease_until=now() + self._settings.task_lease))
+
+    async def _tell(self, connection: AsyncConnection, kept: Sequence[Held], rows: dict[str, AnyRow]) -> list[Change]:
+        """Write the status messages that are new."""
+        news = [each for each in kept if each.message is not None and each.message != rows[each.id].message]
+        if not news:
+            return []
+        told = (
+            update(states)
+            .where(states.c.id == bindparam("_id"))
+            .values(message=bindparam("_message"), updated_at=now(), version=states.c.version + 1)
+        )
+        await connection.execute(told, [{"_id": each.id, "_message": each.message} for each in news])
+        return [Change(each.id, rows[each.id].version + 1) for each in news]
+
+    # -- giving back --------------------------------------------------------------------------------------------------
+
+    async def release(self, pool: str, wanted: Release) -> tuple[Released, list[Change]]:
+        """Take a task back from a worker that drains, or whose attempt failed."""
+        async with self._store.write() as connection:
+            row = await lock_held(connection, pool, wanted.id, wanted.fence)
+            if row is None:
+                return Released(lost=True), []
+            tried = tried_of(row)
+            following: Next | None = tried.give_back()
+            if wanted.failed is not None:
+                following = tried.fail(wanted.after, self._settings.task_backoff, self._settings.task_backoff_most)
+            if following is None and wanted.failed is not None:
+                change = await self._endings.write(connection, row, ended(wanted.failed))
+                return Released(status=wanted.failed.status), [change]
+            assert following is not None
+            change = await self.put(connection, row, following, deprived=False)
+        return Released(status=following.status if isinstance(following, Ends) else Status(row.status)), [change]
+
+    async def put(self, connection: AsyncConnection, row: AnyRow, following: Next, *, deprived: bool) -> Change:
+        """Write what becomes of a task that its holder holds no more.
+
+        Args:
+            connection: a transaction that has locked the row.
+            row: as `HELD` selects it.
+            following: what was decided.
+            deprived: the holder has not given it up: what it writes from now on must fail.
+        """
+        if isinstance(following, Ends):
+            return await self._endings.end(connection, row, following)
+        await self._retry(connection, row, following, deprived=deprived)
+        ready = row.status == Status.WORKING
+        return Change(row.id, ready=(row.pool, row.definition) if ready else None)
+
+    async def _retry(self, connection: AsyncConnection, row: AnyRow, following: Retries, *, deprived: bool) -> None:
+        values: dict[str, Any] = {
+            "lease_until": None,
+            "attempts": following.attempts,
+            "vanished": following.vanished,
+            "fence": states.c.fence + int(deprived),
+        }
+        if row.status == Status.WORKING:  # otherwise its answers make it ready
+            values["ready_at"] = now() + following.after
+        await connection.execute(update(states).where(states.c.id == row.id).values(values))
+
+    async def _give_back_unheard(self, connection: AsyncConnection, pool: str, wanted: Extend) -> list[Change]:
+        """Take back what a process does not know that it holds."""
+        unheard = (
+            select(*HELD)
+            .where(
+                states.c.lease_until.is_not(None),
+                states.c.pool == pool,
+                states.c.holder == wanted.process,
+                states.c.claim.in_(wanted.unheard),
+                states.c.id.not_in([each.id for each in wanted.tasks]),
+            )
+            .order_by(states.c.id)
+            .with_for_update()
+        )
+        rows = (await connection.execute(unheard)).all()
+        return [await self.put(connection, row, tried_of(row).give_back(), deprived=True) for row in rows]
+
+
+# Made once: composing these costs more than running them.
+
+_WAITING: Final = (
+    select(states.c.id, (states.c.size + states.c.memory).label("size"), states.c.vanished)
+    .where(
+        states.c.pool == bindparam("_pool"),
+        states.c.ready_at <= now(),
+        states.c.definition.in_(bindparam("_definitions", expanding=True)),
+    )
+    .order_by(states.c.ready_at)
+    .limit(bindparam("_most", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_TAKE: Final = (
+    update(states)
+    .where(states.c.id.in_(bindparam("_ids", expanding=True)))
+    .values(
+        fence=states.c.fence + 1,
+        holder=bindparam("_holder"),
+        claim=bindparam("_claim"),
+        lease_until=now() + bindparam("_lease", type_=Moment),
+        # The run limit runs from the first claim on, whatever becomes of that.
+        until=case((states.c.fence == 0, now() + states.c.run_left), else_=states.c.until),
+        ready_at=None,
+    )
+    .returning(
+        states.c.id, states.c.fence, states.c.definition, states.c.name, states.c.attempts, states.c.vanished,
+        (states.c.until - now()).label("limit"), states.c.message,
+    )
+)  # fmt: skip
+_TEXTS: Final = select(origins.c.task, origins.c.origin).where(origins.c.task.in_(bindparam("_ids", expanding=True)))
+
+
+async def _memory(
+    connection: AsyncConnection, tasks: list[str]
+) -> tuple[dict[str, list[Remembered]], dict[str, list[Answered]]]:
+    """What earlier attempts left: their steps, and the questions that have answers."""
+    remembered: defaultdict[str, list[Remembered]] = defaultdict(list)
+    wanted = select(steps.c.task, steps.c.key, steps.c.result).where(steps.c.task.in_(tasks))
+    for row in await connection.execute(wanted):
+        remembered[row.task].append(Remembered(key=row.key, result=row.result))
+    return remembered, await read_answers(connection, tasks)
+
+
+async def _texts(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[str, str]:
+    """The tasks' origins."""
+    if not rows:
+        return {}
+    found = await connection.execute(_TEXTS, {"_ids": padded([row.id for row in rows])})
+    return {row.task: row.origin for row in found}
+
+
+async def read_answers(connection: AsyncConnection, tasks: list[str]) -> dict[str, list[Answered]]:
+    """The answers that tasks have got, in the order of their questions."""
+    found: defaultdict[str, list[Answered]] = defaultdict(list)
+    wanted = select(inputs.c.task, inputs.c.key, inputs.c.digest, inputs.c.answer).where(
+        inputs.c.task.in_(tasks), inputs.c.answer.is_not(None)
+    )
+    for task, key, digest, answer in await connection.execute(wanted.order_by(inputs.c.task, inputs.c.ordinal)):
+        found[task].append(Answered(key=key, digest=digest, answer=answer))
+    return found

@@ -1,0 +1,197 @@
+"""Making tasks: each with all that it needs in one transaction, and read back as its owner before anybody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Insert, bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.bus.errors import Failed
+from mcpfleet.bus.fault import Fault
+from mcpfleet.contracts.manifest import digest_of
+from mcpfleet.contracts.pool_tasks import Defer, Deferred
+from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, Status, TaskView
+from mcpfleet.store.clock import Moment, now
+from mcpfleet.store.engine import Store
+from mcpfleet.store.insert import insert_for
+from mcpfleet.tasks.batches import Batches
+from mcpfleet.tasks.reading import Reader
+from mcpfleet.tasks.reservations import reserve_for_task
+from mcpfleet.tasks.rules import Change, weight
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.tables import origins, states
+
+
+class Maker:
+    """Makes tasks for edges, which dispatches them, and for workers, which hold them at once."""
+
+    def __init__(self, store: Store, settings: TasksSettings, reader: Reader) -> None:
+        self._store = store
+        self._settings = settings
+        self._reader = reader
+        self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch)
+
+    async def create(self, wanted: Create) -> tuple[Created, Change | None]:
+        """Make a task that waits for a worker; nothing is made where its key was used before.
+
+        Raises:
+            Failed: `too_large`; `refused` where the id is another task's.
+        """
+        task = wanted.task
+        self._check(task)
+        if wanted.once is None:
+            await self._batches.do(task)
+        else:
+            outcome, known = await self._insert_once(task, wanted.once)
+            if known is not None:
+                return Created(outcome=outcome, task=await self._reader.get(known, task.binding)), None
+            if outcome is not Outcome.NEW:
+                return Created(outcome=outcome), None
+        made = Change(task.id, ready=(task.pool, task.definition))
+        return Created(outcome=Outcome.NEW, task=await self._read_back(task)), made
+
+    async def defer(self, pool: str, wanted: Defer) -> Deferred:
+        """Make a task that its maker holds; raises as `create`."""
+        task = wanted.task
+        if task.pool != pool:
+            raise Failed(Fault.REFUSED, "a worker makes tasks of its own pool only")
+        self._check(task)
+        lease = self._settings.task_lease
+        async with self._store.write() as connection:
+            if wanted.once is not None:
+                outcome, known = await reserve_for_task(connection, wanted.once, task, self._settings)
+                if known != task.id and outcome is not Outcome.NEW:
+                    return Deferred(outcome=outcome)
+            await self._insert(connection, [task], wanted.process)
+        fence = await self._fence(task, wanted.process)
+        return Deferred(outcome=Outcome.NEW, fence=fence, lease=lease)
+
+    def _check(self, task: NewTask) -> None:
+        size = weight(task.origin)
+        if size > self._settings.task_origin_limit:
+            raise Failed(
+                Fault.TOO_LARGE,
+                f"a task's description of {size} bytes is over the limit of {self._settings.task_origin_limit} "
+                "(MCPFLEET_TASK_ORIGIN_LIMIT)",
+            )
+
+    async def _insert_once(self, task: NewTask, once: Once) -> tuple[Outcome, str | None]:
+        """Make a task under an idempotency key, unless it has been used: then say how, and for which task."""
+        async with self._store.write() as connection:
+            outcome, known = await reserve_for_task(connection, once, task, self._settings)
+            if outcome is Outcome.NEW or known == task.id:
+                await self._insert(connection, [task])
+                return Outcome.NEW, None
+        return outcome, known
+
+    async def _insert_all(self, tasks: Sequence[NewTask]) -> list[None]:
+        async with self._store.write() as connection:
+            await self._insert(connection, tasks)
+        return [None] * len(tasks)
+
+    async def _insert(self, connection: AsyncConnection, tasks: Sequence[NewTask], holder: str | None = None) -> None:
+        """Write the rows, the same ones at a repeat; what an id stood for before stays."""
+        making = _making(connection.dialect.name, is_held=holder is not None)
+        common: dict[str, Any] = {"_unclaimed": self._settings.task_unclaimed}
+        if holder is not None:
+            common = {"_holder": holder, "_lease": self._settings.task_lease}
+        # In the order of their ids, so that two batches never wait for each other.
+        ordered = sorted(tasks, key=lambda task: task.id)
+        await connection.execute(making.states, [common | _row(task) for task in ordered])
+        await connection.execute(making.origins, [{"_id": task.id, "_origin": task.origin} for task in ordered])
+
+    async def _read_back(self, task: NewTask) -> TaskView:
+        """Read what was made as its owner would (K5): a handle that cannot be read must not leave."""
+        read = await self._reader.find(task.id, task.binding)
+        if read is None or read.origin_digest != digest_of(task.origin.encode()):
+            raise _taken()
+        return read.view
+
+    async def _fence(self, task: NewTask, process: str) -> int:
+        """The fence of a task that was deferred, which a repeat finds as the first left it."""
+        held = select(states.c.fence).where(
+            states.c.id == task.id,
+            states.c.binding == task.binding.digest,
+            states.c.holder == process,
+            states.c.lease_until.is_not(None),
+        )
+        async with self._store.read() as connection:
+            fence: int | None = await connection.scalar(held)
+        if fence is None:
+            raise _taken()
+        return fence
+
+
+def _taken() -> Failed:
+    return Failed(Fault.REFUSED, "the task's id is taken")
+
+
+class _Making(NamedTuple):
+    states: Insert
+    origins: Insert
+
+
+@cache
+def _making(dialect: str, *, is_held: bool) -> _Making:
+    """The two statements that make tasks: composing them anew each time would cost more than running them."""
+    values: dict[str, Any] = {
+        **{name: bindparam(f"_{name}") for name in _OWN},
+        "status": Status.WORKING,
+        "version": 1,
+        "created_at": now(),
+        "updated_at": now(),
+        "attempts": 0,
+        "vanished": 0,
+        "memory": 0,
+        "questions": 0,
+    }
+    if is_held:
+        values |= {"fence": 1, "holder": bindparam("_holder"), "lease_until": now() + bindparam("_lease", type_=Moment)}
+        values["until"] = now() + bindparam("_run_left", type_=Moment)
+    else:
+        values |= {"fence": 0, "ready_at": now(), "until": now() + bindparam("_unclaimed", type_=Moment)}
+    texts: dict[str, Any] = {"task": bindparam("_id"), "origin": bindparam("_origin")}
+    return _Making(
+        insert_for(states, dialect).values(values).on_conflict_do_nothing(),
+        insert_for(origins, dialect).values(texts).on_conflict_do_nothing(),
+    )
+
+
+_OWN: Final = (
+    "id",
+    "binding",
+    "endpoint",
+    "pool",
+    "definition",
+    "name",
+    "origin_digest",
+    "run_left",
+    "retention",
+    "poll_ms",
+    "most_attempts",
+    "size",
+    "message",
+    "policy",
+)
+
+
+def _row(task: NewTask) -> dict[str, Any]:
+    return {
+        "_id": task.id,
+        "_binding": task.binding.digest,
+        "_endpoint": task.binding.endpoint,
+        "_pool": task.pool,
+        "_definition": task.definition,
+        "_name": task.name,
+        "_origin_digest": digest_of(task.origin.encode()),
+        "_run_left": task.run_limit,
+        "_retention": task.retention,
+        "_poll_ms": task.poll_ms,
+        "_most_attempts": task.attempts,
+        "_size": weight(task.origin),
+        "_message": task.message,
+        "_policy": task.policy,
+    }

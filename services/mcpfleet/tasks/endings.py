@@ -1,0 +1,164 @@
+"""How tasks end: by their holders in batches, by sweeps, by cancels; an end is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.bus.errors import Failed
+from mcpfleet.bus.fault import Fault
+from mcpfleet.contracts.pool_tasks import Settle, Settled
+from mcpfleet.contracts.tasks import Status
+from mcpfleet.store.clock import now
+from mcpfleet.store.engine import Store
+from mcpfleet.tasks.batches import Batches
+from mcpfleet.tasks.held import lock_all
+from mcpfleet.tasks.rules import Change, Ends, weight
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.tables import AnyRow, states
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a task ends with."""
+
+    status: Status
+    end: str | None = None
+    message: str | None = None
+    """None leaves the last one."""
+    failure: str = ""
+    deprives: bool = False
+    """Its holder, if it has one, does not end it: what that one writes from now on must fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Settling:
+    pool: str
+    wanted: Settle
+
+
+def ended(settled: Settle) -> Ending:
+    """What a holder's message says."""
+    return Ending(settled.status, settled.end, settled.message, settled.failure or "")
+
+
+class Endings:
+    """Writes ends."""
+
+    def __init__(self, store: Store, settings: TasksSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._batches: Batches[_Settling, Change | None] = Batches(self._settle_all, settings.tasks_batch)
+
+    async def settle(self, pool: str, wanted: Settle) -> tuple[Settled, list[Change]]:
+        """End a task as its holder; a fence that is no longer the newest is told so, and changes nothing.
+
+        Raises:
+            Failed: `contract` where it is no end, `too_large` where its text is.
+        """
+        self.check(wanted)
+        change = await self._batches.do(_Settling(pool, wanted))
+        if change is None:
+            return Settled(lost=not await self._is_settled(pool, wanted)), []
+        return Settled(), [change]
+
+    def check(self, wanted: Settle) -> None:
+        """Refuse what cannot be a task's end."""
+        needs_end = wanted.status in (Status.COMPLETED, Status.FAILED)
+        if not wanted.status.is_end or needs_end != (wanted.end is not None):
+            raise Failed(Fault.CONTRACT, "settle: an end is completed or failed with its text, or cancelled without")
+        size = 0 if wanted.end is None else weight(wanted.end)
+        if size > self._settings.task_end_limit:
+            raise Failed(
+                Fault.TOO_LARGE,
+                f"a task's result of {size} bytes is over the limit of {self._settings.task_end_limit} "
+                "(MCPFLEET_TASK_END_LIMIT)",
+            )
+
+    async def end(self, connection: AsyncConnection, row: AnyRow, ends: Ends) -> Change:
+        """End a locked task that its holder does not end."""
+        ending = Ending(ends.status, ends.error, _sentence(ends.why), ends.failure, deprives=True)
+        return await self.write(connection, row, ending)
+
+    async def write(self, connection: AsyncConnection, row: AnyRow, ending: Ending) -> Change:
+        """End a task in a transaction that has locked its row, which has no end yet."""
+        (change,) = await self._write(connection, [(row, ending)])
+        return change
+
+    async def _settle_all(self, batch: Sequence[_Settling]) -> list[Change | None]:
+        """End tasks of any pools; none for each that its holder has lost."""
+        changes: dict[tuple[str, int], Change] = {}
+        async with self._store.write() as connection:
+            for pool in sorted({each.pool for each in batch}):
+                wanted = {(each.wanted.id, each.wanted.fence): each.wanted for each in batch if each.pool == pool}
+                rows = await lock_all(connection, pool, sorted({task for task, _ in wanted}))
+                mine = [row for row in rows if (row.id, row.fence) in wanted]
+                ends = [(row, ended(wanted[row.id, row.fence])) for row in mine]
+                done = await self._write(connection, ends)
+                changes |= {(row.id, row.fence): change for row, change in zip(mine, done, strict=True)}
+        # Of two that settle one task in one batch, the other asks whether it has been settled by its fence.
+        return [changes.pop((each.wanted.id, each.wanted.fence), None) for each in batch]
+
+    async def _write(self, connection: AsyncConnection, ends: Iterable[tuple[AnyRow, Ending]]) -> list[Change]:
+        ends = list(ends)
+        if not ends:
+            return []
+        values = [
+            {
+                "_id": row.id,
+                "_status": ending.status,
+                "_end": ending.end,
+                "_message": row.message if ending.message is None else ending.message,
+                "_fence": row.fence + ending.deprives,
+            }
+            for row, ending in ends
+        ]
+        await connection.execute(_END, values)
+        return [_change(row, ending) for row, ending in ends]
+
+    async def _is_settled(self, pool: str, wanted: Settle) -> bool:
+        """Whether it was this holder that ended it: whoever else does so raises the fence."""
+        mine = select(states.c.id).where(
+            states.c.id == wanted.id,
+            states.c.pool == pool,
+            states.c.fence == wanted.fence,
+            states.c.status == wanted.status,
+            states.c.lease_until.is_(None),
+        )
+        async with self._store.read() as connection:
+            return await connection.scalar(mine) is not None
+
+
+_END = (
+    update(states)
+    .where(states.c.id == bindparam("_id"))
+    .values(
+        status=bindparam("_status"),
+        end=bindparam("_end"),
+        message=bindparam("_message"),
+        fence=bindparam("_fence"),
+        version=states.c.version + 1,
+        updated_at=now(),
+        until=now() + states.c.retention,
+        ready_at=None,
+        lease_until=None,
+        questions=0,
+    )
+)
+
+
+def _change(row: AnyRow, ending: Ending) -> Change:
+    held = row.lease_until is not None and row.holder is not None
+    return Change(
+        row.id,
+        row.version + 1,
+        nudge=(row.pool, row.holder) if held and ending.deprives else None,
+        ended=(ending.status, ending.failure),
+    )
+
+
+def _sentence(why: str) -> str | None:
+    return f"The task has ended: {why}." if why else None

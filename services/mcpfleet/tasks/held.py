@@ -1,0 +1,67 @@
+"""Tasks that somebody holds: their rows, locked, for those who decide what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.store.lists import padded
+from mcpfleet.tasks.rules import Tried
+from mcpfleet.tasks.tables import AnyRow, states
+
+HELD: Final = (
+    states.c.id,
+    states.c.pool,
+    states.c.definition,
+    states.c.status,
+    states.c.version,
+    states.c.fence,
+    states.c.attempts,
+    states.c.most_attempts,
+    states.c.vanished,
+    states.c.cancel_at,
+    states.c.message,
+    states.c.holder,
+    states.c.lease_until,
+    states.c.memory,
+    states.c.questions,
+)
+"""What is decided upon, of a task that is held."""
+
+_HELD: Final = (
+    select(*HELD)
+    .where(
+        states.c.id.in_(bindparam("_ids", expanding=True)),
+        states.c.pool == bindparam("_pool"),
+        states.c.lease_until.is_not(None),
+    )
+    .order_by(states.c.id)
+    .with_for_update()
+)
+
+
+def tried_of(row: AnyRow) -> Tried:
+    """What counts against a task."""
+    return Tried(row.attempts, row.most_attempts, row.vanished, is_cancelled=row.cancel_at is not None)
+
+
+async def lock_held(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:
+    """Lock a task that is held by this fence; none where it is not, and the writer has lost it."""
+    rows = await lock_all(connection, pool, [task])
+    return rows[0] if rows and rows[0].fence == fence else None
+
+
+async def lock_all(connection: AsyncConnection, pool: str, tasks: Sequence[str]) -> Sequence[AnyRow]:
+    """Lock the held ones of some tasks, in the order of their ids, so that two writers never wait for each other."""
+    if not tasks:
+        return []
+    return (await connection.execute(_HELD, {"_ids": padded(tasks), "_pool": pool})).all()
+
+
+async def lock_task(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:
+    """Lock a task of this fence, whether or not anybody holds it."""
+    wanted = select(*HELD).where(states.c.id == task, states.c.pool == pool, states.c.fence == fence)
+    return (await connection.execute(wanted.with_for_update())).first()

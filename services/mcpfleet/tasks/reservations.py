@@ -1,0 +1,202 @@
+"""Idempotency keys: the first call under a key, what became of it, and what its repeats are told (D9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import case, delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.contracts.pool_tasks import Remember
+from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Reserve, Reserved
+from mcpfleet.store.clock import now
+from mcpfleet.store.engine import Store
+from mcpfleet.store.insert import insert_into
+from mcpfleet.tasks.reading import is_live
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.tables import AnyRow, reservations, states
+
+_FIRST_FENCE: Final = 1
+
+
+class State(StrEnum):
+    """How far the first call is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    UNCERTAIN = "uncertain"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the store knows of a key."""
+
+    arguments: str
+    state: State
+    fence: int
+    holder: str
+    is_late: bool
+    """The deadline of the call that holds it has passed."""
+    task: str | None = None
+
+
+def judge(record: Record, *, arguments: str, holder: str = "", again_is_safe: bool = False) -> Outcome:
+    """Say what a call under a key that has been used may do; NEW is to run, as its first call or in its place."""
+    if record.arguments != arguments:
+        return Outcome.MISMATCH
+    if record.state is State.DONE:
+        return Outcome.REPEAT
+    if record.state is State.UNCERTAIN or record.is_late:
+        return Outcome.NEW if again_is_safe else Outcome.UNCERTAIN
+    return Outcome.NEW if record.holder == holder else Outcome.RUNNING
+
+
+class Reservations:
+    """The idempotency keys of inline calls; a task takes its key in the transaction that makes it."""
+
+    def __init__(self, store: Store, settings: TasksSettings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def reserve(self, wanted: Reserve) -> Reserved:
+        """Take a key, or say what its first call came to."""
+        if wanted.ended is not None:
+            return await self._end(wanted)
+        once = wanted.once
+        async with self._store.write() as connection:
+            record = await _record(connection, once.key)
+            if record is None:
+                if not await _take(connection, wanted, self._settings.idempotency_kept):
+                    return Reserved(outcome=Outcome.RUNNING)
+                return Reserved(outcome=Outcome.NEW, fence=_FIRST_FENCE)
+            outcome = judge(record, arguments=once.arguments, holder=wanted.holder, again_is_safe=wanted.again_is_safe)
+            if outcome is Outcome.NEW:
+                return await self._take_over(connection, wanted, record)
+            if outcome is Outcome.UNCERTAIN and record.state is State.RUNNING:
+                await connection.execute(_of(once.key).values(state=State.UNCERTAIN))
+            if outcome is not Outcome.REPEAT:
+                return Reserved(outcome=outcome)
+            result = None
+            if record.task is None:
+                result = await connection.scalar(select(reservations.c.result).where(reservations.c.key == once.key))
+            return Reserved(outcome=outcome, fence=record.fence, result=result, task=record.task)
+
+    async def _take_over(self, connection: AsyncConnection, wanted: Reserve, record: Record) -> Reserved:
+        """Run again after an uncertain call, or answer the holder's own repeat."""
+        if record.holder == wanted.holder and record.state is State.RUNNING:
+            return Reserved(outcome=Outcome.NEW, fence=record.fence)
+        fence = record.fence + 1
+        await connection.execute(
+            _of(wanted.once.key).values(
+                state=State.RUNNING,
+                fence=fence,
+                holder=wanted.holder,
+                pool=wanted.pool,
+                lease_until=now() + wanted.lasts,
+                expires_at=now() + wanted.lasts + self._settings.idempotency_kept,
+            )
+        )
+        return Reserved(outcome=Outcome.NEW, fence=fence)
+
+    async def _end(self, wanted: Reserve) -> Reserved:
+        """Note how a call ended that has no result: only its own holder may say so, of what still runs."""
+        mine = (
+            (reservations.c.key == wanted.once.key)
+            & (reservations.c.holder == wanted.holder)
+            & (reservations.c.state == State.RUNNING)
+        )
+        async with self._store.write() as connection:
+            if wanted.ended == "not_run":
+                # What ran under the key before stays uncertain: only a first call leaves nothing behind.
+                await connection.execute(delete(reservations).where(mine, reservations.c.fence == _FIRST_FENCE))
+            await connection.execute(update(reservations).where(mine).values(state=State.UNCERTAIN))
+        return Reserved(outcome=Outcome.UNCERTAIN if wanted.ended == "uncertain" else Outcome.NEW)
+
+    async def remember(self, pool: str, kept: Remember) -> bool:
+        """Keep the first result of a key; false where the reservation is over, or another's."""
+        mine = (reservations.c.key == kept.key) & (reservations.c.fence == kept.fence) & (reservations.c.pool == pool)
+        running = (reservations.c.state == State.RUNNING) & (reservations.c.lease_until > now())
+        done = update(reservations).where(mine, running)
+        expires = now() + self._settings.idempotency_kept
+        async with self._store.write() as connection:
+            values: dict[str, Any] = {"state": State.DONE, "result": kept.result, "expires_at": expires}
+            if (await connection.execute(done.values(values))).rowcount == 1:
+                return True
+            # Asked again, since its answer was lost: a result is kept by one fence, once.
+            kept_before = select(reservations.c.key).where(
+                mine, reservations.c.state == State.DONE, reservations.c.task.is_(None)
+            )
+            return await connection.scalar(kept_before) is not None
+
+
+async def reserve_for_task(
+    connection: AsyncConnection, once: Once, task: NewTask, settings: TasksSettings
+) -> tuple[Outcome, str | None]:
+    """Take a key for a task, in the transaction that makes it; says what the key was used for, where it was.
+
+    A call that holds the key already, by its fence, hands it on to its task.
+    """
+    made = {
+        "state": State.DONE,
+        "task": task.id,
+        "pool": task.pool,
+        "holder": "",
+        "lease_until": now(),
+        "expires_at": now() + settings.idempotency_kept,
+    }
+    first = insert_into(reservations, connection).values(
+        key=once.key, arguments=once.arguments, fence=_FIRST_FENCE, **made
+    )
+    if (await connection.execute(first.on_conflict_do_nothing())).rowcount == 1:
+        return Outcome.NEW, None
+    record = await _record(connection, once.key)
+    if record is None:  # it was given back in this moment
+        return Outcome.RUNNING, None
+    outcome = judge(record, arguments=once.arguments)
+    if outcome is Outcome.RUNNING and record.fence == once.fence:
+        await connection.execute(_of(once.key).values(made))
+        return Outcome.NEW, None
+    if outcome is Outcome.REPEAT and record.task not in (None, task.id):
+        alive = await connection.scalar(select(states.c.id).where(states.c.id == record.task, is_live()))
+        if alive is None:
+            await connection.execute(_of(once.key).values(made))
+            return Outcome.NEW, None
+    return outcome, record.task if outcome is Outcome.REPEAT else None
+
+
+def _of(key: str) -> Any:
+    return update(reservations).where(reservations.c.key == key)
+
+
+async def _take(connection: AsyncConnection, wanted: Reserve, kept: float) -> bool:
+    """Insert the first reservation of a key; false where another was faster."""
+    first = insert_into(reservations, connection).values(
+        key=wanted.once.key,
+        arguments=wanted.once.arguments,
+        pool=wanted.pool,
+        state=State.RUNNING,
+        fence=_FIRST_FENCE,
+        holder=wanted.holder,
+        lease_until=now() + wanted.lasts,
+        expires_at=now() + wanted.lasts + kept,
+    )
+    return bool((await connection.execute(first.on_conflict_do_nothing())).rowcount == 1)
+
+
+async def _record(connection: AsyncConnection, key: str) -> Record | None:
+    """Read a key's row, and lock it."""
+    is_late = case((reservations.c.lease_until <= now(), 1), else_=0)
+    wanted = select(
+        reservations.c.arguments,
+        reservations.c.state,
+        reservations.c.fence,
+        reservations.c.holder,
+        is_late.label("is_late"),
+        reservations.c.task,
+    ).where(reservations.c.key == key)
+    row: AnyRow | None = (await connection.execute(wanted.with_for_update())).first()
+    if row is None:
+        return None
+    return Record(row.arguments, State(row.state), row.fence, row.holder, bool(row.is_late), row.task)

@@ -1,0 +1,204 @@
+"""The tasks service's decisions: who may have a task, what becomes of one, what a holder may write. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic_core import to_json
+
+from mcpfleet.contracts.pool_tasks import Question
+from mcpfleet.contracts.tasks import Status
+
+VANISHED_BEFORE_ALONE: Final = 2
+"""Holders in a row that vanish before a task runs alone."""
+BESIDE: Final = 512
+"""Bytes that a task, a step or an answer takes in a message beside its text."""
+
+LACKS_WORKER: Final = "no worker took it in time"
+LACKS_VERSION: Final = "its time ran out while no worker that runs its version took it on"
+LACKS_ANSWER: Final = "its questions were not answered in time"
+TOOK_TOO_LONG: Final = "it took longer than its limit"
+CRASHED_WORKERS: Final = "it crashed its worker three times"
+FAILED_TOO_OFTEN: Final = "its attempts failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What was committed of a task, for those who must hear of it."""
+
+    task: str
+    version: int = 0
+    """Its new version; 0 where no reader can see a difference."""
+    ready: tuple[str, str] | None = None
+    """It may be claimed now: its pool and definition."""
+    nudge: tuple[str, str] | None = None
+    """Its holder must look: pool and process."""
+    ended: tuple[Status, str] | None = None
+    """It has ended: how, and with which class of failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The task ends, by no doing of a holder."""
+
+    status: Status
+    failure: str = ""
+    """Its class, for metrics."""
+    why: str = ""
+    """A sentence for its owner."""
+
+    @property
+    def error(self) -> str | None:
+        """The JSON-RPC error that it ends with, where it fails (M68)."""
+        if self.status is not Status.FAILED:
+            return None
+        return to_json({"code": -32603, "message": f"The task has ended: {self.why}."}).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """The task waits for another worker."""
+
+    after: float
+    """Seconds."""
+    attempts: int
+    vanished: int
+
+
+Next = Ends | Retries
+
+CANCELLED: Final = Ends(Status.CANCELLED)
+
+
+def weight(text: str) -> int:
+    """The bytes that a text takes as a JSON string in a message."""
+    return len(to_json(text))
+
+
+def backoff(attempts: int, first: float, most: float) -> float:
+    """Seconds before a task is tried again after so many attempts that counted: none after the first."""
+    return 0.0 if attempts <= 1 else min(first * 2.0 ** (attempts - 2), most)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What counts against a task when an attempt of it is over."""
+
+    attempts: int
+    most_attempts: int
+    vanished: int
+    is_cancelled: bool
+
+    def vanish(self, first: float, most: float) -> Next:
+        """Its holder was not heard for a lease: twice may be chance, three times is the task."""
+        if self.is_cancelled:
+            return CANCELLED
+        attempts, vanished = self.attempts + 1, self.vanished + 1
+        if vanished > VANISHED_BEFORE_ALONE:
+            return Ends(Status.FAILED, "crashed_worker", CRASHED_WORKERS)
+        if attempts >= self.most_attempts:
+            return Ends(Status.FAILED, "attempts", FAILED_TOO_OFTEN)
+        return Retries(backoff(attempts, first, most), attempts, vanished)
+
+    def fail(self, after: float, first: float, most: float) -> Retries | None:
+        """Its holder says that the attempt failed; none where it was the last one."""
+        attempts = self.attempts + 1
+        if self.is_cancelled or attempts >= self.most_attempts:
+            return None
+        return Retries(max(after, backoff(attempts, first, most)), attempts, 0)
+
+    def give_back(self) -> Next:
+        """Its holder drains, or never heard that it holds it: nothing counts."""
+        return CANCELLED if self.is_cancelled else Retries(0.0, self.attempts, self.vanished)
+
+
+def overdue(*, is_waiting: bool, was_claimed: bool, is_held: bool) -> Ends:
+    """Say why a task ends at its limit."""
+    if is_waiting:
+        return Ends(Status.FAILED, "no_answer", LACKS_ANSWER)
+    if not was_claimed:
+        return Ends(Status.FAILED, "no_worker", LACKS_WORKER)
+    if not is_held:
+        return Ends(Status.FAILED, "no_worker", LACKS_VERSION)
+    return Ends(Status.FAILED, "run_limit", TOOK_TOO_LONG)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A task that may be claimed."""
+
+    id: str
+    size: int
+    vanished: int
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it runs beside nothing else."""
+        return self.vanished >= VANISHED_BEFORE_ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What a claimer gets."""
+
+    ids: tuple[str, ...]
+    alone_waits: bool
+
+
+def pick(candidates: Sequence[Candidate], *, most: int, held: int, budget: int) -> Picked:
+    """Choose among tasks, the longest waiting first, what one claimer gets.
+
+    A task that must run alone goes to a claimer that holds nothing, and then only it; to others it is told that one
+    waits. The rest is as much as is wanted and as one message takes.
+    """
+    if held == 0 and candidates and candidates[0].is_alone:
+        return Picked((candidates[0].id,), alone_waits=False)
+    ids: list[str] = []
+    for each in candidates:
+        if each.is_alone:
+            continue
+        budget -= each.size + BESIDE
+        if len(ids) == most or (budget < 0 and ids):
+            break
+        ids.append(each.id)
+    return Picked(tuple(ids), alone_waits=any(each.is_alone for each in candidates))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A question that a task has asked before."""
+
+    key: str
+    digest: str
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What becomes of questions that a handler asks."""
+
+    new: tuple[Question, ...] = ()
+    answered: tuple[Known, ...] = ()
+    is_waiting: bool = False
+    clash: str | None = None
+
+
+def ask(questions: Iterable[Question], known: dict[str, Known]) -> Asking:
+    """Compare questions with those that the task asked before: a key never means another question (M70)."""
+    new: dict[str, Question] = {}
+    answered: list[Known] = []
+    waits = False
+    for question in questions:
+        before = known.get(question.key)
+        other = before.digest if before else new[question.key].digest if question.key in new else question.digest
+        if other != question.digest:
+            return Asking(clash=question.key)
+        if before is None:
+            new[question.key] = question
+        elif before.answer is None:
+            waits = True
+        else:
+            answered.append(before)
+    return Asking(tuple(new.values()), tuple(answered), is_waiting=waits or bool(new))

@@ -1,0 +1,46 @@
+"""What is told after a commit: work to workers, changes to edges, wishes to holders. All of it may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import NotRun
+from mcpfleet.contracts.pool_tasks import nudge_subject, work_subject
+from mcpfleet.contracts.tasks import task_hint_subject, task_key
+from mcpfleet.tasks.rules import Change
+from mcpfleet.telemetry.instruments import TasksInstruments
+
+
+class Signals:
+    """Tells; never before what is told has been committed (K21)."""
+
+    def __init__(self, bus: Bus, instruments: TasksInstruments, *, log: FilteringBoundLogger) -> None:
+        self._bus = bus
+        self._instruments = instruments
+        self._log = log
+
+    def tell(self, changes: Iterable[Change]) -> None:
+        """Tell what was committed of tasks; workers and edges also look by themselves."""
+        for change in changes:
+            if change.ended is not None:
+                self._instruments.ended.add(1, *change.ended)
+            if change.version:
+                self._publish(task_hint_subject(task_key(change.task)), str(change.version).encode())
+            if change.ready is not None:
+                pool, definition = change.ready
+                self._publish(work_subject(pool), definition.encode())
+            if change.nudge is not None:
+                self._publish(nudge_subject(*change.nudge), change.task.encode())
+
+    def tell_reservation(self, key: str) -> None:
+        """Tell that the call of an idempotency key has ended."""
+        self._publish(task_hint_subject(key), b"")
+
+    def _publish(self, subject: str, body: bytes) -> None:
+        try:
+            self._bus.publish(subject, body)
+        except NotRun as error:
+            self._log.debug("not told", subject=subject, error=str(error))

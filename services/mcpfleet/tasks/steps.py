@@ -1,0 +1,65 @@
+"""What a task's steps came to: each is remembered once, and the first result counts."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+
+from mcpfleet.bus.errors import Failed
+from mcpfleet.bus.fault import Fault
+from mcpfleet.contracts.pool_tasks import Step, Stepped
+from mcpfleet.store.engine import Store
+from mcpfleet.store.insert import insert_into
+from mcpfleet.tasks.held import lock_held
+from mcpfleet.tasks.rules import BESIDE, weight
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.tables import states, steps
+
+
+class Steps:
+    """Remembers steps."""
+
+    def __init__(self, store: Store, settings: TasksSettings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def remember(self, pool: str, wanted: Step) -> Stepped:
+        """Remember a step's result, or say which one was remembered before.
+
+        Raises:
+            Failed: `too_large` where the result, or all of the task's steps together, are.
+        """
+        size = weight(wanted.result) + BESIDE
+        if size > self._settings.task_step_limit:
+            raise Failed(
+                Fault.TOO_LARGE,
+                f"a step's result of {size} bytes is over the limit of {self._settings.task_step_limit} "
+                "(MCPFLEET_TASK_STEP_LIMIT)",
+            )
+        async with self._store.write() as connection:
+            row = await lock_held(connection, pool, wanted.id, wanted.fence)
+            if row is None:
+                return Stepped(lost=True)
+            kept = insert_into(steps, connection).values(
+                task=wanted.id, key=wanted.key, name=wanted.name, result=wanted.result
+            )
+            if (await connection.execute(kept.on_conflict_do_nothing())).rowcount == 0:
+                before = select(steps.c.result).where(steps.c.task == wanted.id, steps.c.key == wanted.key)
+                return Stepped(result=await connection.scalar(before))
+            check_room(row.memory + size, self._settings)
+            grown = {"memory": states.c.memory + size}
+            await connection.execute(update(states).where(states.c.id == wanted.id).values(grown))
+        return Stepped()
+
+
+def check_room(memory: int, settings: TasksSettings) -> None:
+    """Bound what a task's steps and answers make the store keep, and a claim carry.
+
+    Raises:
+        Failed: `too_large`.
+    """
+    if memory > settings.task_memory_limit:
+        raise Failed(
+            Fault.TOO_LARGE,
+            f"the steps and answers of a task take {settings.task_memory_limit} bytes at most "
+            "(MCPFLEET_TASK_MEMORY_LIMIT)",
+        )

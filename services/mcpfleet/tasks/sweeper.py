@@ -1,0 +1,99 @@
+"""The loop of the tasks service: it proves that holders can be heard, and does what time does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.process.health import Health
+from mcpfleet.store.errors import StoreError
+from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.signals import Signals
+from mcpfleet.telemetry.instruments import TasksInstruments
+
+_STORE: Final = "store"
+"""The condition of readiness that says whether the database answers."""
+_RARELY: Final = 10
+"""Sweeps for each one that also deletes and counts."""
+
+
+class Sweeper:
+    """Sweeps at intervals. Every replica has one; they skip each other's rows."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        settings: TasksSettings,
+        signals: Signals,
+        *,
+        health: Health,
+        instruments: TasksInstruments,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._ledger = ledger
+        self._bus = bus
+        self._settings = settings
+        self._signals = signals
+        self._health = health
+        self._instruments = instruments
+        self._log = log
+        self._complaint = ""
+        self._number = 0
+        health.set(_STORE, False, "not asked yet")
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Sweep until cancelled; started once the store answered, with tables that are new enough.
+
+        Raises:
+            ConfigurationError: the tables are older than this release.
+        """
+        while not await self._try(self._ledger.open):
+            await self._pause()
+        task_status.started()
+        while True:
+            await self._try(self._sweep)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        # Replicas that started together drift apart, so that one of them writes for all.
+        await anyio.sleep(self._settings.tasks_sweep * random.uniform(0.8, 1.0))  # noqa: S311  # no secret
+
+    async def _sweep(self) -> None:
+        if self._bus.proven_since is not None:
+            await self._ledger.outage.prove()
+        sweeps = self._ledger.sweeps
+        lapsed = await sweeps.lapse()
+        if lapsed:
+            self._log.warning("leases lapsed", tasks=len(lapsed))
+            self._instruments.lapsed.add(len(lapsed))
+        self._signals.tell(lapsed)
+        self._signals.tell(await sweeps.end_overdue())
+        self._number += 1
+        if self._number % _RARELY == 1:
+            await sweeps.forget()
+            await sweeps.forget_reservations()
+            for state, count in (await sweeps.count()).items():
+                self._instruments.tasks.set(count, state)
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do work on the store; false where it does not answer, and then say why once for each reason."""
+        try:
+            await work()
+        except StoreError as error:
+            why = str(error)
+            self._health.set(_STORE, False, why)
+            if why != self._complaint:
+                self._log.warning("waiting for the store", error=why)
+            self._complaint = why
+            return False
+        self._complaint = ""
+        self._health.set(_STORE, True)
+        return True

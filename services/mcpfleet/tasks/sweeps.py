@@ -1,0 +1,120 @@
+"""What time does to tasks: leases lapse, limits are reached, retentions and idempotency records end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import delete, exists, func, select
+
+from mcpfleet.contracts.tasks import Status
+from mcpfleet.store.clock import now
+from mcpfleet.store.engine import Store
+from mcpfleet.tasks.claims import Claims
+from mcpfleet.tasks.endings import Endings
+from mcpfleet.tasks.held import HELD, tried_of
+from mcpfleet.tasks.outage import Outage
+from mcpfleet.tasks.reading import GOING_ON
+from mcpfleet.tasks.rules import Change, Next, overdue
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.tables import inputs, origins, reservations, states, steps
+
+_AT_ONCE: Final = 200
+"""Rows of one kind that one sweep's transaction takes; the rest is the next one's."""
+
+
+class Sweeps:
+    """Each method is one transaction; replicas leave each other's rows alone, and never wait for one another."""
+
+    def __init__(self, store: Store, settings: TasksSettings, claims: Claims, endings: Endings, outage: Outage) -> None:
+        self._store = store
+        self._settings = settings
+        self._claims = claims
+        self._endings = endings
+        self._outage = outage
+
+    async def lapse(self) -> list[Change]:
+        """Take tasks from holders that were not heard for a lease, while they could have been."""
+        silent = (
+            select(*HELD)
+            .where(states.c.lease_until <= now(), self._outage.is_over())
+            .order_by(states.c.lease_until)
+            .limit(_AT_ONCE)
+            .with_for_update(skip_locked=True, of=states)
+        )
+        if not await self._has(select(states.c.id).where(states.c.lease_until <= now())):
+            return []
+        async with self._store.write() as connection:
+            rows = (await connection.execute(silent)).all()
+            changes = []
+            for row in rows:
+                tried = tried_of(row)
+                following: Next = tried.vanish(self._settings.task_backoff, self._settings.task_backoff_most)
+                if row.status == Status.INPUT_REQUIRED:  # it did nothing that could have harmed its holder
+                    following = tried.give_back()
+                changes.append(await self._claims.put(connection, row, following, deprived=True))
+        return changes
+
+    async def end_overdue(self) -> list[Change]:
+        """End tasks that ran, or waited for a worker or for answers, to their limit."""
+        over = (states.c.until <= now()) & states.c.status.in_(GOING_ON)
+        if not await self._has(select(states.c.id).where(over)):
+            return []
+        late = select(*HELD).where(over).order_by(states.c.until).limit(_AT_ONCE).with_for_update(skip_locked=True)
+        async with self._store.write() as connection:
+            rows = (await connection.execute(late)).all()
+            return [
+                await self._endings.end(
+                    connection,
+                    row,
+                    overdue(
+                        is_waiting=row.status == Status.INPUT_REQUIRED,
+                        was_claimed=row.fence > 0,
+                        is_held=row.lease_until is not None,
+                    ),
+                )
+                for row in rows
+            ]
+
+    async def forget(self) -> int:
+        """Delete tasks whose retention is over, with all that belongs to them; returns how many."""
+        over = (states.c.until <= now()) & states.c.status.not_in(GOING_ON)
+        if not await self._has(select(states.c.id).where(over)):
+            return 0
+        expired = select(states.c.id).where(over).limit(_AT_ONCE).with_for_update(skip_locked=True)
+        async with self._store.write() as connection:
+            ids = list(await connection.scalars(expired))
+            for table in (origins, inputs, steps, reservations):
+                await connection.execute(delete(table).where(table.c.task.in_(ids)))
+            await connection.execute(delete(states).where(states.c.id.in_(ids)))
+        return len(ids)
+
+    async def forget_reservations(self) -> int:
+        """Delete idempotency records that were kept for long enough; one that is a task's goes with it."""
+        alone = ~exists().where(states.c.id == reservations.c.task)
+        over = (reservations.c.expires_at <= now()) & alone
+        if not await self._has(select(reservations.c.key).where(over)):
+            return 0
+        expired = (
+            select(reservations.c.key).where(over).limit(_AT_ONCE).with_for_update(skip_locked=True, of=reservations)
+        )
+        async with self._store.write() as connection:
+            keys = list(await connection.scalars(expired))
+            await connection.execute(delete(reservations).where(reservations.c.key.in_(keys)))
+        return len(keys)
+
+    async def count(self) -> dict[str, int]:
+        """How many tasks wait for a worker, are held, and wait for their clients."""
+        kinds = {
+            "ready": states.c.ready_at.is_not(None),
+            "held": states.c.lease_until.is_not(None),
+        }
+        async with self._store.read() as connection:
+            return {
+                kind: await connection.scalar(select(func.count()).select_from(states).where(which)) or 0
+                for kind, which in kinds.items()
+            }
+
+    async def _has(self, wanted: object) -> bool:
+        """Look before writing: at most times there is nothing to do."""
+        async with self._store.read() as connection:
+            return await connection.scalar(wanted.limit(1)) is not None  # type: ignore[attr-defined]

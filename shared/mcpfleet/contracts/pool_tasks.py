@@ -1,0 +1,333 @@
+"""Durable tasks as workers do them: defer, claim, extend, step, ask, settle, release; and results to remember.
+
+Whoever holds a task has its fence: the number that the claim gave. Every write names it, and one that is no longer the
+newest is refused and told so (`lost`): the worker stops what it does for the task, and says nothing more for it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+from pydantic_core import to_json
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.contracts.base import Message
+from mcpfleet.contracts.manifest import MOST_DEFINITIONS, digest_of
+from mcpfleet.contracts.tasks import (
+    MOST_ANSWERS,
+    PROCESS_PATTERN,
+    Digest,
+    Key,
+    NewTask,
+    Once,
+    Outcome,
+    Status,
+    TaskId,
+    Text,
+    Words,
+)
+
+MOST_CLAIMED: Final = 100
+"""Tasks that one claim takes."""
+MOST_HELD: Final = 1_000
+"""Tasks that one process holds."""
+MOST_UNHEARD: Final = 64
+
+ProcessId = Annotated[str, Field(pattern=PROCESS_PATTERN)]
+Fence = Annotated[int, Field(ge=0)]
+
+
+class Defer(Message):
+    """A worker makes a task of the call that it runs, and goes on as its holder."""
+
+    task: NewTask
+    process: ProcessId
+    once: Once | None = None
+    """The call's reservation: its task is the first result from now on."""
+
+
+class Deferred(Message):
+    """What became of it."""
+
+    outcome: Outcome
+    fence: int = 0
+    lease: float = 0.0
+    """Seconds until the lease ends, from the asking."""
+
+
+class ClaimTasks(Message):
+    """A worker takes tasks that wait for one."""
+
+    claim: Digest
+    """Made by the worker, so that a claim whose answer it did not hear can be given back (`Extend.unheard`)."""
+    process: ProcessId
+    definitions: tuple[Digest, ...] = Field(max_length=MOST_DEFINITIONS, fail_fast=True)
+    """What it can run."""
+    most: int = Field(ge=1, le=MOST_CLAIMED)
+    held: int = Field(0, ge=0)
+    """How many tasks it runs already: one that must run alone goes to a worker that runs none."""
+
+
+class Answered(Message):
+    """A question that has its answer."""
+
+    key: str
+    digest: str
+    """As the asker gave it: names the question."""
+    answer: str
+    """The client's answer, as JSON text that an edge has checked."""
+
+
+class Remembered(Message):
+    """A step that has its result."""
+
+    key: str
+    result: str
+
+
+class Claimed(Message):
+    """A task that the worker holds from now on."""
+
+    id: str
+    fence: int
+    definition: str
+    name: str
+    origin: str
+    attempts: int
+    """How many of its attempts crashed or failed before."""
+    alone: bool = False
+    """Its holders vanished twice: run nothing else beside it, so that nothing else goes with it."""
+    limit: float
+    """Seconds until its run limit."""
+    message: str | None = None
+    steps: tuple[Remembered, ...] = ()
+    answers: tuple[Answered, ...] = ()
+
+
+class TasksClaimed(Message):
+    """What the worker got."""
+
+    tasks: tuple[Claimed, ...] = ()
+    lease: float = 0.0
+    """Seconds until the leases end, from the asking."""
+    alone_waits: bool = False
+    """A task waits for a worker that runs nothing else."""
+
+
+class Held(Message):
+    """A task that a worker runs."""
+
+    id: TaskId
+    fence: Fence
+    message: Words | None = None
+    """The newest status message; none leaves it as it is."""
+    waits: bool = False
+    """It waits for answers in place: bring back those that are there."""
+
+
+class Extend(Message):
+    """A worker is alive, and runs these."""
+
+    process: ProcessId
+    tasks: tuple[Held, ...] = Field(max_length=MOST_HELD, fail_fast=True)
+    unheard: tuple[Digest, ...] = Field(default=(), max_length=MOST_UNHEARD)
+    """Claims whose answers it did not hear: what they took is given back, and no attempt counts.
+
+    A claim may still be on its way when its asker gives up: name it in each message of the next 30 s.
+    """
+
+
+class Extended(Message):
+    """What the worker must know of them."""
+
+    lease: float
+    lost: tuple[str, ...] = ()
+    """They are another's, or have ended: stop, and write nothing more."""
+    cancelled: tuple[str, ...] = ()
+    """Their clients want them to end: settle each, as cancelled where the work did not end first."""
+    answers: dict[str, tuple[Answered, ...]] = Field(default_factory=dict)
+    """Of those that wait in place and have all their answers."""
+
+
+class Step(Message):
+    """A step has run: remember its result."""
+
+    id: TaskId
+    fence: Fence
+    key: Digest
+    """Of `step_key`."""
+    name: Key
+    result: Text
+
+
+class Stepped(Message):
+    """It is remembered."""
+
+    lost: bool = False
+    result: str | None = None
+    """What was remembered before under this key, if it was: that counts."""
+
+
+class Question(Message):
+    """A question to the task's client."""
+
+    key: Key
+    """Unique for the task's life: it never means another question (M70)."""
+    digest: Digest
+    """Names the question: asking it again under its key asks nothing, and brings its answer."""
+    request: Text
+    """`{"method":…,"params":…}`."""
+
+
+class Ask(Message):
+    """The handler needs answers of its client."""
+
+    id: TaskId
+    fence: Fence
+    questions: tuple[Question, ...] = Field(min_length=1, max_length=MOST_ANSWERS, fail_fast=True)
+    keep: bool = False
+    """Keep the lease, and wait in place; otherwise the task is no longer this worker's if it must wait."""
+    message: Words | None = None
+
+
+class QuestionsAsked(Message):
+    """Whether the answers are there."""
+
+    lost: bool = False
+    waiting: bool = False
+    """At least one is not: unless the lease is kept, the worker holds the task no more."""
+    answers: tuple[Answered, ...] = ()
+    clash: str | None = None
+    """Nothing was asked: this key has asked another question."""
+
+
+class Settle(Message):
+    """The handler has ended."""
+
+    id: TaskId
+    fence: Fence
+    status: Status
+    """`completed`, `failed` or `cancelled`."""
+    end: Text | None = None
+    """The JSON text of the result, or of the error."""
+    message: Words | None = None
+    failure: str | None = Field(None, pattern=r"^[a-z_]{1,32}$")
+    """What kind of failure it was, for metrics: one of few words."""
+
+
+class Settled(Message):
+    """Whether the end is the task's."""
+
+    lost: bool = False
+
+
+class Release(Message):
+    """A worker gives a task back: it drains, or the attempt failed and may be tried again."""
+
+    id: TaskId
+    fence: Fence
+    failed: Settle | None = None
+    """The attempt failed and counts; this is the task's end if it was the last. None: it does not count."""
+    after: float = Field(0.0, ge=0, le=86_400.0, allow_inf_nan=False)
+    """Seconds before it is tried again, at least."""
+
+
+class Released(Message):
+    """What became of it."""
+
+    lost: bool = False
+    status: Status | None = None
+
+
+class Remember(Message):
+    """A call under an idempotency key has its result; asked before the result leaves."""
+
+    key: Digest
+    fence: Fence
+    result: Text | None = None
+    """None where it is too large to be kept: repeats are told that it ended."""
+
+
+class ResultKept(Message):
+    """Whether the result is the key's first."""
+
+    lost: bool = False
+    """The reservation is over, or another's: nothing was kept, and the outcome is uncertain to its caller."""
+
+
+DEFER = Exchange("tasks.pool.{pool}.defer", Defer, Deferred, asked_by="pool-{pool}", repeat=True)
+CLAIM = Exchange("tasks.pool.{pool}.claim", ClaimTasks, TasksClaimed, asked_by="pool-{pool}", repeat=False)
+EXTEND = Exchange("tasks.pool.{pool}.extend", Extend, Extended, asked_by="pool-{pool}", repeat=True)
+STEP = Exchange("tasks.pool.{pool}.step", Step, Stepped, asked_by="pool-{pool}", repeat=True)
+ASK = Exchange("tasks.pool.{pool}.ask", Ask, QuestionsAsked, asked_by="pool-{pool}", repeat=True)
+SETTLE = Exchange("tasks.pool.{pool}.settle", Settle, Settled, asked_by="pool-{pool}", repeat=True)
+RELEASE = Exchange("tasks.pool.{pool}.release", Release, Released, asked_by="pool-{pool}", repeat=True)
+REMEMBER = Exchange("tasks.pool.{pool}.remember", Remember, ResultKept, asked_by="pool-{pool}", repeat=True)
+
+
+def step_key(task: str, name: str, arguments: str, ordinal: int) -> str:
+    """Name a step: the same over all attempts, for the called system's own idempotency too.
+
+    Args:
+        task: the task's id.
+        name: the step's.
+        arguments: the digest of its arguments: the same name with others is another step.
+        ordinal: how many of the same name and arguments came before in this run.
+    """
+    return digest_of(to_json([task, name, arguments, ordinal]))
+
+
+def work_subject(pool: str) -> str:
+    """Where it is signalled, to one of the pool's workers, that a task waits; the body is its definition's digest.
+
+    A signal may be lost, or reach a worker that cannot run the task: workers also look by themselves.
+    """
+    return f"pool.{pool}.work"
+
+
+def nudge_subject(pool: str, process: str) -> str:
+    """Where a worker is told that its task has a cancel or answers, so that it extends at once; the body is its id."""
+    return f"process.pool.{pool}.{process}.nudge"
+
+
+class PoolTasksClient:
+    """What a pool's workers ask of the tasks service; methods raise `BusError`."""
+
+    def __init__(self, bus: Bus, pool: str, *, timeout: float = 5.0) -> None:
+        self._bus = bus
+        self._pool = pool
+        self._timeout = timeout
+
+    async def defer(self, message: Defer) -> Deferred:
+        """Make a task, and hold it."""
+        return await ask(self._bus, DEFER, message, timeout=self._timeout, pool=self._pool)
+
+    async def claim(self, message: ClaimTasks) -> TasksClaimed:
+        """Take tasks; a claim that ends `Unanswered` is named in the next `extend`, and not repeated."""
+        return await ask(self._bus, CLAIM, message, timeout=self._timeout, pool=self._pool)
+
+    async def extend(self, message: Extend) -> Extended:
+        """Keep the leases."""
+        return await ask(self._bus, EXTEND, message, timeout=self._timeout, pool=self._pool)
+
+    async def step(self, message: Step) -> Stepped:
+        """Remember a step's result."""
+        return await ask(self._bus, STEP, message, timeout=self._timeout, pool=self._pool)
+
+    async def ask(self, message: Ask) -> QuestionsAsked:
+        """Ask the task's client."""
+        return await ask(self._bus, ASK, message, timeout=self._timeout, pool=self._pool)
+
+    async def settle(self, message: Settle) -> Settled:
+        """End a task."""
+        return await ask(self._bus, SETTLE, message, timeout=self._timeout, pool=self._pool)
+
+    async def release(self, message: Release) -> Released:
+        """Give a task back."""
+        return await ask(self._bus, RELEASE, message, timeout=self._timeout, pool=self._pool)
+
+    async def remember(self, message: Remember) -> ResultKept:
+        """Keep the first result of an idempotency key."""
+        return await ask(self._bus, REMEMBER, message, timeout=self._timeout, pool=self._pool)

@@ -1,0 +1,201 @@
+"""Tasks for the tests of their store: how they are made, taken and aged; the clock moves by rows, nothing sleeps."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Table, select, update
+
+from mcpfleet.contracts.manifest import digest_of
+from mcpfleet.contracts.pool_tasks import (
+    Ask,
+    Claimed,
+    ClaimTasks,
+    Defer,
+    Extend,
+    Extended,
+    Held,
+    Question,
+    QuestionsAsked,
+    Release,
+    Settle,
+    TasksClaimed,
+)
+from mcpfleet.contracts.tasks import (
+    Binding,
+    CancelTask,
+    Create,
+    Created,
+    NewTask,
+    Once,
+    Status,
+    TaskView,
+    Update,
+    Updated,
+)
+from mcpfleet.store.bounds import Bounds
+from mcpfleet.store.engine import Store, open_store
+from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.tables import states, watch
+
+POOL = "library"
+REPORT = digest_of(b"report")
+OWNER = Binding(endpoint="mcp", subject="ann", client="desk", tenant="acme")
+OTHERS = (
+    OWNER.model_copy(update={"endpoint": "other"}),
+    OWNER.model_copy(update={"subject": "bob"}),
+    OWNER.model_copy(update={"client": "phone"}),
+    OWNER.model_copy(update={"tenant": None}),
+)
+"""Who is not the owner, each by one part alone."""
+DONE = '{"_meta":{}, "resultType":"complete","content":[]}'
+"""A result, with a space that only its exact text has."""
+
+_NUMBERS = itertools.count(1)
+
+
+def token() -> str:
+    """A fresh digest, as makers choose them."""
+    return secrets.token_hex(16)
+
+
+def a_task(**fields: Any) -> NewTask:
+    """A new task, named by nobody before."""
+    number = next(_NUMBERS)
+    common = {"id": secrets.token_urlsafe(24), "binding": OWNER, "pool": POOL, "definition": REPORT, "name": "report"}
+    return NewTask(**{**common, "origin": f'{{"arguments": {{"n": {number}}}}}', **fields})
+
+
+class Desk:
+    """One replica's ledger, in short words."""
+
+    def __init__(self, store: Store, **settings: Any) -> None:
+        self.store = store
+        self.settings = TasksSettings(**settings)
+        self.ledger = Ledger(store, self.settings)
+
+    async def create(self, task: NewTask | None = None, once: Once | None = None) -> Created:
+        created, _ = await self.ledger.maker.create(Create(task=task or a_task(), once=once))
+        return created
+
+    async def made(self, **fields: Any) -> TaskView:
+        """A task that waits for a worker."""
+        created = await self.create(a_task(**fields))
+        assert created.task is not None
+        return created.task
+
+    async def get(self, task: str, binding: Binding = OWNER) -> TaskView | None:
+        return await self.ledger.reader.get(task, binding)
+
+    async def seen(self, task: str) -> TaskView:
+        view = await self.get(task)
+        assert view is not None
+        return view
+
+    async def claim(
+        self,
+        most: int = 1,
+        *,
+        process: str = "w1",
+        held: int = 0,
+        definitions: Sequence[str] = (REPORT,),
+        claim: str = "",
+    ) -> TasksClaimed:
+        wanted = ClaimTasks(
+            claim=claim or token(), process=process, definitions=tuple(definitions), most=most, held=held
+        )
+        return await self.ledger.claims.claim(POOL, wanted)
+
+    async def taken(self, process: str = "w1") -> Claimed:
+        """The one task that waits, held by a worker now."""
+        (task,) = (await self.claim(process=process)).tasks
+        return task
+
+    async def running(self, process: str = "w1", **fields: Any) -> Claimed:
+        """A task that a worker has just taken."""
+        await self.made(**fields)
+        return await self.taken(process)
+
+    async def settle(self, task: Claimed, status: Status = Status.COMPLETED, end: str | None = DONE) -> bool:
+        """Whether the end counted."""
+        wanted = Settle(id=task.id, fence=task.fence, status=status, end=end)
+        settled, _ = await self.ledger.endings.settle(POOL, wanted)
+        return not settled.lost
+
+    async def extend(self, *tasks: Claimed, process: str = "w1", **fields: Any) -> Extended:
+        held = tuple(Held(id=task.id, fence=task.fence, **fields) for task in tasks)
+        extended, _ = await self.ledger.claims.extend(POOL, Extend(process=process, tasks=held))
+        return extended
+
+    async def release(self, task: Claimed, failed: Settle | None = None) -> Status | None:
+        released, _ = await self.ledger.claims.release(POOL, Release(id=task.id, fence=task.fence, failed=failed))
+        return released.status
+
+    async def ask(self, task: Claimed, *keys: str, keep: bool = False) -> QuestionsAsked:
+        questions = tuple(question(key) for key in keys)
+        asked, _ = await self.ledger.inputs.ask(POOL, Ask(id=task.id, fence=task.fence, questions=questions, keep=keep))
+        return asked
+
+    async def update(self, task: str, answers: dict[str, str], binding: Binding = OWNER) -> Updated:
+        updated, _ = await self.ledger.inputs.update(Update(id=task, binding=binding, answers=answers))
+        return updated
+
+    async def cancel(self, task: str, binding: Binding = OWNER) -> bool:
+        cancelled, _ = await self.ledger.cancels.cancel(CancelTask(id=task, binding=binding))
+        return cancelled.known
+
+    async def defer(self, task: NewTask, process: str = "w1", once: Once | None = None) -> int:
+        return (await self.ledger.maker.defer(POOL, Defer(task=task, process=process, once=once))).fence
+
+    async def lapse(self) -> int:
+        """Let every lease run out, and take the tasks from their holders."""
+        await age(self.store, states, "lease_until", self.settings.task_lease + 1)
+        return len(await self.ledger.sweeps.lapse())
+
+    async def calm(self) -> None:
+        """Be as a fleet is that was never away."""
+        await self.ledger.open()
+        await age(self.store, watch, "grace_until", self.settings.task_lease + 1)
+
+
+def question(key: str, about: str = "") -> Question:
+    request = f'{{"method": "elicitation/create", "params": {{"message": "{key}{about}"}}}}'
+    return Question(key=key, digest=digest_of(request.encode()), request=request)
+
+
+async def age(store: Store, table: Table, column: str, seconds: float) -> None:
+    """Let a moment of all rows lie further back."""
+    moment = table.c[column]
+    async with store.write() as connection:
+        await connection.execute(update(table).where(moment.is_not(None)).values({column: moment - seconds}))
+
+
+async def column(store: Store, task: str, name: str) -> Any:
+    """What the row of a task says."""
+    async with store.read() as connection:
+        return await connection.scalar(select(states.c[name]).where(states.c.id == task))
+
+
+@asynccontextmanager
+async def desk(store: Store, **settings: Any) -> AsyncIterator[Desk]:
+    """A replica at a calm time."""
+    made = Desk(store, **settings)
+    await made.calm()
+    yield made
+
+
+@asynccontextmanager
+async def replicas(url: str, number: int, **settings: Any) -> AsyncIterator[list[Desk]]:
+    """Several replicas, each with a store of its own."""
+    async with AsyncExitStack() as opened:
+        desks = []
+        for _ in range(number):
+            store = await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds()))
+            desks.append(Desk(store, **settings))
+        await desks[0].calm()
+        yield desks

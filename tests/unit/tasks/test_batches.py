@@ -1,0 +1,101 @@
+"""Batches form by themselves, lose nobody, and wait for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from mcpfleet.store.errors import StoreBusy
+from mcpfleet.tasks.batches import Batches
+
+
+class Store:
+    """Doubles numbers, and notes which came together."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.open = anyio.Event()
+        self.begun = anyio.Event()
+        self.fails: Exception | None = None
+
+    async def double(self, numbers: Sequence[int]) -> list[int]:
+        self.batches.append(list(numbers))
+        self.begun.set()
+        await self.open.wait()
+        if self.fails is not None:
+            raise self.fails
+        if -1 in numbers:
+            raise ValueError("minus one")
+        return [2 * number for number in numbers]
+
+
+async def ask(batches: Batches[int, int], number: int, told: dict[int, object]) -> None:
+    try:
+        told[number] = await batches.do(number)
+    except Exception as error:
+        told[number] = type(error)
+
+
+async def test_what_comes_meanwhile_is_performed_together_up_to_the_bound() -> None:
+    store, told = Store(), dict[int, object]()
+    batches = Batches(store.double, 3)
+    async with anyio.create_task_group() as tasks:
+        for number in range(6):
+            tasks.start_soon(ask, batches, number, told)
+        await store.begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        store.open.set()
+    assert store.batches == [[0], [1, 2, 3], [4, 5]]
+    assert told == {number: 2 * number for number in range(6)}
+
+
+async def test_one_that_spoils_its_batch_fails_alone() -> None:
+    store, told = Store(), dict[int, object]()
+    batches = Batches(store.double, 9)
+    async with anyio.create_task_group() as tasks:
+        for number in (1, -1, 2):
+            tasks.start_soon(ask, batches, number, told)
+        await store.begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        store.open.set()
+    assert told == {1: 2, -1: ValueError, 2: 4}
+
+
+async def test_a_store_that_is_away_is_told_to_all_and_not_asked_for_each() -> None:
+    store, told = Store(), dict[int, object]()
+    store.fails = StoreBusy("away")
+    store.open.set()
+    batches = Batches(store.double, 9)
+    async with anyio.create_task_group() as tasks:
+        for number in range(3):
+            tasks.start_soon(ask, batches, number, told)
+    assert set(told.values()) == {StoreBusy}
+    assert len(store.batches) <= 3
+    store.fails = None
+    assert await batches.do(5) == 10
+
+
+@pytest.mark.parametrize("who", [0, 1, 2, 3])
+async def test_who_is_cancelled_takes_nobody_along(who: int) -> None:
+    """The first performs, the second would perform next, the others wait."""
+    store, told = Store(), dict[int, object]()
+    batches = Batches(store.double, 2)
+    scopes = [anyio.CancelScope() for _ in range(4)]
+
+    async def within(number: int) -> None:
+        with scopes[number]:
+            await ask(batches, number, told)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(4):
+            tasks.start_soon(within, number)
+        await store.begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        scopes[who].cancel()
+        await anyio.wait_all_tasks_blocked()
+        store.open.set()
+    others = set(range(4)) - {who}
+    assert {number: told.get(number) for number in others} == {number: 2 * number for number in others}
+    assert await batches.do(7) == 14
