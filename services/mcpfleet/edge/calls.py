@@ -247,7 +247,7 @@ class Calls:
             self._log.error("a frame is too large", pool=pool, kind=kind, bytes=len(message.body))
             message.body = b""
         if kind == FrameKind.RESULT:
-            call.remote = _remote(call, message.header)
+            call.line, call.remote = message.header, _remote(call, message.header)
             self._finish(call, End.RESULT, message.body)
         elif kind == FrameKind.ACCEPTED:
             call.worker = _worker((message.header or "").partition(" ")[2])

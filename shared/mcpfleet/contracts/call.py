@@ -33,6 +33,8 @@ NOT_FOUND: Final = "1 not-found"
 """An error frame's line: the target does not exist under this URI; the edge composes the error (M42)."""
 BAD_PARAMS: Final = "1 bad-params"
 """An error frame's line: -32602, and HTTP says 400; the body is the error object, of which the message counts."""
+BAD_ARGUMENTS: Final = "1 bad-arguments"
+"""A result frame's line: the arguments broke the tool's schema, which 2025-06-18 knows as an error of the protocol."""
 LACKING: Final = "1 lacking"
 """An error frame's line, followed by names of what may be asked: the handler asked what this client cannot answer."""
 
