@@ -49,6 +49,8 @@ class End(StrEnum):
     """A JSON-RPC error that the application or its worker gave."""
     ASK = "ask"
     """The handler asks its caller, and runs again with the answers."""
+    TASK = "task"
+    """The call has become a durable task."""
     UNACCEPTED = "unaccepted"
     """No worker said that it had the call; one may have it. Uncertain."""
     LOST = "lost"
@@ -62,7 +64,7 @@ class End(StrEnum):
 
 
 _NOTICES: Final = {FrameKind.PROGRESS.value: FrameKind.PROGRESS, FrameKind.LOG.value: FrameKind.LOG}
-_OTHER_ENDS: Final = {FrameKind.ERROR.value: End.ERROR, FrameKind.ASK.value: End.ASK}
+_OTHER_ENDS: Final = {FrameKind.ERROR.value: End.ERROR, FrameKind.ASK.value: End.ASK, FrameKind.TASK.value: End.TASK}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -45,6 +45,10 @@ def as_it_is(body: bytes) -> bytes:
     return body
 
 
+Handle = Callable[[bytes], Awaitable[bytes]]
+"""Makes the result of a call that has become a task, of its id: only once its caller can read it (K5)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """A request that a worker answers, and how its end is told."""
@@ -56,6 +60,7 @@ class Use:
     round: Round = FIRST
     wraps: bool = False
     """The revisions of 2025 see the tool's structured content below a member."""
+    handle: Handle | None = None
 
     @property
     def is_tool(self) -> bool:
@@ -83,6 +88,16 @@ class Ends:
     def __init__(self, rounds: Rounds, log: FilteringBoundLogger) -> None:
         self._rounds = rounds
         self._log = log
+
+    async def tell_task(self, call: Call, use: Use) -> Told:
+        """Compose the handle of a call that has become a task."""
+        if use.handle is None:
+            self._log.error("a worker sent a task that nobody asked for", pool=call.order.pool)
+            return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
+        try:
+            return Told(200, use.inquiry.response(await use.handle(call.body)), None)
+        except Rejection as rejection:
+            return self._refused(use, rejection)
 
     def tell(self, call: Call, use: Use) -> Told:
         """Compose the one answer of a call that has ended."""
