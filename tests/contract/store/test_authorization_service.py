@@ -198,7 +198,7 @@ async def test_it_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: 
             with pytest.raises(Failed) as raised:
                 await running.revoke("ann")
             assert (raised.value.kind, str(raised.value)) == (
-                "unavailable", "authorization's store does not answer",
+                "unavailable", "authorization.revoke: the receiver's store does not answer",
             )  # fmt: skip
             await postgres.open(url)
             await until(lambda: running.processes[0].health.ready)

@@ -212,7 +212,9 @@ async def test_the_catalog_outlives_an_outage_of_its_store(postgres: Postgres, t
             await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.process))
             with pytest.raises(Failed) as raised:
                 await running.announce("library", "a", SEARCH)
-            assert (raised.value.kind, str(raised.value)) == ("unavailable", "the catalog's store does not answer")
+            assert (raised.value.kind, str(raised.value)) == (
+                "unavailable", "catalog.announce.{pool}: the receiver's store does not answer",
+            )  # fmt: skip
             await postgres.open(url)
             await until(lambda: running.process.health.ready)
             await running.announce("library", "b", manifest("search", "read"))
