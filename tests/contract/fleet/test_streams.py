@@ -33,7 +33,7 @@ async def each(streams: list[Listener], holds: Callable[[Listener], object], wit
 
 @pytest.mark.parametrize("tool", ["place_hold", "place_hold_plainly"])
 async def test_s6_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(tool: str) -> None:
-    """M58, S8: the acknowledgment is first, every message has its own stream's id, unwatched URIs bring nothing."""
+    """M58, M44, S8: the acknowledgment is first, each message has its own stream's id, unwatched URIs bring nothing."""
     async with LocalFleet(library(), edges=2) as fleet:
         async with (
             at_every_edge(fleet, 3, resourceSubscriptions=[BOOK]) as streams,
