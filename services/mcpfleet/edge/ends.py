@@ -30,6 +30,7 @@ NO_SESSION: Final = (
     "This asks its caller something, which clients of this protocol revision can only be asked within a session, and "
     "there is none. A client of 2026-07-28 can be asked."
 )
+"""M81."""
 RESOURCE_NOT_FOUND: Final = -32002
 """Of the revisions of 2025 alone (M24)."""
 _OPERATION: Final = frozenset({400, 404, 500})
