@@ -65,6 +65,11 @@ class Completing:
     context: dict[str, str] = field(default_factory=dict)
     """The arguments that are settled already."""
 
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Completing:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["argument"], value["value"], value.get("context") or {})
+
 
 @dataclass(frozen=True, slots=True)
 class CallBody:
@@ -115,7 +120,7 @@ class CallBody:
             value.get("capabilities") or {},
             value.get("client") or {},
             Principal.model_validate(principal) if principal else ANONYMOUS,
-            completing=Completing(**completing) if completing else None,
+            completing=Completing.read(completing) if completing else None,
             **{name: value[name] for name in _PLAIN if name in value},
         )
 
