@@ -252,7 +252,7 @@ class Calls:
             call.line, call.remote = message.header, _remote(call, message.header)
             self._finish(call, End.RESULT, message.body)
         elif kind == FrameKind.ACCEPTED:
-            call.worker = _worker((message.header or "").partition(" ")[2])
+            call.worker = _accepting(message.header)
             call.notify()
         elif kind in _NOTICES:
             call.notices.append((_NOTICES[kind], message.body))
@@ -328,6 +328,14 @@ def _alive_sender(subject: str) -> str:
 def _worker(name: str) -> str | None:
     """A worker's id, where it is one: it becomes a part of subjects, and a worker may say anything."""
     return name if _PROCESS.fullmatch(name) else None
+
+
+def _accepting(line: str | None) -> str | None:
+    """Read who has accepted a call from the frame's line; a later release may add words."""
+    match (line or "").split(" "):
+        case [_, worker, *_]:
+            return _worker(worker)
+    return None
 
 
 def _remote(call: Call, line: str | None) -> Remote | None:

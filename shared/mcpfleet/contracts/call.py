@@ -54,6 +54,12 @@ class Deferring:
     fence: int | None = None
     """Of the key's reservation."""
 
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Deferring:
+        """Read what an edge wrote; a later release may say more."""
+        known = ("policy", "key", "arguments", "fence")
+        return cls(value["endpoint"], *(value.get(name) for name in known))
+
 
 class FrameKind(StrEnum):
     """What a frame says; the last token of its subject."""
@@ -84,6 +90,11 @@ class Completing:
     """What the user has typed of it."""
     context: dict[str, str] = field(default_factory=dict)
     """The arguments that are settled already."""
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Completing:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["argument"], value["value"], value.get("context") or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +148,8 @@ class CallBody:
             value.get("capabilities") or {},
             value.get("client") or {},
             Principal.model_validate(principal) if principal else ANONYMOUS,
-            completing=Completing(**completing) if completing else None,
-            deferring=Deferring(**deferring) if deferring else None,
+            completing=Completing.read(completing) if completing else None,
+            deferring=Deferring.read(deferring) if deferring else None,
             **{name: value[name] for name in _PLAIN if name in value},
         )
 
