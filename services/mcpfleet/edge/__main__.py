@@ -15,6 +15,7 @@ from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
+from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering
 from mcpfleet.edge.audit import Audit
@@ -40,6 +41,8 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.tasks.creation import Creation
+from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.process.errors import ConfigurationError
@@ -144,7 +147,9 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
         settings=settings,
         log=process.log,
     )
-    uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits)
+    tasks = TasksClient(bus)
+    creation = Creation(tasks, settings.endpoints, log=process.log)
+    uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits, creation=creation)
     methods = Methods(
         endpoints=settings.endpoints,
         admission=admission,
@@ -153,6 +158,7 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
         lists=Lists(protector, uses, settings),
         uses=uses,
         listens=listens,
+        tasks=TaskMethods(tasks, limits, log=process.log),
         audit=Audit(process.name, process.id, is_on=settings.audit),
     )
     cors = Cors(settings.cors_origins)

@@ -32,6 +32,9 @@ from mcpfleet.worker.host import WorkerHost
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.tasks.actor import TaskActor
+from mcpfleet.worker.tasks.errands import Errands
+from mcpfleet.worker.tasks.side import AcrossLoops
 
 
 async def serve(process: Process[WorkerSettings]) -> None:
@@ -50,19 +53,25 @@ async def serve_over(
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
     runner, thread, actor = _sides(process, app, pool, bus)
+    tasking = TaskActor(bus, pool, settings, calls=actor, order=thread.order, log=process.log)
+    actor.on_task(tasking.hear)
+    errands = Errands()
+    runner.serve_tasks(pool, AcrossLoops(errands, tasking))
     doubtful = settings.bus_question_every + settings.bus_dead_after
     publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
     announcer = Announcer(
         CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval,
         on_counted=publisher.counted, log=process.log,
     )  # fmt: skip
-    host = WorkerHost(app, runner, actor, announcer, publisher)
+    host = WorkerHost(app, runner, actor, tasking, announcer, publisher)
     runner.on_publish(host.publish)
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
         await tasks.start(thread.run)
         await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
+        await tasks.start(errands.run)
+        await tasks.start(tasking.run)
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
         tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
@@ -74,6 +83,7 @@ async def serve_over(
         with anyio.move_on_after(settings.drain):
             async with anyio.create_task_group() as leaving:
                 leaving.start_soon(announcer.leave)
+                leaving.start_soon(tasking.drain)
                 leaving.start_soon(actor.drain)
         actor.give_up()
         tasks.cancel_scope.cancel()

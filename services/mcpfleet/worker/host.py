@@ -13,6 +13,7 @@ from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.crossing import Crossing
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.tasks.actor import TaskActor
 
 _CHANGED: Final = None
 _SETTLES: Final = 0.05
@@ -22,11 +23,20 @@ _SETTLES: Final = 0.05
 class WorkerHost:
     """Serves an App that changes while it is served."""
 
-    def __init__(self, app: App, runner: Runner, actor: CallActor, announcer: Announcer, publisher: Publisher) -> None:
+    def __init__(  # noqa: PLR0917  # each hears of it
+        self,
+        app: App,
+        runner: Runner,
+        actor: CallActor,
+        tasks: TaskActor,
+        announcer: Announcer,
+        publisher: Publisher,
+    ) -> None:
         """Hear nothing yet; made on the bus's loop."""
         self._app = app
         self._runner = runner
         self._actor = actor
+        self._tasks = tasks
         self._announcer = announcer
         self._publisher = publisher
         self._has_changed = anyio.Event()
@@ -64,6 +74,7 @@ class WorkerHost:
         handlers = {each.definition.digest: each for each in self._app.handlers}
         self._runner.learn(handlers)
         await self._actor.join({digest: each.definition.kind for digest, each in handlers.items()})
+        await self._tasks.offer(digest for digest, each in handlers.items() if each.definition.task is not None)
         await self._announcer.replace(self._app.manifest())
         await self._actor.leave_others()
-        self._runner.forget_others(handlers, self._actor.held_definitions())
+        self._runner.forget_others(handlers, self._actor.held_definitions() | self._tasks.held_definitions())

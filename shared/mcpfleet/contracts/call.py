@@ -33,8 +33,32 @@ NOT_FOUND: Final = "1 not-found"
 """An error frame's line: the target does not exist under this URI; the edge composes the error (M42)."""
 BAD_PARAMS: Final = "1 bad-params"
 """An error frame's line: -32602, and HTTP says 400; the body is the error object, of which the message counts."""
+BAD_ARGUMENTS: Final = "1 bad-arguments"
+"""A result frame's line: the arguments broke the tool's schema, which 2025-06-18 knows as an error of the protocol."""
 LACKING: Final = "1 lacking"
 """An error frame's line, followed by names of what may be asked: the handler asked what this client cannot answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferring:
+    """What a worker needs to make a task of a call that it runs; a call without it stays a call."""
+
+    endpoint: str
+    """Whose task it will be, with the principal."""
+    policy: str | None = None
+    """For the edges that read the task, in their own form."""
+    key: str | None = None
+    """The digest of the call's idempotency key, where it has one."""
+    arguments: str | None = None
+    """The digest of its arguments, beside the key."""
+    fence: int | None = None
+    """Of the key's reservation."""
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Deferring:
+        """Read what an edge wrote; a later release may say more."""
+        known = ("policy", "key", "arguments", "fence")
+        return cls(value["endpoint"], *(value.get(name) for name in known))
 
 
 class FrameKind(StrEnum):
@@ -48,11 +72,13 @@ class FrameKind(StrEnum):
     """`{"inputRequests":{…},"memory":{…}}`: the handler asks its caller, and runs again with the answers (M50)."""
     RESULT = "result"
     ERROR = "error"
+    TASK = "task"
+    """The call has become a task, whose id this is, and goes on as that."""
 
     @property
     def is_end(self) -> bool:
         """Whether nothing follows it."""
-        return self in (FrameKind.RESULT, FrameKind.ERROR, FrameKind.ASK)
+        return self in (FrameKind.RESULT, FrameKind.ERROR, FrameKind.ASK, FrameKind.TASK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +90,11 @@ class Completing:
     """What the user has typed of it."""
     context: dict[str, str] = field(default_factory=dict)
     """The arguments that are settled already."""
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Completing:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["argument"], value["value"], value.get("context") or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +119,8 @@ class CallBody:
     """What the handler's earlier rounds left in their `ask` frame; it was sealed meanwhile, so it is ours."""
     log_level: str | None = None
     """The least level of log messages that the request wants to hear."""
+    deferring: Deferring | None = None
+    """The handler may make a task of the call; the client can take its handle."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
@@ -109,19 +142,20 @@ class CallBody:
         value = from_json(body)
         if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
             raise ValueError("a call's body must be an object with arguments")  # noqa: TRY004  # it is bad input
-        principal, completing = value.get("principal"), value.get("completing")
+        principal, completing, deferring = value.get("principal"), value.get("completing"), value.get("deferring")
         return cls(
             value["arguments"],
             value.get("capabilities") or {},
             value.get("client") or {},
             Principal.model_validate(principal) if principal else ANONYMOUS,
-            completing=Completing(**completing) if completing else None,
+            completing=Completing.read(completing) if completing else None,
+            deferring=Deferring.read(deferring) if deferring else None,
             **{name: value[name] for name in _PLAIN if name in value},
         )
 
 
 _PLAIN: Final = ("uri", "cursor", "answers", "memory", "log_level")
-_OPTIONAL: Final = (*_PLAIN, "completing")
+_OPTIONAL: Final = (*_PLAIN, "completing", "deferring")
 
 
 def call_subject(pool: str, definition: str) -> str:

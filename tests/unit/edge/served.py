@@ -15,6 +15,7 @@ from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClien
 from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot, SnapshotAnswer
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering
 from mcpfleet.edge.audit import Audit
@@ -36,6 +37,8 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.tasks.creation import Creation
+from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
@@ -115,7 +118,9 @@ class Edge:
             settings=settings,
             log=log,
         )
-        uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits)
+        tasks = TasksClient(bus)
+        creation = Creation(tasks, settings.endpoints, log=log)
+        uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits, creation=creation)
         streams = StreamInstruments(Metrics())
         self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
@@ -138,6 +143,7 @@ class Edge:
                 lists=Lists(protector, uses, settings),
                 uses=uses,
                 listens=listens,
+                tasks=TaskMethods(tasks, limits, log=log),
                 audit=Audit("edge", "e1", is_on=False),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],
