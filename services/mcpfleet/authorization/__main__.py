@@ -18,6 +18,8 @@ from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of, watch_link
 from mcpfleet.bus.discovery import Discovery
+from mcpfleet.contracts.figures import Role
+from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import open_store
 
@@ -47,6 +49,7 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
         )
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
+        tasks.start_soon(show, process, bus, Role.AUTHORIZATION)
         await tasks.start(actor.run)
         tasks.start_soon(_answer, register, handlers, actor)
         await process.stopping.wait()

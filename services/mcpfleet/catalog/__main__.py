@@ -15,6 +15,8 @@ from mcpfleet.catalog.actor import CatalogActor
 from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.sweeper import Sweeper
+from mcpfleet.contracts.figures import Role
+from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import open_store
 from mcpfleet.telemetry.instruments import CatalogInstruments
@@ -42,6 +44,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
         async with anyio.create_task_group() as tasks:
             await tasks.start(bus.run)
             await Discovery(bus, process.name).listen()
+            tasks.start_soon(show, process, bus, Role.CATALOG)
             await tasks.start(actor.run)
             tasks.start_soon(_answer, sweeper, catalog, actor)
             await process.stopping.wait()

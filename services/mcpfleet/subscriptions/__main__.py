@@ -11,6 +11,8 @@ from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of, watch_link
 from mcpfleet.bus.discovery import Discovery
+from mcpfleet.contracts.figures import Role
+from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import open_store
 from mcpfleet.subscriptions.actor import SubscriptionsActor
@@ -44,6 +46,7 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
         async with anyio.create_task_group() as tasks:
             await tasks.start(bus.run)
             await Discovery(bus, process.name).listen()
+            tasks.start_soon(show, process, bus, Role.SUBSCRIPTIONS)
             await tasks.start(actor.run)
             tasks.start_soon(_answer, sweeper, subscriptions, actor)
             await process.stopping.wait()
