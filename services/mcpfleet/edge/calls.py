@@ -255,6 +255,7 @@ class Calls:
             call.worker = _accepting(message.header)
             call.notify()
         elif kind in _NOTICES:
+            call.worker = call.worker or _worker((message.header or "").partition(" ")[2])
             call.notices.append((_NOTICES[kind], message.body))
             call.notify()
         elif kind in _OTHER_ENDS:
