@@ -246,12 +246,6 @@ class Agreement(BaseModel):
     confirm: bool
 
 
-class Naming(BaseModel):
-    """What is asked beside it."""
-
-    name: str
-
-
 @app.tool()
 def greet(name: str) -> str:
     """Greet, at once and never as a task."""
@@ -285,14 +279,14 @@ async def confirm_delete(filename: str, ctx: Context) -> str:
     if ctx.can_defer:
         await ctx.defer()
     answer = await ctx.elicit(f"Delete {filename}?", Agreement, key="confirm")
-    return f"Deleted {filename}." if answer.confirm else f"Kept {filename}."
+    return f"{filename}: {answer.confirm}"
 
 
 @app.tool(task="required", asks={"elicitation.form"})
 async def multi_input(ctx: Context) -> str:
     """Ask two things at once."""
     named, agreed = await ctx.ask(
-        question.form("What is its name?", Naming, key="name"),
+        question.form("What is its name?", Name, key="name"),
         question.form("Is it right?", Agreement, key="confirm"),
     )
     return f"{named.name}: {agreed.confirm}"

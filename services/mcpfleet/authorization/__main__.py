@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -17,6 +18,8 @@ from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.questions import answer_questions
+from mcpfleet.contracts.figures import Role
+from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import StoreError
@@ -36,8 +39,11 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
         answers = AuthorizationActor(
             settings, verifier=verifier, register=register, ledger=ledger, store=store, log=log
         )
+        beside = partial(show, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
-        await answer_questions(process, bus, answers, loop=register.run, concurrency=concurrency, outage=StoreError)
+        await answer_questions(
+            process, bus, answers, loop=register.run, concurrency=concurrency, outage=StoreError, beside=beside
+        )
 
 
 @asynccontextmanager

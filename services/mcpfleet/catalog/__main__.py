@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 from mcpfleet.bus.bus import Bus
@@ -12,6 +13,8 @@ from mcpfleet.catalog.actor import CatalogActor
 from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.sweeper import Sweeper
+from mcpfleet.contracts.figures import Role
+from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import StoreError
@@ -31,8 +34,11 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
         ledger = Ledger(store, settings, log=log)
         sweeper = Sweeper(ledger, bus, settings, health=process.health, instruments=instruments, log=log)
         catalog = CatalogActor(ledger, sweeper, settings.endpoints, log=log)
+        beside = partial(show, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency
-        await answer_questions(process, bus, catalog, loop=sweeper.run, concurrency=concurrency, outage=StoreError)
+        await answer_questions(
+            process, bus, catalog, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
+        )
 
 
 SERVICE: Final = Service("catalog", serve, CatalogSettings)

@@ -15,6 +15,7 @@ from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
+from mcpfleet.contracts.figures import Role
 from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering
@@ -41,10 +42,13 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
+from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
+from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import EdgeInstruments, StreamInstruments
@@ -99,7 +103,8 @@ async def serve_over(
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    hub = Hub(bus, snapshots, settings, instruments=streams, log=process.log)
+    news = TaskNews(bus, TasksClient(bus), settings, log=process.log)
+    hub = Hub(bus, snapshots, settings, tasks=news, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
     listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
     application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)
@@ -108,6 +113,7 @@ async def serve_over(
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
+        tasks.start_soon(show, process, bus, Role.EDGE)
         await calls.listen()
         tasks.start_soon(calls.sweep)
         await tasks.start(hub.run)
@@ -149,7 +155,10 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
     )
     tasks = TasksClient(bus)
     creation = Creation(tasks, settings.endpoints, log=process.log)
-    uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits, creation=creation)
+    uses = Uses(
+        answering, rounds, snapshots, settings,
+        admission=admission, limits=limits, creation=creation, once=OnceCalls(bus, tasks, process.log),
+    )  # fmt: skip
     methods = Methods(
         endpoints=settings.endpoints,
         admission=admission,

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring
+from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring, Reservation
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering, Listening
-from mcpfleet.edge.calls import Order
+from mcpfleet.edge.calls import Call, Order
 from mcpfleet.edge.ends import Finish, Use, as_it_is
 from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.request import Inquiry
@@ -24,6 +24,7 @@ from mcpfleet.edge.rounds import FIRST, Round, Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.tasks.creation import Creation
+from mcpfleet.edge.tasks.once import OnceCalls, key_of, once_of
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire import parameters, projection, reply
 from mcpfleet.wire.capabilities import TASKS, missing
@@ -48,6 +49,7 @@ class _Wish:
     completing: Completing | None = None
     cursor: str | None = None
     deferring: Deferring | None = None
+    once: Reservation | None = None
 
 
 class Uses:
@@ -63,8 +65,10 @@ class Uses:
         admission: Admission,
         limits: Limits,
         creation: Creation,
+        once: OnceCalls,
     ) -> None:
         self._creation = creation
+        self._once = once
         self._answering = answering
         self._rounds = rounds
         self._snapshots = snapshots
@@ -174,10 +178,12 @@ class Uses:
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         if definition.kind == "tool":
             await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
+        key = None if definition.idempotency_key is None else key_of(definition, arguments)
+        once = None if key is None else once_of(inquiry, definition.name, key, arguments)
         deferring: Deferring | None = None
         if definition.task == "required":
             wish = _Wish(inquiry, find, arguments, brought)
-            return await self._creation.create(inquiry, self._target(wish), self._body(wish))
+            return await self._creation.create(inquiry, self._target(wish), self._body(wish), once)
         if definition.task is not None:
             deferring = self._creation.deferring(inquiry, definition)
         may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
@@ -189,6 +195,13 @@ class Uses:
             handle = functools.partial(self._creation.handle, inquiry)
             use = replace(use, asks=use.asks | {TASKS}, handle=handle)
         flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
+        if once is not None:
+
+            async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
+                kept = replace(wish, once=reservation)
+                return await self._answering.answer(replace(use, see=see), listening, lambda: self._order(kept, flags))
+
+            return await self._once.answer(inquiry, self._target(wish), once, run)
         return await self._answering.answer(use, listening, lambda: self._order(wish, flags))
 
     def _check_scopes(self, inquiry: Inquiry, target: Target) -> Target:
@@ -230,6 +243,7 @@ class Uses:
             memory=wish.round.memory,
             log_level=meta.get(LOG_LEVEL_META_KEY),
             deferring=wish.deferring,
+            once=wish.once,
         )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.questions import answer_questions
+from mcpfleet.contracts.figures import Role
+from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import StoreError
@@ -29,9 +32,10 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
         ledger = Ledger(store)
         sweeper = Sweeper(ledger, bus, settings, health=process.health, log=log)
         subscriptions = SubscriptionsActor(ledger, sweeper, settings, log=log)
+        beside = partial(show, process, bus, Role.SUBSCRIPTIONS)
         concurrency = settings.subscriptions_concurrency
         await answer_questions(
-            process, bus, subscriptions, loop=sweeper.run, concurrency=concurrency, outage=StoreError
+            process, bus, subscriptions, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
         )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.questions import answer_questions
+from mcpfleet.contracts.figures import Role
+from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import StoreError
@@ -34,8 +37,11 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
         signals = Signals(bus, instruments, log=log)
         sweeper = Sweeper(ledger, bus, settings, signals, health=process.health, instruments=instruments, log=log)
         handlers = (TasksActor(ledger, signals, instruments), PoolActor(ledger, signals, instruments))
+        beside = partial(show, process, bus, Role.TASKS)
         concurrency = settings.tasks_concurrency
-        await answer_questions(process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=StoreError)
+        await answer_questions(
+            process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
+        )
 
 
 SERVICE: Final = Service("tasks", serve, TasksSettings)

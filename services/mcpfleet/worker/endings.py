@@ -124,6 +124,14 @@ class Endings:
         """The end of a call that nobody waits for; it is not sent."""
         return Ending(Ended(held.key, FrameKind.RESULT, b""), names.CANCELLED)
 
+    def not_kept(self, held: Held, handler: Handler) -> Ending:
+        """The end of a call that ran, and whose repeats cannot be told of it."""
+        text = (
+            "The call has run, and its result could not be kept under its idempotency key: a repeat will be told that "
+            "the outcome is uncertain. Find out, by a tool that reads, before calling it again."
+        )
+        return _failure(held, handler.definition.kind, text, "not_kept")
+
     def given_up(self, held: Held, handler: Handler) -> Ending:
         """The end of a call that ended with its worker: uncertain."""
         return Ending(given_up(held, handler.definition.kind), "given_up")

@@ -18,7 +18,7 @@ from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.bus.actor import consumer_span
-from mcpfleet.contracts.call import CallBody
+from mcpfleet.contracts.call import CallBody, FrameKind, Reservation
 from mcpfleet.contracts.origin import Origin
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
@@ -48,6 +48,8 @@ class _Running:
     """The questions of a handler that declares some."""
     timer: asyncio.TimerHandle | None = None
     """Ends the handler's time."""
+    once: Reservation | None = None
+    """The idempotency key under which it runs."""
 
     def cancel(self) -> None:
         """Let the handler hear that nobody wants its result: plain ones by their context, others by being cancelled."""
@@ -153,6 +155,8 @@ class Runner:
                 span.set(names.GEN_AI_TOOL_NAME, name)
                 span.set(names.MESSAGING_CONVERSATION_ID, held.key.call)
                 ending = await self._execute(handler, held, running)
+                if running.once is not None and not held.is_task:
+                    ending = await self._remembered(handler, held, running.once, ending)
                 if ending.error_type:
                     span.fail(ending.error_type)
         finally:
@@ -162,6 +166,15 @@ class Runner:
             ending = ending or self._endings.given_up(held, handler)
             self._tell(ending.frame)
             self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
+
+    async def _remembered(self, handler: Handler, held: Held, once: Reservation, ending: Ending) -> Ending:
+        """Have a first result kept before it leaves (D9); where it cannot be, its caller is told what that means."""
+        frame = ending.frame
+        if frame.kind is not FrameKind.RESULT or not frame.body or self._side is None:
+            return ending
+        if await self._side.remember(once, frame.body.decode(), held.deadline):
+            return ending
+        return self._endings.not_kept(held, handler)
 
     async def _execute(self, handler: Handler, held: Held, running: _Running) -> Ending:
         """Run the handler within its time; whatever it does, there is an end."""
@@ -197,6 +210,7 @@ class Runner:
         if isinstance(held, HeldTask):
             return await self._run_task(handler, held, running, limit)
         call = CallBody.read(held.body)
+        running.once = call.once
         asker: Asker = NOBODY
         defer: Deferral | None = None
         if (handler.questions or handler.definition.task is not None) and call.completing is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
 import anyio
@@ -37,6 +37,7 @@ async def answer_questions(
     loop: Loop,
     concurrency: int,
     outage: type[Exception],
+    beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     """Answer until told to stop; what was asked by then is answered.
 
@@ -47,6 +48,7 @@ async def answer_questions(
         loop: the service's own.
         concurrency: questions that are answered at once.
         outage: what handlers raise while their store does not answer.
+        beside: goes on all the while, from when the bus runs.
     """
     settings: ProcessSettings = process.settings
     watch_link(process, bus)
@@ -55,6 +57,7 @@ async def answer_questions(
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
+        tasks.start_soon(beside)
         await tasks.start(actor.run)
         tasks.start_soon(_begin, loop, handlers, actor)
         await process.stopping.wait()

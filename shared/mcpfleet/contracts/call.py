@@ -47,18 +47,27 @@ class Deferring:
     """Whose task it will be, with the principal."""
     policy: str | None = None
     """For the edges that read the task, in their own form."""
-    key: str | None = None
-    """The digest of the call's idempotency key, where it has one."""
-    arguments: str | None = None
-    """The digest of its arguments, beside the key."""
-    fence: int | None = None
-    """Of the key's reservation."""
 
     @classmethod
     def read(cls, value: dict[str, Any]) -> Deferring:
         """Read what an edge wrote; a later release may say more."""
-        known = ("policy", "key", "arguments", "fence")
-        return cls(value["endpoint"], *(value.get(name) for name in known))
+        return cls(value["endpoint"], value.get("policy"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The idempotency key under which a call runs: its first result is kept before it leaves (D9)."""
+
+    key: str
+    """The key's digest."""
+    arguments: str
+    """The digest of the call's arguments."""
+    fence: int
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Reservation:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["key"], value["arguments"], value["fence"])
 
 
 class FrameKind(StrEnum):
@@ -121,6 +130,8 @@ class CallBody:
     """The least level of log messages that the request wants to hear."""
     deferring: Deferring | None = None
     """The handler may make a task of the call; the client can take its handle."""
+    once: Reservation | None = None
+    """The call runs under an idempotency key."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
@@ -142,7 +153,8 @@ class CallBody:
         value = from_json(body)
         if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
             raise ValueError("a call's body must be an object with arguments")  # noqa: TRY004  # it is bad input
-        principal, completing, deferring = value.get("principal"), value.get("completing"), value.get("deferring")
+        principal, completing = value.get("principal"), value.get("completing")
+        deferring, once = value.get("deferring"), value.get("once")
         return cls(
             value["arguments"],
             value.get("capabilities") or {},
@@ -150,12 +162,13 @@ class CallBody:
             Principal.model_validate(principal) if principal else ANONYMOUS,
             completing=Completing.read(completing) if completing else None,
             deferring=Deferring.read(deferring) if deferring else None,
+            once=Reservation.read(once) if once else None,
             **{name: value[name] for name in _PLAIN if name in value},
         )
 
 
 _PLAIN: Final = ("uri", "cursor", "answers", "memory", "log_level")
-_OPTIONAL: Final = (*_PLAIN, "completing", "deferring")
+_OPTIONAL: Final = (*_PLAIN, "completing", "deferring", "once")
 
 
 def call_subject(pool: str, definition: str) -> str:

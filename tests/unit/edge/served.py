@@ -37,8 +37,10 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
+from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
@@ -120,9 +122,14 @@ class Edge:
         )
         tasks = TasksClient(bus)
         creation = Creation(tasks, settings.endpoints, log=log)
-        uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits, creation=creation)
+        once = OnceCalls(bus, tasks, log)
+        uses = Uses(
+            answering, rounds, self.snapshots, settings,
+            admission=admission, limits=limits, creation=creation, once=once,
+        )  # fmt: skip
         streams = StreamInstruments(Metrics())
-        self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
+        news = TaskNews(bus, tasks, settings, log=log)
+        self.hub = Hub(bus, self.snapshots, settings, tasks=news, instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission
         listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)

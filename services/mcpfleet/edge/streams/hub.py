@@ -21,6 +21,7 @@ from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.renewals import Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.streams.task_news import KEY, TaskNews
 from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import View
@@ -43,9 +44,12 @@ class Hub:
         snapshots: Snapshots,
         settings: EdgeSettings,
         *,
+        tasks: TaskNews,
         instruments: StreamInstruments,
         log: FilteringBoundLogger,
     ) -> None:
+        self.tasks = tasks
+        """What tells of tasks."""
         self.interest = Interest(bus, self.on_resource, most=settings.watched_keys)
         """What of resources is heard on the bus."""
         client = SubscriptionsClient(bus)
@@ -78,6 +82,7 @@ class Hub:
         """Do what streams need in the background, until cancelled."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(self.interest.run)
+            await tasks.start(self.tasks.run)
             tasks.start_soon(self.quota.run)
             tasks.start_soon(self.renewals.run)
             tasks.start_soon(self._healing.run)
@@ -98,6 +103,8 @@ class Hub:
         size = _size(stream)
         if self._count >= self._most or self._size + size > self._room:
             raise self.refusal("edge" if self._count >= self._most else "room")
+        if stream.honoured.task_ids and not self.tasks.has_room(stream):
+            raise self.refusal("tasks")
         self._count += 1
         self._size += size
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
@@ -116,6 +123,7 @@ class Hub:
             if not watchers:
                 del self._by_uri[stream.endpoint, uri]
         self.interest.unwatch(stream.endpoint, stream.honoured.uris)
+        self.tasks.unwatch(stream)
 
     def streams(self) -> list[Stream]:
         """All that have joined."""
@@ -159,11 +167,18 @@ class Hub:
     def _refresh(self, stream: Stream) -> None:
         """Go on after a renewal, as whom the permission is given to now."""
         self._show(stream)
-        stream.lift(may_watch=lambda uri: self._may_watch(stream, uri))
+        stream.lift(may_watch=lambda key: self._may_tell(stream, key))
 
     def _catch_up(self, stream: Stream, uri: str) -> None:
         if self._may_watch(stream, uri):
             stream.offer(uri, resource_updated(uri))
+
+    def _may_tell(self, stream: Stream, key: str) -> bool:
+        """Whether what waits may still be told; a task is read again, as whom the stream belongs to now."""
+        if key.startswith(KEY):
+            self.tasks.look_again(stream, key.removeprefix(KEY))
+            return False
+        return self._may_watch(stream, key)
 
     def _may_watch(self, stream: Stream, uri: str) -> bool:
         return covers(_needed(stream.view, uri), stream.permission.principal)

@@ -14,7 +14,7 @@ from mcpfleet.contracts.call import CallBody, Deferring
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.origin import Origin
-from mcpfleet.contracts.tasks import Binding, NewTask, TasksClient, TaskView
+from mcpfleet.contracts.tasks import Binding, NewTask, Once, Outcome, TasksClient, TaskView
 from mcpfleet.edge.ends import Told
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.tasks import policy, shapes
@@ -26,6 +26,9 @@ from mcpfleet.wire.reply import result_body
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
 SERVICE: Final = "the tasks service"
+REPEAT: Final = "mcpfleet/repeat"
+"""The member of a result's `_meta` that says that nothing has run for it (I2)."""
+MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
 _LEGACY: Final = "Each call of this tool is a durable task, which clients of this protocol revision cannot take."
 _UNCERTAIN: Final = (
     "The task may have been made, and nobody can say: it may run, in whole or in part. Find out, by a tool that reads, "
@@ -49,7 +52,7 @@ class Creation:
             return None
         return Deferring(endpoint, policy.written(definition))
 
-    async def create(self, inquiry: Inquiry, target: Target, call: CallBody) -> str | None:
+    async def create(self, inquiry: Inquiry, target: Target, call: CallBody, once: Once | None = None) -> str | None:
         """Answer a call whose tool makes a task of each; returns the error's type, or None for a result.
 
         Raises:
@@ -61,12 +64,15 @@ class Creation:
         if problems is not None:
             return await self._send(inquiry, failed(inquiry, problems, "tool_error"))
         try:
-            created = await self._client.create(self._task(inquiry, target, call))
+            created = await self._client.create(self._task(inquiry, target, call), once)
         except BusError as error:
             return await self._send(inquiry, self._not_made(inquiry, error))
+        if created.outcome is Outcome.MISMATCH:
+            return await self._send(inquiry, failed(inquiry, MISMATCH, "key_mismatch"))
         if created.task is None:
             return await self._send(inquiry, failed(inquiry, _UNCERTAIN, "uncertain_task"))
-        return await self._send(inquiry, Told(200, inquiry.response(shapes.created(created.task)), None))
+        meta = {REPEAT: True} if created.outcome is Outcome.REPEAT else None
+        return await self._send(inquiry, Told(200, inquiry.response(shapes.created(created.task, meta)), None))
 
     def _task(self, inquiry: Inquiry, target: Target, call: CallBody) -> NewTask:
         listed = target.listed

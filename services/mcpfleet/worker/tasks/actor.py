@@ -19,6 +19,7 @@ from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError, Failed, NotRun, Refused, TooLarge, Unanswered
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import Reservation
 from mcpfleet.contracts.pool_tasks import (
     Ask,
     Claimed,
@@ -27,6 +28,7 @@ from mcpfleet.contracts.pool_tasks import (
     Question,
     QuestionsAsked,
     Released,
+    Remember,
     Settle,
     Settled,
     Step,
@@ -285,6 +287,23 @@ class TaskActor:
         holding.is_cancelled = not self._calls.hand_over(held, task.id) and once is None
         self._extending.say()
         return task_key(task.id, deferred.fence)
+
+    async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
+        """Keep a call's first result, before it leaves; false where that was not to be had."""
+        wanted = Remember(key=once.key, fence=once.fence, result=result)
+        pause = _PAUSE
+        while True:
+            try:
+                return not (await self._client.remember(wanted)).lost
+            except BusError as error:
+                if isinstance(error, TooLarge) or (isinstance(error, Failed) and error.kind == Fault.TOO_LARGE):
+                    wanted = wanted.model_copy(update={"result": None})
+                    continue
+                self._log.warning("a call's first result was not kept", error=str(error))
+            if time.monotonic() + pause > deadline:
+                return False
+            await anyio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _insist(self, holding: Holding, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Ask until there is an answer; what is asked is safe to repeat.

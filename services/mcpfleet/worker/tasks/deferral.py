@@ -60,8 +60,8 @@ class Deferral:
             raise ClientLacks([TASKS])
         task = self._task()
         once = None
-        if deferring.key is not None and deferring.arguments is not None:
-            once = Once(key=deferring.key, arguments=deferring.arguments, fence=deferring.fence)
+        if self.call.once is not None:
+            once = Once(key=self.call.once.key, arguments=self.call.once.arguments, fence=self.call.once.fence)
         # Whoever cancels the call meanwhile cancels the task's run right after: nobody must lose sight of it.
         with anyio.CancelScope(shield=True):
             key = await side.defer(self.held, task, once)
@@ -73,7 +73,7 @@ class Deferral:
         assert self.call.deferring is not None
         deferring, definition = self.call.deferring, self.definition
         # What was answered and remembered goes with the task, and is not asked again (M69).
-        call = replace(self.call, answers=None, memory=self.rounds.memory(), deferring=None, log_level=None)
+        call = replace(self.call, answers=None, memory=self.rounds.memory(), deferring=None, once=None, log_level=None)
         return NewTask(
             id=new_id(),
             binding=Binding.of(deferring.endpoint, call.principal),

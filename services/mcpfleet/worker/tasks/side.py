@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from mcpfleet.contracts.call import Reservation
 from mcpfleet.contracts.pool_tasks import Claimed, Question, QuestionsAsked, Stepped
 from mcpfleet.contracts.tasks import NewTask, Once
 from mcpfleet.worker.table import Held, Key
@@ -27,6 +28,9 @@ class TaskSide(Protocol):
     async def defer(self, held: Held, task: NewTask, once: Once | None) -> Key:
         """Make a task of a call that runs, and hold it; returns its key."""
 
+    async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
+        """Keep a call's first result; false where nobody can tell its repeats of it (D9)."""
+
 
 class AcrossLoops:
     """Has the bus's side do it."""
@@ -46,6 +50,10 @@ class AcrossLoops:
     async def defer(self, held: Held, task: NewTask, once: Once | None) -> Key:
         """Make a task of a call that runs, and hold it."""
         return await self._errands.do(partial(self._actor.defer, held, task, once))
+
+    async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
+        """Keep a call's first result."""
+        return await self._errands.do(partial(self._actor.remember, once, result, deadline))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
