@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_layout import ROOT, python_files
+from tests.kit.tree import ROOT, python_files
 
 TESTS = ROOT / "tests"
 RULES = [f"{letter}{number}" for letter, last in (("T", 22), ("P", 11), ("M", 65)) for number in range(1, last + 1)]
