@@ -21,17 +21,6 @@ OBSERVABILITY: Final = ROOT / "observability"
 FROM_PROMETHEUS: Final = {"namespace", "pod", "app", "job", "instance", "service", "le"}
 """Labels that prometheus.yaml and the exposition give to every sample, and a histogram to its buckets."""
 
-COMING: Final = {
-    "mcpfleet_tasks_created_total": {"kind"},
-    "mcpfleet_tasks_claimed_total": set(),
-    "mcpfleet_tasks_ended_total": {"status", "failure"},
-    "mcpfleet_tasks_lapsed_total": set(),
-    "mcpfleet_tasks_refused_total": set(),
-    "mcpfleet_tasks_reserved_total": {"outcome"},
-    "mcpfleet_tasks_tasks": {"state"},
-}
-"""Metrics of tasks, whose service is not there yet, with their labels. One that is, is checked as the code has it."""
-
 
 @dataclass(frozen=True)
 class Query:
@@ -133,7 +122,7 @@ def recorded() -> dict[str, set[str]]:
 
 def known() -> Mapping[str, set[str]]:
     """Every metric that a query may name."""
-    return COMING | recorded() | exported()
+    return recorded() | exported()
 
 
 def _plain(name: str) -> str:

@@ -28,10 +28,9 @@ from tests.deploy.local import free_port
 from tests.deploy.manifests import K8S, ROOT
 
 JAEGER = shutil.which("jaeger")
+__test__ = JAEGER is not None
 MILLISECOND = 1_000_000
 SENT = {"plain": 300, "failed": 5, "slow": 5}
-
-pytestmark = pytest.mark.skipif(JAEGER is None, reason="no jaeger on the path: its configurations are only read")
 
 
 @asynccontextmanager

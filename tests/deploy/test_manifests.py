@@ -26,8 +26,6 @@ from tests.kit.kustomize import Resource, containers, pod
 
 VERSIONS = [version for version in all_versions() if tuple(map(int, version.split(".")[:2])) >= (1, 30)]
 SCHEMAS = cache(kubernetes_validate.utils.schema_contents)
-COMING = {"tasks"}
-"""Services whose manifests stand here before their code does; nothing but their code is waited for."""
 EVERY_WORKLOAD = [(name, key) for name in OVERLAYS for key in manifests.workloads(name)]
 EVERY_PROCESS = [(name, key) for name in OVERLAYS for key in manifests.fleet(name)]
 
@@ -215,7 +213,7 @@ def test_every_selector_finds_its_pods(name: str) -> None:
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_every_service_is_a_subcommand_and_every_subcommand_is_deployed(name: str) -> None:
     commands = {manifests.command(each)[0] for each in manifests.fleet(name).values()}
-    assert commands - COMING <= SETTINGS.keys()
+    assert commands <= SETTINGS.keys()
     assert commands >= SETTINGS.keys()
     assert manifests.command(manifests.ours(name)["migrate"]) == ["migrate"]
 
@@ -245,8 +243,6 @@ def test_no_secret_is_committed(name: str) -> None:
 @pytest.mark.parametrize(("name", "key"), EVERY_WORKLOAD)
 def test_every_secret_that_is_named_can_be_made(name: str, key: str, made_secrets: dict[str, dict[str, str]]) -> None:
     for secret, item in manifests.secrets(manifests.workloads(name)[key]):
-        if secret.removeprefix("nats-") in COMING - users(POOLS).keys():
-            continue
         assert secret in made_secrets
         assert not item or item in made_secrets[secret]
 
@@ -296,7 +292,7 @@ def test_every_process_has_a_user_whose_rules_nats_holds(name: str) -> None:
         secret.removeprefix("nats-") for each in manifests.fleet(name).values() for secret, _ in manifests.secrets(each)
     }
     roles -= {"tls", "store", "seal-keys"}
-    assert roles - COMING <= users(POOLS).keys()
+    assert roles <= users(POOLS).keys()
     # The operator is a person.
     assert users(POOLS).keys() - roles == {"operator"}
 

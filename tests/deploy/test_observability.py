@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy import figures, manifests
+from tests.deploy import manifests
 from tests.deploy.figures import FROM_PROMETHEUS, OBSERVABILITY, Query, dashboards, known, queries, rules
 from tests.kit.kustomize import containers
 
@@ -135,10 +135,3 @@ def test_the_collectors_addresses_are_the_ports_of_its_pod() -> None:
     environment = {each["name"] for each in container["env"]}
     assert COLLECTOR["exporters"]["otlp/jaeger"]["endpoint"] == "${env:TRACES_ENDPOINT}"
     assert "TRACES_ENDPOINT" in environment
-
-
-def test_the_metrics_that_come_later_are_not_there_under_other_labels() -> None:
-    """Once the code has one of them, its labels are those that dashboards and alerts were written for."""
-    there = figures.exported()
-    for name, labels in figures.COMING.items():
-        assert there.get(name, labels) == labels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
+import itertools
 import json
 import pkgutil
 import re
@@ -44,19 +45,18 @@ def subjects() -> set[str]:
             elif name.endswith("_SUBJECT") and isinstance(value, str) and not value.startswith("$"):
                 found.add(value)
             elif name.endswith("_subject") and inspect.isfunction(value) and value.__module__ == loaded.__name__:
-                found.add(_example(value))
+                found |= _examples(value)
     return found
 
 
-def _example(function: Any) -> str:
-    """What a function makes of a subject's tokens."""
+def _examples(function: Any) -> set[str]:
+    """What a function makes of a subject's tokens, with each member of an enumeration."""
     hints = get_type_hints(function)
-    arguments = {
-        name: POOLS[0] if name == "pool" else next(iter(hints[name])) if _is_enum(hints[name]) else "x"
+    choices: dict[str, list[Any]] = {
+        name: [POOLS[0]] if name == "pool" else list(hints[name]) if _is_enum(hints[name]) else ["x"]
         for name in inspect.signature(function).parameters
     }
-    subject: str = function(**arguments)
-    return subject
+    return {function(**dict(zip(choices, chosen, strict=True))) for chosen in itertools.product(*choices.values())}
 
 
 def _is_enum(kind: Any) -> bool:

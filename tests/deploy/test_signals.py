@@ -19,9 +19,6 @@ from tests.deploy.manifests import ROOT
 
 PAGE: Final = (ROOT / "observability" / "signals.md").read_text()
 LEVELS: Final = {"debug", "info", "warning", "error", "exception", "critical"}
-COMING: Final = {"leases lapsed", "not told"}
-"""What the tasks service logs, which is not there yet; its spans begin with `process tasks.`, its metrics are in
-figures.COMING."""
 WRITTEN_OTHERWISE: Final = {"audit"}
 """Lines that are not logged by a logger, since each would cost too much."""
 
@@ -92,10 +89,10 @@ def test_every_metric_is_listed_with_its_labels() -> None:
     labels = figures.exported()
     there = {name: (kind, labels[figures.series(name, kind)[0]]) for name, kind in kinds.items()}
     assert {name: each for name, each in told.items() if name in there} == there
-    assert told.keys() - there.keys() <= figures.COMING.keys()
+    assert told.keys() == there.keys()
 
 
 def test_every_log_event_is_listed() -> None:
     events = listed("Log events")
     assert len(set(events)) == len(events)
-    assert set(events) | COMING == {*logged(), *WRITTEN_OTHERWISE} | COMING
+    assert set(events) == {*logged(), *WRITTEN_OTHERWISE}

@@ -63,6 +63,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
     # Nothing balances the load of a laptop, so nobody need be led away before a drain.
     os.environ.setdefault("MCPFLEET_LAME", "0")
+    os.environ.setdefault("MCPFLEET_CONSOLE", "true")
     _refuse_unknown_names()
     _check_target(target)
     plan = Plan(

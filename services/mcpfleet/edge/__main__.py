@@ -15,6 +15,7 @@ from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
+from mcpfleet.contracts.figures import Role
 from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering
@@ -47,6 +48,7 @@ from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
+from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import EdgeInstruments, StreamInstruments
@@ -111,6 +113,7 @@ async def serve_over(
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
+        tasks.start_soon(show, process, bus, Role.EDGE)
         await calls.listen()
         tasks.start_soon(calls.sweep)
         await tasks.start(hub.run)

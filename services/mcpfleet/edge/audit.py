@@ -27,6 +27,7 @@ class Audit:
         self._head = {"level": "info", "service": service, "process": process, "event": "audit"}
         self._is_on = is_on
         self._lines: list[bytes] = []
+        self._second, self._written = 0, ""
 
     def note(self, inquiry: Inquiry, target: str | None, outcome: str, seconds: float) -> None:
         """Note a request that has ended.
@@ -42,7 +43,7 @@ class Audit:
         request, principal = inquiry.request, inquiry.principal
         who = {"subject": principal.subject, "client": principal.client, "tenant": principal.tenant}
         line = {
-            "time": _now(),
+            "time": self._now(),
             **self._head,
             "method": request.envelope.method,
             "target": target,
@@ -57,6 +58,14 @@ class Audit:
         if len(self._lines) >= _MOST:
             self.write()
 
+    def _now(self) -> str:
+        """The time as all lines have it; what changes once a second is written once a second."""
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second, self._written = second, time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
+        return f"{self._written}{int((now - second) * 1e6):06d}Z"
+
     def write(self) -> None:
         """Write what waits."""
         lines, self._lines = self._lines, []
@@ -67,8 +76,3 @@ class Audit:
             sys.stderr.flush()
         except (OSError, ValueError):  # nobody reads: a line is not worth a call
             pass
-
-
-def _now() -> str:
-    now = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"

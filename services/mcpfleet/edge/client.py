@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
+from mcpfleet.edge.connection import CONNECTION
 from mcpfleet.edge.credential import Credential
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
 from mcpfleet.wire.headers import Headers
@@ -28,8 +30,16 @@ _SMALL: Final = 64 * 1024
 """Bytes that the socket takes without waiting; where even they stay, the system ends the connection (`edge.server`)."""
 
 
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 def _nothing() -> None:
     pass
+
+
+def _refuse(_: bytes) -> bool:
+    """Write no chunk: there is no connection of ours below, or it speaks HTTP/2."""
+    return False
 
 
 class ClientGone(Exception):
@@ -70,6 +80,8 @@ class Client:
         self.is_streaming = False
         self.is_answered = False
         """The answer has begun, so no other can be given."""
+        self._connection: Any = scope.get("state", _NOTHING).get(CONNECTION)
+        self._write_chunk: Callable[[bytes], bool] = _refuse
         self._receive = receive
         self._send = send
         self._write_timeout = write_timeout
@@ -173,6 +185,8 @@ class Client:
         self.is_streaming = True
         async with self._in_time():
             await self._start(200, list(_EVENTS))
+        if self._connection is not None and self.http_version == "1.1":
+            self._write_chunk = self._connection.write_chunk
 
     async def send_part(self, data: bytes) -> None:
         """Send events.
@@ -180,6 +194,8 @@ class Client:
         Raises:
             ClientStalled: the client does not read them.
         """
+        if self._write_chunk(data):
+            return
         try:
             # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
             async with asyncio.timeout(self._write_timeout):

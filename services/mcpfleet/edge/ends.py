@@ -10,13 +10,14 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND
 from mcpfleet.edge.calls import Call, End
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.rounds import FIRST, Round, Rounds, TooManyRounds
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
+from mcpfleet.wire.versions import OLDEST
 
 _UNCERTAIN: Final = {
     End.UNACCEPTED: "No worker confirmed that it received this call, and one may still have run it.",
@@ -29,6 +30,7 @@ NO_SESSION: Final = (
     "This asks its caller something, which clients of this protocol revision can only be asked within a session, and "
     "there is none. A client of 2026-07-28 can be asked."
 )
+"""M81."""
 RESOURCE_NOT_FOUND: Final = -32002
 """Of the revisions of 2025 alone (M24)."""
 _OPERATION: Final = frozenset({400, 404, 500})
@@ -114,6 +116,8 @@ class Ends:
 
     def _told(self, call: Call, use: Use) -> Told:
         match call.end:
+            case End.RESULT if call.line == BAD_ARGUMENTS and use.inquiry.request.envelope.revision == OLDEST:
+                return self._refused(use, bad_params(_text(call.body)))
             case End.RESULT:
                 return Told(200, use.inquiry.response(use.finish(call.body), wraps=use.wraps), None)
             case End.ASK:
@@ -188,6 +192,14 @@ def _read_line(line: str | None) -> tuple[str | None, list[str]]:
     """Split an error frame's line into what it says and the words after it."""
     words = (line or "").split(" ")
     return " ".join(words[:2]) if line else None, words[2 : 2 + _MOST_LACKING]
+
+
+def _text(body: bytes) -> str:
+    """The one text of a tool's result that says what is wrong with the arguments."""
+    try:
+        return str(from_json(body)["content"][0]["text"])
+    except (ValueError, LookupError, TypeError):
+        raise reply.NotSpliceable("a result must have a text") from None
 
 
 def _message(body: bytes) -> str:

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from mcpfleet.edge.protector import NotOurs, Protector, Unsealable
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.wire.errors import Rejection, bad_params, no_capacity
+from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
 from mcpfleet.wire.reply import NotSpliceable, result_body
 
 ASKING: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
@@ -86,7 +86,7 @@ class Rounds:
         try:
             state = self._protector.seal(content, bound=_bound(inquiry), lasts=self._settings.state_lasts)
         except Unsealable:
-            raise no_capacity(60) from None
+            raise cannot_seal() from None
         if len(state) > self._settings.state_limit:
             raise Rejection(500, -32603, "What the handler remembers is too large for a request: make it a task")
         fields = {"resultType": "input_required", "inputRequests": questions, "requestState": state}

@@ -20,6 +20,7 @@ from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
+from mcpfleet.live.telling import tell
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import WorkerInstruments
@@ -68,6 +69,7 @@ async def serve_over(
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
+        tasks.start_soon(tell, process, bus, pool)
         await tasks.start(thread.run)
         await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         await tasks.start(errands.run)

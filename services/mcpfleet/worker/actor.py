@@ -333,6 +333,8 @@ class CallActor:
         self._send(held, FrameKind.ACCEPTED, b"", f"1 {self._bus.process}")
 
     def _send(self, held: Held, kind: FrameKind, body: bytes, line: str | None = None) -> None:
+        if not held.has_spoken:
+            line = line or f"1 {self._bus.process}"  # whoever speaks first says who it is, for whoever asks later
         held.has_spoken = True
         self._publish(held.key, kind, body, line)
 

@@ -22,7 +22,7 @@ from mcpfleet.app import (
     TryAgain,
 )
 from mcpfleet.app.clean import may_hold_controls, without_controls
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, FrameKind
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND, FrameKind
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
@@ -162,7 +162,8 @@ def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
     """The end of a handler that did not fail: what it raised is meant for its caller."""
     if isinstance(error, InvalidArguments):
         if kind == "tool":
-            return _failure(held, kind, str(error), names.TOOL_ERROR)
+            ending = _failure(held, kind, str(error), names.TOOL_ERROR)
+            return ending._replace(frame=replace(ending.frame, header=BAD_ARGUMENTS))
         problems = "; ".join(map(str, error.problems))
         return Ending(_error(held, INVALID_PARAMS, problems, line=BAD_PARAMS), str(INVALID_PARAMS))
     if isinstance(error, ClientLacks):

@@ -95,13 +95,32 @@ class Actor:
     """Answers questions over a bus, at most `concurrency` at once; what is beyond that is told `busy`."""
 
     def __init__(
-        self, bus: Bus, settings: ProcessSettings, *, tracer: Tracer, log: FilteringBoundLogger, concurrency: int = 64
+        self,
+        bus: Bus,
+        settings: ProcessSettings,
+        *,
+        tracer: Tracer,
+        log: FilteringBoundLogger,
+        concurrency: int = 64,
+        outage: type[Exception] | tuple[()] = (),
     ) -> None:
+        """Make one that answers nothing yet.
+
+        Args:
+            bus: where questions come from.
+            settings: of its process.
+            tracer: its process's.
+            log: its process's.
+            concurrency: questions at once.
+            outage: what handlers raise while their store does not answer. Askers are told that alone: where the store
+                stands is for our log.
+        """
         self._bus = bus
         self._settings = settings
         self._tracer = tracer
         self._log = log
         self._concurrency = concurrency
+        self._outage = outage
         self._running = 0
         self._idle = anyio.Event()
         self._tasks: TaskGroup | None = None
@@ -185,6 +204,9 @@ class Actor:
             return answer.model_dump_json(exclude_defaults=True).encode()
         except Failed:
             raise
+        except self._outage as error:
+            self._log.warning("store failed", error=str(error))
+            raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: the receiver's store does not answer") from error
         except (BusError, TimeoutError) as error:
             raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}") from error
         except Exception as error:

@@ -33,6 +33,8 @@ NOT_FOUND: Final = "1 not-found"
 """An error frame's line: the target does not exist under this URI; the edge composes the error (M42)."""
 BAD_PARAMS: Final = "1 bad-params"
 """An error frame's line: -32602, and HTTP says 400; the body is the error object, of which the message counts."""
+BAD_ARGUMENTS: Final = "1 bad-arguments"
+"""A result frame's line: the arguments broke the tool's schema, which 2025-06-18 knows as an error of the protocol."""
 LACKING: Final = "1 lacking"
 """An error frame's line, followed by names of what may be asked: the handler asked what this client cannot answer."""
 
@@ -46,6 +48,11 @@ class Deferring:
     policy: str | None = None
     """For the edges that read the task, in their own form."""
 
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Deferring:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["endpoint"], value.get("policy"))
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -56,6 +63,11 @@ class Reservation:
     arguments: str
     """The digest of the call's arguments."""
     fence: int
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Reservation:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["key"], value["arguments"], value["fence"])
 
 
 class FrameKind(StrEnum):
@@ -87,6 +99,11 @@ class Completing:
     """What the user has typed of it."""
     context: dict[str, str] = field(default_factory=dict)
     """The arguments that are settled already."""
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Completing:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["argument"], value["value"], value.get("context") or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +160,9 @@ class CallBody:
             value.get("capabilities") or {},
             value.get("client") or {},
             Principal.model_validate(principal) if principal else ANONYMOUS,
-            completing=Completing(**completing) if completing else None,
-            deferring=Deferring(**deferring) if deferring else None,
-            once=Reservation(**once) if once else None,
+            completing=Completing.read(completing) if completing else None,
+            deferring=Deferring.read(deferring) if deferring else None,
+            once=Reservation.read(once) if once else None,
             **{name: value[name] for name in _PLAIN if name in value},
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcpfleet.bus.discovery import SUBJECT as SERVICES_SUBJECT
+from mcpfleet.contracts.figures import ALL_SUBJECTS, Role
 from mcpfleet.contracts.hints import OPERATOR_TOKEN
 from mcpfleet.process.settings import ProcessSettings
 
@@ -58,6 +59,10 @@ TABLE: Final = (
     Row("hint.catalog.*", ("catalog",), ("edge",)),
     Row("hint.resource.*.{pool}.*", (POOL,), ("edge",)),
     Row(f"hint.resource.*.{OPERATOR_TOKEN}.*", ("operator",), ()),
+    # Any process but a worker may have a console, which hears all figures by one subscription.
+    *(Row(f"figures.{role}.*", (role.value,), ()) for role in Role),
+    Row("figures.pool.{pool}.*", (POOL,), ()),
+    Row(ALL_SUBJECTS, (), tuple(role.value for role in Role)),
 )
 """Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
 

@@ -1,4 +1,4 @@
-"""The admin port: /livez, /readyz and /metrics, apart from the clients' port and its checks."""
+"""The admin port: /livez, /readyz, /metrics and what services add, apart from the clients' port and its checks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypercorn.config import Config
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.pages import Page
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.telemetry.exposition import MEDIA_TYPE, Exposition
@@ -20,6 +21,7 @@ from mcpfleet.telemetry.exposition import MEDIA_TYPE, Exposition
 GRACE: Final = 0.5
 """Seconds that a scrape under way has to finish once the process ends."""
 
+_OWN: Final = ("/livez", "/readyz", "/metrics")
 _Answer = tuple[int, str, bytes]
 """Status, media type, body."""
 
@@ -64,7 +66,11 @@ class AdminApp:
         if scope["type"] == "lifespan":
             await _live(receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, send)
+            page = self._page(scope)
+            await (page(scope, receive, send) if page is not None else self._answer(scope, send))
+
+    def _page(self, scope: HTTPScope) -> Page | None:
+        return self._processes[0].pages.find(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
 
     async def _answer(self, scope: HTTPScope, send: ASGISendCallable) -> None:
         status, media_type, body = self._look_up(scope)
@@ -80,7 +86,7 @@ class AdminApp:
         await send({"type": "http.response.body", "body": content, "more_body": False})
 
     def _look_up(self, scope: HTTPScope) -> _Answer:
-        if scope["path"] not in ("/livez", "/readyz", "/metrics"):
+        if scope["path"] not in (*_OWN, *self._processes[0].pages):
             return 404, "text/plain", b"the admin port has /livez, /readyz and /metrics\n"
         if scope["method"] not in ("GET", "HEAD"):
             return 405, "text/plain", b"GET or HEAD\n"

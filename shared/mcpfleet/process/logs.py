@@ -17,6 +17,7 @@ from structlog.processors import JSONRenderer, TimeStamper, add_log_level, forma
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from mcpfleet.process.console import ConsoleLines, coloured
+from mcpfleet.process.mishaps import mishaps
 from mcpfleet.telemetry.trace import current
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -34,7 +35,7 @@ def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
         level: the least important lines that come out. Libraries are heard from warnings on.
         names: `service` and `process` for the lines of libraries, which belong to no service.
     """
-    processors: list[Processor] = [add_log_level, _add_trace, format_exc_info, _hide_passwords]
+    processors: list[Processor] = [add_log_level, _add_trace, mishaps, format_exc_info, _hide_passwords]
     if form == "json":
         processors += [TimeStamper(fmt="iso", utc=True, key="time"), _in_order, JSONRenderer()]
     else:
@@ -100,8 +101,13 @@ def _add_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 def _hide_passwords(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     for key, value in event.items():
         if isinstance(value, str) and "://" in value:
-            event[key] = _PASSWORD.sub(r"\1:***@", value)
+            event[key] = without_passwords(value)
     return event
+
+
+def without_passwords(text: str) -> str:
+    """Put stars where an address in a text has a password."""
+    return _PASSWORD.sub(r"\1:***@", text)
 
 
 def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> MutableMapping[str, Any]:

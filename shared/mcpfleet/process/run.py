@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.process import admin, logs
 from mcpfleet.process.errors import ConfigurationError, causes, leaves
 from mcpfleet.process.loop import loop_factory
+from mcpfleet.process.pages import Pages
 from mcpfleet.process.service import Process, Service
 from mcpfleet.process.settings import ProcessSettings, Settings, loaded
 from mcpfleet.process.settings_table import unknown_names
@@ -73,10 +74,11 @@ async def _main(services: Sequence[Service[Any]], settings: Sequence[ProcessSett
     """Give each service its process, and run them; returns the exit code."""
     first = settings[0]
     logs.configure(first.log_format, first.log_level, {"service": "+".join(service.name for service in services)})
-    stopping = Stopping(first.last_deadline)
+    stopping, pages = Stopping(first.last_deadline), Pages(admin.url(listening))
     try:
         processes = [
-            Process(service.name, own, stopping=stopping) for service, own in zip(services, settings, strict=True)
+            Process(service.name, own, stopping=stopping, pages=pages)
+            for service, own in zip(services, settings, strict=True)
         ]
     except TelemetrySettingError as error:
         return _misconfigured([str(error)])

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from mcpfleet.process.health import Health
 from mcpfleet.process.logs import logger
+from mcpfleet.process.pages import Pages
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.process.stopping import Stopping
 from mcpfleet.telemetry.setup import Telemetry
@@ -29,15 +30,17 @@ class Process(Generic[S]):
         stopping: set by the first SIGTERM or SIGINT; then the service ends its work and returns.
         health: what /readyz tells.
         telemetry: its tracer and its metrics.
+        pages: what it adds to the admin port.
     """
 
-    def __init__(self, name: str, settings: S, *, stopping: Stopping | None = None) -> None:
+    def __init__(self, name: str, settings: S, *, stopping: Stopping | None = None, pages: Pages | None = None) -> None:
         """Make the process of a service; raises `TelemetrySettingError` for an OTEL_* variable that cannot be served.
 
         Args:
             name: the service's name.
             settings: its settings.
             stopping: shared by the services of one operating-system process; its own where it is alone.
+            pages: shared in the same way.
         """
         self.name = name
         self.id = secrets.token_hex(8)
@@ -46,6 +49,7 @@ class Process(Generic[S]):
         self.stopping = stopping if stopping is not None else Stopping(settings.last_deadline)
         self.health = Health(self.stopping, self.log)
         self.telemetry = Telemetry(name, self.id, log=self.log)
+        self.pages = pages if pages is not None else Pages()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,12 @@ def _without_password(value: str) -> str:
     return value
 
 
+def _web_address(value: str) -> str:
+    if value and not re.fullmatch(r"https?://[^\s@?#]+", value):
+        raise ValueError("must begin with http:// or https://, and hold neither a user nor ? or #")
+    return value.rstrip("/")
+
+
 def _separated(value: object) -> object:
     """Read a list as people write one; what is none yet comes from code."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -67,6 +73,8 @@ def _separated(value: object) -> object:
 
 Bind = Annotated[str, AfterValidator(_bind)]
 """An address to listen on, as `host:port`; port 0 takes a free one."""
+WebUrl = Annotated[str, AfterValidator(_web_address)]
+"""A page's address for a browser, without a slash at its end; empty for none."""
 NatsUrl = Annotated[str, AfterValidator(_without_password)]
 """A NATS server's address; it prints, so it holds no password."""
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_separated)]
@@ -122,6 +130,14 @@ class ProcessSettings(Settings):
     log_format: Literal["json", "console"] = Field(
         default="json", description="One JSON object a line, or text for people."
     )
+    console: bool = Field(
+        default=False,
+        description="Tell consoles of this process, and serve one on the admin port at /console (but a worker).",
+    )
+    console_hosts: Names = Field(
+        default=(), description="Host names under which /console is asked for, besides localhost and addresses."
+    )
+    jaeger_url: WebUrl = Field(default="", description="Where /console finds traces: the address of Jaeger's page.")
     drain: Seconds = Field(default=30.0, description="How long running work may go on after the first signal.")
     last_deadline: Seconds = Field(
         default=60.0, description="How long after the first signal whatever still runs is cancelled."

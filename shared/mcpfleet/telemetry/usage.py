@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from mcpfleet.telemetry.metrics import Family, Point, Unit
 
-_STARTED: Final = time.time()
+STARTED: Final = time.time()
 """A moment after the process did: this is among the first that it imports."""
 _PROC: Final = Path("/proc/self")
 
@@ -20,7 +20,7 @@ def usage() -> Iterator[Family]:
     """Read the figures now; those of /proc are left out on systems without it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield _figure("process.cpu", "counter", "Processor time used.", used.ru_utime + used.ru_stime, "s")
-    yield _figure("process.start_time", "gauge", "When the process began, in Unix time.", _STARTED, "s")
+    yield _figure("process.start_time", "gauge", "When the process began, in Unix time.", STARTED, "s")
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield _figure("process.max_fds", "gauge", "File descriptors allowed.", allowed)
     if _PROC.exists():

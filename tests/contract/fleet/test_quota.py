@@ -16,8 +16,8 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.process.service import Process
 from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.app import BOOK, library
 from tests.contract.fleet.listener import ACK, UPDATED, listening
-from tests.contract.fleet.test_streams import BOOK, library
 from tests.kit.waiting import until
 
 

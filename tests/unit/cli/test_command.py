@@ -39,6 +39,9 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
         "tasks",
         "worker",
         "call",
+        "watch",
+        "publish",
+        "subscriptions",
         "withdraw",
         "revoke",
         "settings",
@@ -60,6 +63,8 @@ def test_it_says_its_version() -> None:
         pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
         pytest.param(["revoke"], "name one of --subject", id="nobody to revoke"),
         pytest.param(["revoke", "--subject", "ann", "--policy"], "name one of --subject", id="two to revoke"),
+        pytest.param(["publish", "books/1"], "'books/1' is no absolute URI", id="a URI"),
+        pytest.param(["publish", "a:b", "--endpoint", "My"], "'My' is no endpoint's name", id="an endpoint's name"),
         pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
     ],
 )

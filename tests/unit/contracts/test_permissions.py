@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.contracts import call, catalog, hints, operator_tasks, pool_tasks, subscriptions, tasks
+from mcpfleet.contracts import call, catalog, figures, hints, operator_tasks, pool_tasks, subscriptions, tasks
 from mcpfleet.contracts.authorization import ADMIT
 from mcpfleet.contracts.permissions import password_variable, permissions, server_settings, users
 from mcpfleet.process.settings import ProcessSettings
@@ -142,6 +142,19 @@ def test_only_an_operator_asks_for_natss_own_discovery_and_everybody_answers() -
 
     assert holders("publish") == {"operator"}
     assert holders("subscribe") == USERS.keys() - {"operator"}
+
+
+@pytest.mark.parametrize("role", figures.Role)
+def test_each_service_says_its_own_figures_and_all_but_workers_and_operators_hear_them(role: figures.Role) -> None:
+    subject = figures.service_figures_subject(role, "p1")
+    assert who_may("publish", subject) == {role.value}
+    assert who_may("subscribe", subject) == who_may("subscribe", figures.ALL_SUBJECTS) == set(figures.Role)
+
+
+def test_a_worker_says_its_figures_under_its_pools_name_alone() -> None:
+    subject = figures.pool_figures_subject("library", "0" * 16)
+    assert who_may("publish", subject) == {"pool-library"}
+    assert who_may("subscribe", subject) == set(figures.Role)
 
 
 @pytest.mark.parametrize("user", USERS)

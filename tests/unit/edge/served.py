@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import structlog
 from structlog.testing import LogCapture
 
 from mcpfleet.bus.bus import Bus
@@ -47,6 +46,7 @@ from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
+from tests.kit.logs import captured
 from tests.unit.edge.asgi import Exchange, Post
 
 SETTINGS = EdgeSettings(queue_wait=0.1, max_request=100_000)
@@ -94,9 +94,7 @@ class Edge:
         self.log = LogCapture()
         self.authorization = Authorization()
         self.instruments = EdgeInstruments(Metrics())
-        log = structlog.wrap_logger(
-            None, processors=[self.log], wrapper_class=structlog.make_filtering_bound_logger("debug")
-        )
+        log = captured(self.log)
         bus = Bus(
             NatsConnector(settings, user="edge", name="edge", log=log),
             settings,

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from anyio.abc import SocketStream
 from h2.connection import H2Connection
 from psutil import Process
 
-from mcpfleet.edge.client import Client
+from mcpfleet.edge.client import Client, ClientStalled
 from mcpfleet.edge.connection import IdleConnections
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
@@ -39,7 +40,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def serving(desk: Desk | Patient) -> AsyncIterator[EdgeConfig]:
+async def serving(desk: Desk | Patient | Streaming) -> AsyncIterator[EdgeConfig]:
     """Serve for the length of a block."""
     config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
     stop = anyio.Event()
@@ -189,3 +190,55 @@ async def test_a_client_that_opens_streams_without_end_costs_a_line_and_its_conn
         desk.may_answer.set()
     [line] = [line for line in caplog.records if "HTTP/2" in line.getMessage()]
     assert line.exc_info is None
+
+
+class Streaming:
+    """An application that streams parts of all sizes; the large ones make a slow client's connection wait."""
+
+    def __init__(self, parts: list[bytes], *, write_timeout: float = 5.0) -> None:
+        self.parts = parts
+        self.write_timeout = write_timeout
+        self.has_stalled = anyio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        client = Client(scope, receive, send, closing=False, write_timeout=self.write_timeout)
+        await client.read_body(1000, 5.0)
+        await client.open_stream()
+        try:
+            for part in self.parts:
+                await client.send_part(part)
+        except ClientStalled:
+            self.has_stalled.set()
+            raise
+        await client.close_stream()
+
+
+PARTS = [b"%d " % number * (50_000 if number % 50 == 0 else 1) for number in range(1, 501)]
+
+
+@pytest.mark.parametrize("http2", [False, True])
+async def test_parts_arrive_whole_and_in_order_however_slowly_they_are_read(http2: bool) -> None:
+    async with (
+        serving(Streaming(PARTS)) as config,
+        httpx2.AsyncClient(http1=not http2, http2=http2, verify=False, timeout=10) as http,
+        http.stream("POST", config.url("/"), content=b"{}") as response,
+    ):
+        assert response.http_version == ("HTTP/2" if http2 else "HTTP/1.1")
+        came = []
+        async for piece in response.aiter_raw():
+            came.append(piece)
+            if len(came) % 20 == 0:
+                await anyio.sleep(0.01)
+    assert b"".join(came) == b"".join(PARTS)
+
+
+async def test_n5_a_client_that_does_not_read_parts_is_given_up() -> None:
+    desk = Streaming([b"x" * 50_000] * 1000, write_timeout=0.5)
+    async with serving(desk) as config:
+        stream = await connect(config)
+        await stream.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
+        with anyio.fail_after(10):
+            await desk.has_stalled.wait()
+        await stream.aclose()

@@ -207,6 +207,20 @@ def test_the_nats_address_holds_no_password(monkeypatch: pytest.MonkeyPatch) -> 
     assert "hush" not in line
 
 
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "jaeger:16686", "http://me:hush@jaeger", "http://jaeger/?a"])
+def test_jaegers_address_is_one_for_links(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """It is shown in a page, so it holds no password and runs no script."""
+    monkeypatch.setenv("MCPFLEET_JAEGER_URL", url)
+    [line] = problems(ProcessSettings)
+    assert line.startswith("MCPFLEET_JAEGER_URL: ")
+    assert "hush" not in line
+
+
+def test_jaegers_address_is_taken_without_its_last_slash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCPFLEET_JAEGER_URL", "https://jaeger.example/ui/")
+    assert ProcessSettings.load().jaeger_url == "https://jaeger.example/ui"
+
+
 def test_the_last_deadline_is_not_before_the_drains_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule over two settings names both."""
     monkeypatch.setenv("MCPFLEET_LAST_DEADLINE", "10")
@@ -238,6 +252,9 @@ def test_the_real_defaults_of_every_process() -> None:
         "BUS_HOP_MARGIN": "0.05 s",
         "BUS_PENDING_BYTES": "16777216 bytes",
         "BUS_MAX_PAYLOAD": "8388608 bytes",
+        "CONSOLE": "false",
+        "CONSOLE_HOSTS": "",
+        "JAEGER_URL": "",
     }
 
 

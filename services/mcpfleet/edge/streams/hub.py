@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.hints import OPERATOR_TOKEN
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
@@ -150,11 +150,17 @@ class Hub:
     def revoke(self, matches: Callable[[Principal], bool]) -> None:
         """Tell streams nothing more until it was asked whether their permissions go on (S3).
 
+        A change that concerns everybody is asked about bit by bit, over half of a permission's life, and holds nobody
+        up meanwhile: it would be all streams of all edges at once.
+
         Args:
             matches: says whose permission may have ended.
         """
+        is_policy = matches(ANONYMOUS)
         for stream in self.streams():
-            if matches(stream.permission.principal):
+            if is_policy:
+                self.renewals.renew_soon(stream)
+            elif matches(stream.permission.principal):
                 stream.fence()
                 self.renewals.renew_now(stream)
 

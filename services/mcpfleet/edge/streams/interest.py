@@ -82,7 +82,11 @@ class Interest:
             self._tasks.start_soon(self._hear_apart, name, endpoint, everything)
 
     async def _hear_all(self, name: str, endpoint: _Endpoint) -> None:
-        endpoint.all = await self._bus.subscribe(resource_hints(name), self._on_hint)
+        everything = await self._bus.subscribe(resource_hints(name), self._on_hint)
+        if endpoint.all is not None:  # in the meantime
+            self._leave(everything)
+            return
+        endpoint.all = everything
         apart, endpoint.heard = endpoint.heard, {}
         for subscription in apart.values():
             self._leave(subscription)

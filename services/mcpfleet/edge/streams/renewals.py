@@ -63,6 +63,14 @@ class Renewals:
             timer.cancel()
         self._fall_due(stream)
 
+    def renew_soon(self, stream: Stream) -> None:
+        """Ask within half of a permission's life, at a moment of chance, unless it is asked sooner by itself."""
+        timer = self._timers.get(stream)
+        seconds = random.uniform(0, self._longest / 2)  # noqa: S311  # no secret
+        if timer is not None and timer.when() > asyncio.get_running_loop().time() + seconds:
+            timer.cancel()
+            self._come_back(stream, seconds)
+
     async def run(self) -> None:
         """Ask, until cancelled."""
         places = anyio.Semaphore(AT_ONCE)

@@ -16,7 +16,7 @@ from mcpfleet.edge.streams.permission import Unasked, Unending
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
 from tests.kit.waiting import until
-from tests.unit.edge.streams.test_stream import stream
+from tests.unit.edge.streams.opened import stream
 
 ANN = Principal(subject="ann")
 
@@ -150,3 +150,19 @@ async def test_n13_the_stagger_is_small(seconds: float) -> None:
         when = renewals._timers[one].when() - anyio.current_time()
         assert seconds / 2 - 0.05 <= when <= seconds / 2 + min(1.0, seconds / 20)
         renewals.remove(one)
+
+
+async def test_what_concerns_everybody_is_asked_for_bit_by_bit() -> None:
+    """Within half of a permission's life, each stream's at a moment of its own."""
+    async with renewing(longest=2.0) as renewals:
+        permission = Lasting(3600)
+        streams = [lasting(permission) for _ in range(50)]
+        for one in streams:
+            renewals.add(one)
+            renewals.renew_soon(one)
+        assert permission.asked == []
+        due = sorted(timer.when() - anyio.current_time() for timer in renewals._timers.values())
+        assert len(due) == len(streams)
+        assert due[0] < 0.5 < due[-1] <= 1.1
+        for one in streams:
+            renewals.remove(one)

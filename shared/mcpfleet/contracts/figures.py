@@ -1,0 +1,107 @@
+"""What each process says of itself for consoles: a few numbers, and its last errors, every two seconds.
+
+A broadcast that may be lost, and that NATS drops while no console is open. Who speaks is in the subject, which NATS
+permits to it alone; the message says nothing of that. Workers are the least trusted: what is said is bounded here, and
+whoever shows it shows it as theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, StringConstraints
+
+from mcpfleet.contracts.base import Message
+
+EVERY: Final = 2.0
+"""Seconds between two messages of a process."""
+MOST_BYTES: Final = 16_384
+"""Of a message; a longer one is not read."""
+MOST_MISHAPS: Final = 20
+ALL_SUBJECTS: Final = "figures.>"
+"""What a console hears."""
+
+Name = Annotated[str, StringConstraints(max_length=80)]
+Text = Annotated[str, StringConstraints(max_length=200)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Role(StrEnum):
+    """A process that is no worker: it may have a console."""
+
+    EDGE = "edge"
+    AUTHORIZATION = "authorization"
+    CATALOG = "catalog"
+    SUBSCRIPTIONS = "subscriptions"
+    TASKS = "tasks"
+
+
+class Lack(Message):
+    """A condition of readiness that does not hold."""
+
+    name: Name
+    why: Text
+
+
+class Trouble(Message):
+    """A warning or an error that was logged."""
+
+    at: Number
+    """Unix time, by the clock of whoever says it."""
+    level: Literal["warning", "error", "critical"]
+    event: Text
+    of: Text = ""
+    """What it concerns, as `tool=search`."""
+    trace: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{32})?$")] = ""
+    sampled: bool = False
+    """Whether the trace is recorded."""
+
+
+class Figures(Message):
+    """A process now."""
+
+    version: Name = ""
+    started: Number
+    """Unix time."""
+    ready: bool
+    stopping: bool = False
+    lacks: tuple[Lack, ...] = Field(default=(), max_length=10, fail_fast=True)
+    numbers: dict[Name, Number] = Field(default={}, max_length=60)
+    """By names that this release may or may not know."""
+    troubles: tuple[Trouble, ...] = Field(default=(), max_length=MOST_MISHAPS, fail_fast=True)
+    """The oldest first."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Speaker:
+    """Who says figures, as its subject names it."""
+
+    role: str
+    """A service, or `worker`."""
+    pool: str
+    """A worker's; empty for a service."""
+    process: str
+
+
+def service_figures_subject(role: Role, process: str) -> str:
+    """Where an edge or a service says its figures."""
+    return f"figures.{role.value}.{process}"
+
+
+def pool_figures_subject(pool: str, process: str) -> str:
+    """Where a worker says its figures."""
+    return f"figures.pool.{pool}.{process}"
+
+
+_SUBJECT: Final = re.compile(
+    rf"figures\.(?:(?P<role>{'|'.join(Role)})|pool\.(?P<pool>[^.]{{1,80}}))\.(?P<process>[0-9a-f]{{16}})"
+)
+
+
+def speaker(subject: str) -> Speaker | None:
+    """Read who speaks on a subject; none where it is of no such form."""
+    found = _SUBJECT.fullmatch(subject)
+    return Speaker(found["role"] or "worker", found["pool"] or "", found["process"]) if found else None

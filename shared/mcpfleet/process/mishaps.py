@@ -1,0 +1,79 @@
+"""The last warnings and errors that each service of this process logged, for whoever looks at the fleet now.
+
+Of a line only what cannot hold a secret is kept: the event, which is a text of our code; a few words that are names;
+and the trace. What libraries say stays in the log, since they may quote anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from structlog.typing import EventDict, WrappedLogger
+
+from mcpfleet.telemetry.trace import current
+
+MOST: Final = 20
+"""Lines that are kept of each service."""
+SERVICES: Final = 16
+"""Services that are kept apart; a process has five at most."""
+_LEVELS: Final = ("warning", "error", "critical")
+_NAMES: Final = ("tool", "prompt", "resource", "template", "lister", "pool", "endpoint", "condition", "setting", "end")
+"""What a line may say of itself that is a name: given by the application's author, the operator, or us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """One line."""
+
+    at: float
+    """Unix time."""
+    level: str
+    event: str
+    of: str
+    """What it concerns, as `tool=search`; empty where it does not say."""
+    trace: str
+    """The trace's id; empty where there is none."""
+    sampled: bool
+    """Whether the trace is recorded, so that it may be looked at."""
+
+
+class Mishaps:
+    """Keeps the last lines of each service, by its process id."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, deque[Mishap]] = {}
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        """Keep a line, as a processor of structlog that changes nothing; may run in any thread."""
+        process = event.get("process")
+        if event.get("level") in _LEVELS and isinstance(process, str) and "logger" not in event:
+            kept = self._kept.get(process)
+            if kept is None and len(self._kept) < SERVICES:
+                kept = self._kept.setdefault(process, deque(maxlen=MOST))
+            if kept is not None:
+                kept.append(_mishap(event))
+        return event
+
+    def of(self, process: str) -> tuple[Mishap, ...]:
+        """The last lines of a service, the oldest first."""
+        kept = self._kept.get(process)
+        return tuple(kept.copy()) if kept is not None else ()
+
+
+mishaps: Final = Mishaps()
+"""Those of this operating-system process: logging is set up for the whole of it."""
+
+
+def _mishap(event: EventDict) -> Mishap:
+    trace = current.get()
+    return Mishap(
+        at=time.time(),
+        level=str(event["level"]),
+        event=str(event.get("event", "")),
+        of=" ".join(f"{name}={event[name]}" for name in _NAMES if name in event),
+        trace=trace.trace_id if trace is not None else "",
+        sampled=trace is not None and trace.sampled,
+    )
