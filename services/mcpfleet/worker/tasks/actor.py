@@ -135,7 +135,9 @@ class TaskActor:
         if self._work is not None:
             await self._bus.leave(self._work)
         for holding in self._held:
-            self._stop(holding)
+            if not holding.has_returned:
+                holding.is_stopped = True
+                self._stop(holding)
         with anyio.move_on_after(self._settings.task_leaves):
             while len(self._held):
                 self._idle = anyio.Event()

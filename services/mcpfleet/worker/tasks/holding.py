@@ -31,6 +31,8 @@ class Holding:
     """The newest status message that is not written."""
     is_cancelled: bool = False
     """Its client wants it to end."""
+    is_stopped: bool = False
+    """Its run was told to end, since the worker leaves."""
     is_lost: bool = False
     """It is another's, or has ended: nothing is written for it any more."""
     has_returned: bool = False

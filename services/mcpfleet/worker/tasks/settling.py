@@ -31,15 +31,21 @@ def following(holding: Holding, ended: Ended) -> Next:
     """Decide what is written; nothing of what is lost, or waits for its client."""
     if holding.is_lost or ended.kind is FrameKind.ASK:
         return None
-    if not ended.body:  # its run was ended from outside
-        if holding.is_cancelled:
-            return Settle(id=holding.id, fence=holding.fence, status=Status.CANCELLED)
+    if holding.is_cancelled and (not ended.body or _is_failure(ended)):
+        return Settle(id=holding.id, fence=holding.fence, status=Status.CANCELLED)
+    # Its run was ended from outside, or was told to end: what it says of that is no result.
+    if not ended.body or (holding.is_stopped and not holding.is_cancelled):
         return Release()
     end = settled(holding, ended)
     line = ended.header or ""
     if line.startswith(TRY_AGAIN) and not holding.is_cancelled:
         return Release(failed=end, after=float(line.rpartition(" ")[2]))
     return end
+
+
+def _is_failure(ended: Ended) -> bool:
+    """Whether a handler that was cancelled says that it stopped; a result that it has in spite of that counts (K10)."""
+    return ended.kind is not FrameKind.RESULT or from_json(ended.body).get("isError") is True
 
 
 def settled(holding: Holding, ended: Ended) -> Settle:

@@ -1,0 +1,99 @@
+"""What is written of a task whose handler has returned, and how many tasks a worker takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_core import to_json
+
+from mcpfleet.contracts.call import FrameKind
+from mcpfleet.contracts.pool_tasks import Settle
+from mcpfleet.contracts.tasks import Status
+from mcpfleet.worker.frames import Ended
+from mcpfleet.worker.tasks.holding import Holding, Holdings, task_key
+from mcpfleet.worker.tasks.settling import TRY_AGAIN, Release, following
+
+ID = "t" * 32
+RESULT, FAILURE = (b'{"_meta":{},"content":[],"isError":%b}' % flag for flag in (b"false", b"true"))
+ERROR = to_json({"code": -31000, "message": "no\x00 paper"})
+
+
+def ended(body: bytes, kind: FrameKind = FrameKind.RESULT, line: str | None = None) -> Ended:
+    return Ended(task_key(ID, 3), kind, body, line)
+
+
+def holding(**said: Any) -> Holding:
+    return Holding(ID, 3, "d" * 32, 0.0, **said)
+
+
+@pytest.mark.parametrize(
+    ("held", "frame", "status"),
+    [
+        (holding(), ended(RESULT), Status.COMPLETED),
+        (holding(), ended(FAILURE), Status.COMPLETED),
+        (holding(), ended(ERROR, FrameKind.ERROR), Status.FAILED),
+        (holding(is_cancelled=True), ended(b""), Status.CANCELLED),
+        (holding(is_cancelled=True), ended(FAILURE), Status.CANCELLED),
+        (holding(is_cancelled=True), ended(ERROR, FrameKind.ERROR), Status.CANCELLED),
+        (holding(is_cancelled=True), ended(RESULT), Status.COMPLETED),
+        (holding(is_cancelled=True, is_stopped=True), ended(b""), Status.CANCELLED),
+    ],
+)
+def test_m68_k10_an_end_is_a_result_an_error_or_a_cancel(held: Holding, frame: Ended, status: Status) -> None:
+    then = following(held, frame)
+    assert isinstance(then, Settle)
+    assert (then.status, then.fence) == (status, 3)
+    assert (then.end is None) is (status is Status.CANCELLED)
+
+
+def test_m68_a_failure_says_why_in_its_status_message() -> None:
+    then = following(holding(), ended(ERROR, FrameKind.ERROR))
+    assert isinstance(then, Settle)
+    assert then.message == "no paper"
+
+
+@pytest.mark.parametrize("body", [b"", RESULT, FAILURE])
+def test_k21_what_a_run_says_that_was_told_to_end_is_no_result(body: bytes) -> None:
+    assert following(holding(is_stopped=True), ended(body)) == Release()
+
+
+def test_a_run_that_nobody_cancelled_and_that_ended_without_a_word_is_given_back() -> None:
+    assert following(holding(), ended(b"")) == Release()
+
+
+@pytest.mark.parametrize("frame", [ended(RESULT), ended(b""), ended(b"", FrameKind.ASK)])
+def test_k7_nothing_is_written_of_a_task_that_is_lost(frame: Ended) -> None:
+    assert following(holding(is_lost=True), frame) is None
+
+
+def test_an_attempt_that_asks_for_another_is_given_back_with_its_end() -> None:
+    then = following(holding(), ended(FAILURE, line=f"{TRY_AGAIN} 2.500"))
+    assert isinstance(then, Release)
+    assert then.after == 2.5
+    assert then.failed is not None
+    assert then.failed.status is Status.COMPLETED
+
+
+def held(*holdings: Holding) -> Holdings:
+    found = Holdings()
+    for each in holdings:
+        found.add(each)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tasks", "free", "waits_alone", "room"),
+    [
+        (held(), 32, False, 24),
+        (held(), 5, False, 5),
+        (held(holding()), 32, False, 23),
+        (held(holding(has_returned=True)), 32, False, 24),
+        (held(), 32, True, 24),
+        (held(holding()), 32, True, 0),
+        (held(holding(alone=True)), 32, False, 0),
+    ],
+)
+def test_a_worker_takes_what_it_has_room_for(tasks: Holdings, free: int, *, waits_alone: bool, room: int) -> None:
+    """A task that crashed its workers runs beside no other."""
+    assert tasks.room(free=free, most=24, waits_alone=waits_alone) == room
