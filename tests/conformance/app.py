@@ -278,8 +278,7 @@ async def confirm_delete(filename: str, ctx: Context) -> str:
     """Ask before something is deleted, as a task where that can be."""
     if ctx.can_defer:
         await ctx.defer()
-    answer = await ctx.elicit(f"Delete {filename}?", Agreement, key="confirm")
-    return f"{filename}: {answer.confirm}"
+    return str((await ctx.elicit(f"Delete {filename}?", Agreement, key="confirm")).confirm)
 
 
 @app.tool(task="required", asks={"elicitation.form"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,8 @@ from pydantic_core import from_json, to_json
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.telemetry.trace import TraceContext
 
+_TRACE: Final = re.compile(r'\{"version":1,"endpoint":"[a-z0-9-]*","trace":"([0-9a-f-]{55})"')
+"""Where the trace stands, in front of what may be large."""
 VERSION: Final = 1
 """Of the form; a release writes it only after the one that can read it."""
 
@@ -22,6 +25,12 @@ class Origin:
     call: CallBody
     trace: TraceContext | None = None
     """In which the task was asked for: its runs are a part of it."""
+
+    @staticmethod
+    def trace_of(text: str) -> TraceContext | None:
+        """The trace alone, without reading the rest."""
+        found = _TRACE.match(text)
+        return TraceContext.parse(found[1]) if found else None
 
     def write(self) -> str:
         """Write it, to be kept byte for byte."""

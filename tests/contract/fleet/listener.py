@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,8 +29,9 @@ def changed(kind: str) -> str:
 class Listener:
     """One stream, and what has come of it."""
 
-    def __init__(self, identifier: Any = 1) -> None:
+    def __init__(self, identifier: Any = 1, capabilities: Mapping[str, Any] | None = None) -> None:
         self.id = identifier
+        self._capabilities = capabilities
         self.messages: list[Any] = []
         self.is_over = False
         """The stream is closed."""
@@ -58,6 +59,8 @@ class Listener:
     ) -> None:
         """Read the stream to its end."""
         body = request("subscriptions/listen", {"notifications": notifications}, identifier=self.id)
+        if self._capabilities is not None:
+            body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = dict(self._capabilities)
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": MODERN,
@@ -75,10 +78,17 @@ class Listener:
 
 @asynccontextmanager
 async def listening(
-    http: httpx2.AsyncClient, url: str, /, count: int = 1, *, token: str | None = None, **notifications: Any
+    http: httpx2.AsyncClient,
+    url: str,
+    /,
+    count: int = 1,
+    *,
+    token: str | None = None,
+    capabilities: Mapping[str, Any] | None = None,
+    **notifications: Any,
 ) -> AsyncIterator[list[Listener]]:
     """So many streams that are acknowledged, for the length of a block."""
-    streams = [Listener(number + 1) for number in range(count)]
+    streams = [Listener(number + 1, capabilities) for number in range(count)]
     async with anyio.create_task_group() as tasks:
         for stream in streams:
             tasks.start_soon(stream.run, http, url, notifications, token)

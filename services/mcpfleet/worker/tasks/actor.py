@@ -20,6 +20,7 @@ from mcpfleet.bus.errors import BusError, Failed, NotRun, Refused, TooLarge, Una
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import Reservation
+from mcpfleet.contracts.origin import Origin
 from mcpfleet.contracts.pool_tasks import (
     Ask,
     Claimed,
@@ -107,10 +108,15 @@ class TaskActor:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Claim and keep tasks, until cancelled."""
         await self._bus.subscribe(nudge_subject(self._pool, self._bus.process), self._on_nudge)
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             self._tasks.start_soon(self._looking.run)
             self._tasks.start_soon(self._extending.run)
             task_status.started()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None  # what the handlers' side says from now on, nobody writes
 
     async def offer(self, definitions: Iterable[str]) -> None:
         """Take tasks of these definitions, and of no others."""
@@ -340,7 +346,7 @@ def _order(claimed: Claimed, subject: str) -> HeldTask:
         body=b"",
         # The service ends it at its limit; this is for a worker that hears nothing of that.
         deadline=now + max(0.0, claimed.limit) + _LONGEST_PAUSE,
-        trace=TraceContext.fresh(sampled=False),
+        trace=Origin.trace_of(claimed.origin) or TraceContext.fresh(sampled=False),
         wants_progress=False,
         progress=ProgressRate(1.0, now),
         is_task=True,

@@ -26,9 +26,13 @@ class Errands:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run errands until cancelled."""
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             task_status.started()
-            await anyio.sleep_forever()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
 
     async def do(self, errand: Callable[[], Awaitable[Result]]) -> Result:
         """Have an errand run, and wait for its end, on any other loop; raises what it raises."""
@@ -37,7 +41,9 @@ class Errands:
         return await asyncio.wrap_future(done)
 
     def _start(self, order: tuple[Errand, Future[Any]]) -> None:
-        if self._tasks is not None and order[1].set_running_or_notify_cancel():
+        if self._tasks is None:
+            order[1].cancel()
+        elif order[1].set_running_or_notify_cancel():
             self._tasks.start_soon(_run, *order)
 
 
