@@ -93,7 +93,7 @@ async def test_a_stream_opens_and_closes_and_a_task_moves_through_its_states(bro
         await page.until(lambda each: each["totals"]["streams"] == "0")
         await make(edge, fleet.pool)
         seen = await page.until(lambda each: each["tasks"]["ready"] == "1")
-        assert ["the fleet", "1 tasks wait, and no worker takes one"] in seen["stuck"]
+        assert ["the fleet", "waiting tasks that no worker takes: 1"] in seen["stuck"]
         task = await take(worker, fleet.pool)
         await page.until(lambda each: (each["tasks"]["ready"], each["tasks"]["held"]) == ("0", "1"))
         await complete(worker, fleet.pool, task)
