@@ -96,7 +96,7 @@ async def serve_over(
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    hub = Hub(bus, snapshots, settings, instruments=streams, log=process.log)
+    hub = Hub(bus, snapshots, settings, tracer=process.telemetry.tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
     listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
     application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)

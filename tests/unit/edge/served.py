@@ -119,7 +119,7 @@ class Edge:
         )
         uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits)
         streams = StreamInstruments(Metrics())
-        self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
+        self.hub = Hub(bus, self.snapshots, settings, tracer=Tracer(), instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission
         listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)
