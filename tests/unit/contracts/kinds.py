@@ -50,7 +50,7 @@ class Kind:
 
 
 def of_message(message: type[BaseModel], samples: Iterable[BaseModel]) -> Kind:
-    """A message of the control plane, as `ask` writes a question, and an actor an answer: without what is understood."""
+    """A message of the control plane: a question as `ask` writes it, an answer as an actor does, without defaults."""
     if message in {each.answer for each in exchanges().values()}:
         written = tuple(each.model_dump_json(exclude_defaults=True).encode() for each in samples)
     else:
