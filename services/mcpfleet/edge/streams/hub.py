@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.bus.actor import consumer_span
 from mcpfleet.bus.bus import Bus
-from mcpfleet.contracts.hints import OPERATOR_TOKEN
+from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
@@ -24,11 +26,14 @@ from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.edge.streams.task_news import KEY, TaskNews
 from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
 from mcpfleet.wire.notices import resource_updated
 
 _RETRY_AFTER: Final = 5
+_HINT: Final = "hint.resource.{endpoint}.{pool}.{key}"
 _PACE: Final = 0.02
 """Seconds between the ends of two streams of an edge that leaves, where there is time for it."""
 _SHARE: Final = 0.75
@@ -45,6 +50,7 @@ class Hub:
         settings: EdgeSettings,
         *,
         tasks: TaskNews,
+        tracer: Tracer,
         instruments: StreamInstruments,
         log: FilteringBoundLogger,
     ) -> None:
@@ -65,6 +71,7 @@ class Hub:
         self._room = settings.watched_room
         self._size = 0
         """Bytes of the URIs that are watched, as often as they are."""
+        self._tracer = tracer
         self._instruments = instruments
         self._turns = Turns()
         self._count = 0
@@ -131,12 +138,29 @@ class Hub:
 
     # -- what changes -------------------------------------------------------------------------------------------------
 
-    def on_resource(self, endpoint: str, pool: str, uri: str) -> None:
-        """Tell the streams that watch a URI, where the pool that speaks serves it to their callers."""
+    def on_resource(self, endpoint: str, pool: str, uri: str, cause: TraceContext | None = None) -> None:
+        """Tell the streams that watch a URI, where the pool that speaks serves it to their callers.
+
+        Args:
+            endpoint: the endpoint's name.
+            pool: who says that it has changed.
+            uri: what is read.
+            cause: the work that changed it, where that is recorded: what this edge does of it is shown with it.
+        """
         watchers = self._by_uri.get((endpoint, uri))
         if watchers is None:
             return
-        self._turns.begin((endpoint, pool, uri), watchers, lambda: _telling(pool, uri))
+        with self._told_of(endpoint, pool, uri, cause):
+            self._turns.begin((endpoint, pool, uri), watchers, lambda: _telling(pool, uri))
+
+    def _told_of(
+        self, endpoint: str, pool: str, uri: str, cause: TraceContext | None
+    ) -> AbstractContextManager[object]:
+        """The span of one edge's telling, whatever the number of streams; none where nobody records the change."""
+        if cause is None or not cause.sampled:
+            return nullcontext()
+        subject = resource_hint_subject(endpoint, pool, resource_key(uri))
+        return consumer_span(self._tracer, _HINT, subject, cause, links=[cause])
 
     def on_catalog(self, endpoint: str) -> None:
         """Show each stream of an endpoint the newest view of its caller (S15)."""

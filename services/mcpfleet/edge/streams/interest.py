@@ -10,15 +10,17 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.hints import resource_hints, resource_key
+from mcpfleet.telemetry.trace import TraceContext
 
 _BACK_AT: Final = 0.75
 """Of the bound, the part from which keys are heard by themselves again."""
 
-Hear = Callable[[str, str, str], None]
-"""Takes an endpoint, the pool that spoke, and the URI."""
+Hear = Callable[[str, str, str, TraceContext | None], None]
+"""Takes an endpoint, the pool that spoke, the URI, and the work that changed what is read there, where it is known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,4 +115,5 @@ class Interest:
     def _on_hint(self, message: Incoming) -> None:
         """Pass a hint on. Where a key is heard twice for a moment its hint may come twice, which a hint may."""
         _, _, endpoint, pool, _ = message.subject.split(".")
-        self._hear(endpoint, pool, message.body.decode())
+        sent = header.read(message.header)
+        self._hear(endpoint, pool, message.body.decode(), sent.trace if sent is not None else None)
