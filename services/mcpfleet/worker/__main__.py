@@ -32,6 +32,7 @@ from mcpfleet.worker.host import WorkerHost
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.watched import Sets, Telling, WatchedActor
 
 
 async def serve(process: Process[WorkerSettings]) -> None:
@@ -49,7 +50,8 @@ async def serve_over(
     settings = process.settings
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
-    runner, thread, actor = _sides(process, app, pool, bus)
+    telling = Telling(app, settings.threads, process.log)
+    runner, thread, actor = _sides(process, app, pool, bus, telling)
     doubtful = settings.bus_question_every + settings.bus_dead_after
     publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
     announcer = Announcer(
@@ -63,6 +65,10 @@ async def serve_over(
         await Discovery(bus, process.name).listen()
         await tasks.start(thread.run)
         await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
+        if app.watchers:
+            sets = Sets(lasts=settings.watched_lasts, room=settings.watched_room)
+            watched = WatchedActor(bus, pool, telling.tell, sets, lasts=settings.watched_lasts, log=process.log)
+            tasks.start_soon(watched.run)
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
         tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
@@ -91,7 +97,9 @@ def _say_ready() -> None:
     print("ready", flush=True)  # noqa: T201  # for whoever started this process
 
 
-def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[Runner, HandlerThread, CallActor]:
+def _sides(
+    process: Process[WorkerSettings], app: App, pool: str, bus: Bus, telling: Telling
+) -> tuple[Runner, HandlerThread, CallActor]:
     """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
     instruments = WorkerInstruments(process.telemetry.metrics)
     frames: Crossing[Said] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
@@ -103,7 +111,7 @@ def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> t
         instruments=instruments,
         log=process.log,
     )
-    thread = HandlerThread(runner)
+    thread = HandlerThread(runner, telling.run)
     actor = CallActor(bus, pool, process.settings, order=thread.order, instruments=instruments, log=process.log)
     return runner, thread, actor
 

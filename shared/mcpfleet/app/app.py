@@ -24,10 +24,12 @@ from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.app.tool import Tool
+from mcpfleet.app.watcher import Watcher
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)
+Watching = TypeVar("Watching", bound=Callable[[frozenset[str]], Any])
 Declared = TypeVar("Declared", bound=Handler)
 
 
@@ -68,6 +70,7 @@ class App:
         self._templates: dict[str, Template] = {}
         self._listers: dict[str, Lister] = {}
         self._interceptors: list[Interceptor] = []
+        self._watchers: list[Watcher] = []
         self._completable: list[tuple[object, Completes]] = []
         self.hosts = Hosts()
         """The workers that serve it now."""
@@ -103,6 +106,11 @@ class App:
     def interceptors(self) -> tuple[Interceptor, ...]:
         """What stands around every handler, the outermost first."""
         return tuple(self._interceptors)
+
+    @property
+    def watchers(self) -> tuple[Watcher, ...]:
+        """What is told which URIs clients watch."""
+        return tuple(self._watchers)
 
     def tool(
         self,
@@ -281,6 +289,16 @@ class App:
         if not is_async(function):
             raise DeclarationError("an interceptor is an async function", Site.of(function))
         self._interceptors.append(function)
+        return function
+
+    def watched(self, function: Watching) -> Watching:
+        """Have a function told which of the app's URIs clients watch, wherever they are; used as `@app.watched`.
+
+        It takes a `frozenset[str]`, all of them, each time that it differs. An async function runs on the handlers'
+        event loop, a plain one in a thread; the next set waits until it returns. Declare it before a worker serves the
+        app.
+        """
+        self._watchers.append(Watcher(function))
         return function
 
     def remove(self, kind: Kind, name: str) -> None:
