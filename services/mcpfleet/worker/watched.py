@@ -106,7 +106,7 @@ class Telling:
         self._has_news = anyio.Event()
 
     def tell(self, uris: frozenset[str]) -> None:
-        """Have the functions told of a set, once `run` has begun; on any thread. Of several that wait the last counts."""
+        """Have the functions told of a set, once `run` has begun; on any thread. Of several the last counts."""
         if self._crossing is not None:
             self._crossing.put(uris)
 
