@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
@@ -22,6 +22,7 @@ from mcpfleet.edge.streams.healing import Healing
 from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.renewals import Renewals
+from mcpfleet.edge.streams.stating import Stating
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.edge.streams.task_news import KEY, TaskNews
 from mcpfleet.edge.streams.turns import Tell, Turns
@@ -77,6 +78,7 @@ class Hub:
         self._count = 0
         self._by_endpoint: dict[str, set[Stream]] = {}
         self._by_uri: dict[tuple[str, str], set[Stream]] = {}
+        self._stating = Stating(bus, lambda: self._by_uri, self._pool_of, interval=settings.watched_stated, log=log)
         self.is_draining = False
         """A stream that begins now is acknowledged and ended at once (S17)."""
         snapshots.on_change(self.on_catalog)
@@ -93,6 +95,7 @@ class Hub:
             tasks.start_soon(self.quota.run)
             tasks.start_soon(self.renewals.run)
             tasks.start_soon(self._healing.run)
+            tasks.start_soon(self._stating.run)
             task_status.started()
 
     def refusal(self, why: str) -> Rejection:
@@ -116,7 +119,9 @@ class Hub:
         self._size += size
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         for uri in stream.honoured.uris:
-            self._by_uri.setdefault((stream.endpoint, uri), set()).add(stream)
+            watchers = self._by_uri.setdefault((stream.endpoint, uri), set())
+            watchers.add(stream)
+            self._stating.joined((stream.endpoint, uri))
 
     def leave(self, stream: Stream) -> None:
         """Undo `join`, and what was done for the stream."""
@@ -129,6 +134,7 @@ class Hub:
             watchers.discard(stream)
             if not watchers:
                 del self._by_uri[stream.endpoint, uri]
+                self._stating.left()
         self.interest.unwatch(stream.endpoint, stream.honoured.uris)
         self.tasks.unwatch(stream)
 
@@ -165,6 +171,7 @@ class Hub:
     def on_catalog(self, endpoint: str) -> None:
         """Show each stream of an endpoint the newest view of its caller (S15)."""
         self._turns.begin(endpoint, self._by_endpoint.get(endpoint, ()), lambda: self._show)
+        self._stating.catalog_changed()
 
     def _show(self, stream: Stream) -> None:
         view = self._snapshots.view(stream.endpoint, stream.permission.principal)
@@ -206,6 +213,14 @@ class Hub:
 
     def _may_watch(self, stream: Stream, uri: str) -> bool:
         return covers(_needed(stream.view, uri), stream.permission.principal)
+
+    def _pool_of(self, uri: str, watchers: Iterable[Stream]) -> str | None:
+        """The pool that serves a URI to one of those who watch it."""
+        for stream in watchers:
+            target = stream.view.find_resource(uri)
+            if target is not None and self._may_watch(stream, uri):
+                return target.listed.pool
+        return None
 
     # -- leaving ------------------------------------------------------------------------------------------------------
 

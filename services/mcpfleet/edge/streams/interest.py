@@ -52,9 +52,13 @@ class Interest:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own the leaving of what nobody watches any more, until cancelled."""
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             task_status.started()
-            await anyio.sleep_forever()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
 
     async def watch(self, name: str, uris: Iterable[str]) -> None:
         """Hear the hints of these URIs until `unwatch`; what is said of them after a flush of the bus is heard."""
