@@ -44,7 +44,7 @@ async def test_a_services_console_shows_a_task_move_through_its_states() -> None
     ):
         await make(edge, fleet.pool)
         seen = await pictures.until(lambda each: each["tasks"]["ready"] == 1 and each["tasks"]["made"] == 1)
-        assert {"who": "the fleet", "what": "1 tasks wait, and no worker takes one"} in seen["stuck"]
+        assert {"who": "the fleet", "what": "waiting tasks that no worker takes: 1"} in seen["stuck"]
         task = await take(worker, fleet.pool)
         await pictures.until(lambda each: each["tasks"]["held"] == 1 and each["tasks"]["ready"] == 0)
         await complete(worker, fleet.pool, task)

@@ -104,7 +104,8 @@ async def serve_over(
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
     news = TaskNews(bus, TasksClient(bus), settings, log=process.log)
-    hub = Hub(bus, snapshots, settings, tasks=news, instruments=streams, log=process.log)
+    tracer = process.telemetry.tracer
+    hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
     listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
     application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)

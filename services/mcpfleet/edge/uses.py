@@ -219,7 +219,7 @@ class Uses:
             deadline=time.monotonic() + listed.definition.timeout + self._settings.deadline_grace,
             trace=inquiry.request.trace,
             flags=flags,
-            # P7: a client of 2025 that leaves has not cancelled.
+            # P9: a client of 2025 that leaves has not cancelled.
             outlives_client=listed.definition.on_disconnect == "continue" or inquiry.request.envelope.is_legacy,
         )
 

@@ -36,6 +36,7 @@ from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.actor import TaskActor
 from mcpfleet.worker.tasks.errands import Errands
 from mcpfleet.worker.tasks.side import AcrossLoops
+from mcpfleet.worker.watched import Sets, Telling, WatchedActor
 
 
 async def serve(process: Process[WorkerSettings]) -> None:
@@ -53,7 +54,8 @@ async def serve_over(
     settings = process.settings
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
-    runner, thread, actor = _sides(process, app, pool, bus)
+    telling = Telling(app, settings.threads, process.log)
+    runner, thread, actor = _sides(process, app, pool, bus, telling)
     tasking = TaskActor(bus, pool, settings, calls=actor, order=thread.order, log=process.log)
     actor.on_task(tasking.hear)
     errands = Errands()
@@ -74,6 +76,10 @@ async def serve_over(
         await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         await tasks.start(errands.run)
         await tasks.start(tasking.run)
+        if app.watchers:
+            sets = Sets(lasts=settings.watched_lasts, room=settings.watched_room)
+            watched = WatchedActor(bus, pool, telling.tell, sets, lasts=settings.watched_lasts, log=process.log)
+            tasks.start_soon(watched.run)
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
         tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
@@ -103,7 +109,9 @@ def _say_ready() -> None:
     print("ready", flush=True)  # noqa: T201  # for whoever started this process
 
 
-def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[Runner, HandlerThread, CallActor]:
+def _sides(
+    process: Process[WorkerSettings], app: App, pool: str, bus: Bus, telling: Telling
+) -> tuple[Runner, HandlerThread, CallActor]:
     """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
     instruments = WorkerInstruments(process.telemetry.metrics)
     frames: Crossing[Said] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
@@ -115,7 +123,7 @@ def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> t
         instruments=instruments,
         log=process.log,
     )
-    thread = HandlerThread(runner)
+    thread = HandlerThread(runner, telling.run)
     actor = CallActor(bus, pool, process.settings, order=thread.order, instruments=instruments, log=process.log)
     return runner, thread, actor
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
 from mcpfleet.app import App
+from mcpfleet.telemetry.trace import TraceContext, current
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.crossing import Crossing
@@ -15,6 +16,8 @@ from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.tasks.actor import TaskActor
 
+_Published: TypeAlias = tuple[str, TraceContext | None]
+"""A URI, and the work that changed what is read there."""
 _CHANGED: Final = None
 _SETTLES: Final = 0.05
 """Seconds in which several changes become one."""
@@ -40,7 +43,7 @@ class WorkerHost:
         self._announcer = announcer
         self._publisher = publisher
         self._has_changed = anyio.Event()
-        self._told: Crossing[str | None] = Crossing(asyncio.get_running_loop(), self._hear)
+        self._told: Crossing[_Published | None] = Crossing(asyncio.get_running_loop(), self._hear)
 
     def changed(self) -> None:
         """Hear that the App declares something else than before; on any thread."""
@@ -48,13 +51,13 @@ class WorkerHost:
 
     def publish(self, uri: str) -> None:
         """Tell who watches a URI; on any thread."""
-        self._told.put(uri)
+        self._told.put((uri, current.get()))
 
-    def _hear(self, told: str | None) -> None:
+    def _hear(self, told: _Published | None) -> None:
         if told is _CHANGED:
             self._has_changed.set()
         else:
-            self._publisher.publish(told)
+            self._publisher.publish(*told)
 
     async def run(self) -> None:
         """Follow the App's changes until cancelled."""

@@ -54,6 +54,11 @@ class WorkerSettings(ProcessSettings):
         1.0, gt=0, description="after which a handler that holds the loop is named, and new calls go to other workers"
     )
 
+    watched_lasts: Seconds = Field(
+        45.0, gt=0, description="after which an edge that says nothing more watches nothing for the application"
+    )
+    watched_room: Bytes = Field(64 * 1024 * 1024, description="memory for the URIs that edges say are watched")
+
     @model_validator(mode="after")
     def _results_fit_messages(self) -> Self:
         if self.result_limit + MESSAGE_ROOM > self.bus_max_payload:

@@ -1,5 +1,7 @@
 """An application: a name, a version, and what it offers."""
 
+# Longer than 400 lines: an author's one class, whose decorators are described at length where editors show it.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -25,10 +27,12 @@ from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.app.tasking import TaskOptions
 from mcpfleet.app.tool import Tool
+from mcpfleet.app.watcher import Watcher
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest, Tasking
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)
+Watching = TypeVar("Watching", bound=Callable[[frozenset[str]], Any])
 Declared = TypeVar("Declared", bound=Handler)
 
 
@@ -69,6 +73,7 @@ class App:
         self._templates: dict[str, Template] = {}
         self._listers: dict[str, Lister] = {}
         self._interceptors: list[Interceptor] = []
+        self._watchers: list[Watcher] = []
         self._completable: list[tuple[object, Completes]] = []
         self.hosts = Hosts()
         """The workers that serve it now."""
@@ -104,6 +109,11 @@ class App:
     def interceptors(self) -> tuple[Interceptor, ...]:
         """What stands around every handler, the outermost first."""
         return tuple(self._interceptors)
+
+    @property
+    def watchers(self) -> tuple[Watcher, ...]:
+        """What is told which URIs clients watch."""
+        return tuple(self._watchers)
 
     def tool(
         self,
@@ -299,6 +309,16 @@ class App:
         if not is_async(function):
             raise DeclarationError("an interceptor is an async function", Site.of(function))
         self._interceptors.append(function)
+        return function
+
+    def watched(self, function: Watching) -> Watching:
+        """Have a function told which of the app's URIs clients watch, wherever they are; used as `@app.watched`.
+
+        It takes a `frozenset[str]`, all of them, each time that it differs. An async function runs on the handlers'
+        event loop, a plain one in a thread; the next set waits until it returns. Declare it before a worker serves the
+        app.
+        """
+        self._watchers.append(Watcher(function))
         return function
 
     def remove(self, kind: Kind, name: str) -> None:

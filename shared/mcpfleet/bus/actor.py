@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -68,7 +68,9 @@ def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
     return -settings.bus_clock_tolerance <= age <= settings.bus_start_within + settings.bus_clock_tolerance
 
 
-def consumer_span(tracer: Tracer, template: str, subject: str, trace: TraceContext) -> Span:
+def consumer_span(
+    tracer: Tracer, template: str, subject: str, trace: TraceContext, links: Sequence[TraceContext] = ()
+) -> Span:
     """Start the span of a message's handling, a child of the work that sent it.
 
     Args:
@@ -76,6 +78,7 @@ def consumer_span(tracer: Tracer, template: str, subject: str, trace: TraceConte
         template: the subject with its tokens' names, of which there are few.
         subject: the subject as it came.
         trace: from the message's header line.
+        links: the work that had a part in it.
     """
     return tracer.start(
         names.span_name("process", template),
@@ -88,6 +91,7 @@ def consumer_span(tracer: Tracer, template: str, subject: str, trace: TraceConte
             names.MESSAGING_DESTINATION_TEMPLATE: template,
             names.MESSAGING_DESTINATION_NAME: subject,
         },
+        links,
     )
 
 

@@ -21,12 +21,18 @@ EVERY: Final = 2.0
 MOST_BYTES: Final = 16_384
 """Of a message; a longer one is not read."""
 MOST_MISHAPS: Final = 20
+MOST_NUMBERS: Final = 60
+MOST_LACKS: Final = 10
+LONGEST_NAME: Final = 80
+LONGEST_TEXT: Final = 200
+LARGEST: Final = 1e15
+"""Of a number: sums of many stay numbers."""
 ALL_SUBJECTS: Final = "figures.>"
 """What a console hears."""
 
-Name = Annotated[str, StringConstraints(max_length=80)]
-Text = Annotated[str, StringConstraints(max_length=200)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
+Number = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 
 class Role(StrEnum):
@@ -68,8 +74,8 @@ class Figures(Message):
     """Unix time."""
     ready: bool
     stopping: bool = False
-    lacks: tuple[Lack, ...] = Field(default=(), max_length=10, fail_fast=True)
-    numbers: dict[Name, Number] = Field(default={}, max_length=60)
+    lacks: tuple[Lack, ...] = Field(default=(), max_length=MOST_LACKS, fail_fast=True)
+    numbers: dict[Name, Number] = Field(default={}, max_length=MOST_NUMBERS)
     """By names that this release may or may not know."""
     troubles: tuple[Trouble, ...] = Field(default=(), max_length=MOST_MISHAPS, fail_fast=True)
     """The oldest first."""

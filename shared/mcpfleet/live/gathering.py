@@ -8,18 +8,23 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from mcpfleet.bus.bus import Bus, Subscription
-from mcpfleet.contracts.figures import MOST_MISHAPS, Figures, Lack, Trouble
+from mcpfleet.contracts.figures import (
+    LARGEST,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MOST_LACKS,
+    MOST_MISHAPS,
+    MOST_NUMBERS,
+    Figures,
+    Lack,
+    Trouble,
+)
 from mcpfleet.process.logs import without_passwords
 from mcpfleet.process.mishaps import Mishap, mishaps
 from mcpfleet.process.service import Process
 from mcpfleet.telemetry.metrics import Family, Point
 from mcpfleet.telemetry.names import ERROR_TYPE
 from mcpfleet.telemetry.usage import STARTED, usage
-
-_TEXT: Final = 200
-_NAME: Final = 80
-_MOST_LACKS: Final = 10
-_MOST_NUMBERS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +73,12 @@ def figures(process: Process[Any], bus: Bus) -> Figures:
         ready=process.health.ready,
         stopping=process.stopping.is_set(),
         lacks=tuple(
-            Lack(name=name[:_NAME], why=without_passwords(condition.why)[:_TEXT])
+            Lack(name=name[:LONGEST_NAME], why=without_passwords(condition.why)[:LONGEST_TEXT])
             for name, condition in process.health.conditions.items()
             if not condition.ok
-        )[:_MOST_LACKS],
-        numbers=dict(list(numbers.items())[:_MOST_NUMBERS]),
+        )[:MOST_LACKS],
+        # Within the contract's bounds, whatever a gauge was set to.
+        numbers={name: min(max(0.0, value), LARGEST) for name, value in list(numbers.items())[:MOST_NUMBERS]},
         troubles=tuple(map(_trouble, mishaps.of(process.id)))[-MOST_MISHAPS:],
     )
 
@@ -87,7 +93,7 @@ def gathered(families: Iterable[Family]) -> dict[str, float]:
             labels = dict(zip(family.labels, point.labels, strict=True)) if family is not None else {}
             if rule.having and not labels[rule.having]:
                 continue
-            name = f"{rule.number}_{labels[rule.by]}"[:_NAME] if rule.by else rule.number
+            name = f"{rule.number}_{labels[rule.by]}"[:LONGEST_NAME] if rule.by else rule.number
             numbers[name] = numbers.get(name, 0.0) + _value(point)
     return numbers
 
@@ -105,8 +111,8 @@ def _trouble(mishap: Mishap) -> Trouble:
     return Trouble(
         at=mishap.at,
         level="warning" if mishap.level == "warning" else "error",
-        event=mishap.event[:_TEXT],
-        of=without_passwords(mishap.of)[:_TEXT],
+        event=mishap.event[:LONGEST_TEXT],
+        of=without_passwords(mishap.of)[:LONGEST_TEXT],
         trace=mishap.trace,
         sampled=mishap.sampled,
     )

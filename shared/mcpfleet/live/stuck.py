@@ -34,7 +34,7 @@ def _of_fleet(nodes: Sequence[Node]) -> Iterator[Stuck]:
     tasks = [node for node in nodes if node.speaker.role == "tasks"]
     waiting = max((node.number("tasks_ready") for node in tasks), default=0)
     if waiting and not any(node.rate("tasks_claimed") for node in tasks):
-        yield Stuck(None, f"{waiting:.0f} tasks wait, and no worker takes one")
+        yield Stuck(None, f"waiting tasks that no worker takes: {waiting:.0f}")
     if nodes and not any(node.speaker.role == "worker" for node in nodes):
         yield Stuck(None, "no worker is heard")
 
@@ -49,8 +49,8 @@ def _of_node(node: Node, now: float) -> Iterator[Stuck]:
             yield Stuck(node, f"not ready: {lack.name}: {lack.why}")
     queued, slots, refusals = node.number("queued"), node.number("slots"), node.number("refusals")
     if queued:
-        yield Stuck(node, f"{queued:.0f} calls wait for room in a pool")
+        yield Stuck(node, f"calls that wait for room in a pool: {queued:.0f}")
     if slots and node.number("slots_used") >= slots:
-        yield Stuck(node, f"all {slots:.0f} slots are in use")
+        yield Stuck(node, f"all its slots are in use: {slots:.0f}")
     if refusals:
-        yield Stuck(node, f"NATS has refused it a subject, {refusals:.0f} times since its start")
+        yield Stuck(node, f"subjects that NATS has refused it since its start: {refusals:.0f}")

@@ -9,10 +9,8 @@ const browser = await puppeteer.launch({
   args: [...chromium.args, "--disable-dev-shm-usage"],
   headless: "shell",
 });
-process.stdin.on("end", async () => {
-  await browser.close();
-  process.exit(0);
-});
+let over = false;
+process.stdin.on("end", () => (over = true));
 process.stdin.resume();
 
 const page = await browser.newPage();
@@ -46,8 +44,10 @@ function seen() {
   };
 }
 
-for (;;) {
+while (!over) {
   console.log(JSON.stringify({ ...(await page.evaluate(seen)), errors }));
   if (picture) await page.screenshot({ path: picture, fullPage: true });
   await new Promise((done) => setTimeout(done, 250));
 }
+await browser.close();
+process.exit(0);

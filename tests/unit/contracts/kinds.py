@@ -50,8 +50,11 @@ class Kind:
 
 
 def of_message(message: type[BaseModel], samples: Iterable[BaseModel]) -> Kind:
-    """A message of the control plane, written as the bus writes it."""
-    written = tuple(each.model_dump_json(exclude_none=True).encode() for each in samples)
+    """A message of the control plane: a question as `ask` writes it, an answer as an actor does, without defaults."""
+    if message in {each.answer for each in exchanges().values()}:
+        written = tuple(each.model_dump_json(exclude_defaults=True).encode() for each in samples)
+    else:
+        written = tuple(each.model_dump_json(exclude_none=True).encode() for each in samples)
     return Kind(message.__name__, lambda raw: message.model_validate_json(raw).model_dump(mode="json"), written)
 
 
@@ -203,7 +206,9 @@ KINDS: Final = {
         Kind("CallBody", _read_body, tuple(body.write() for body in BODIES)),
         *_hints(),
         _subjects(),
-        _sealed("sealed-state", {"number": 1, "memory": {"answers": {"size": {"action": "accept"}}}}),
+        _sealed(
+            "sealed-state", {"number": 1, "memory": {}}, {"number": 2, "memory": {"a": 1}, "trace": TRACE.header()}
+        ),
         _sealed("sealed-cursor", ["search", None, None], [None, "shelves", "7"]),
     )
 }

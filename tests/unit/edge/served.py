@@ -129,7 +129,7 @@ class Edge:
         )  # fmt: skip
         streams = StreamInstruments(Metrics())
         news = TaskNews(bus, tasks, settings, log=log)
-        self.hub = Hub(bus, self.snapshots, settings, tasks=news, instruments=streams, log=log)
+        self.hub = Hub(bus, self.snapshots, settings, tasks=news, tracer=Tracer(), instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission
         listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)

@@ -304,7 +304,10 @@ class TaskActor:
             try:
                 return not (await self._client.remember(wanted)).lost
             except BusError as error:
-                if isinstance(error, TooLarge) or (isinstance(error, Failed) and error.kind == Fault.TOO_LARGE):
+                is_too_large = isinstance(error, TooLarge) or (
+                    isinstance(error, Failed) and error.kind == Fault.TOO_LARGE
+                )
+                if is_too_large and wanted.result is not None:
                     wanted = wanted.model_copy(update={"result": None})
                     continue
                 self._log.warning("a call's first result was not kept", error=str(error))

@@ -46,7 +46,7 @@ function tile(key, name, value) {
 
 function totals(found) {
   const tiles = TOTALS.map(([key, name]) => tile(key, name, number(found[key])));
-  return [...tiles, tile("slots", "workers' slots in use", `${number(found.slots_used)} of ${number(found.slots)}`)];
+  return [...tiles, tile("slots", "slots in use", `${number(found.slots_used)} of ${number(found.slots)}`)];
 }
 
 function tasks(found) {
@@ -90,12 +90,12 @@ function trace(each) {
 function troubles(found) {
   return found.map((each) =>
     row(
-      text(moment(each.at)),
-      text(each.level, each.level),
+      text(moment(each.at), "fixed"),
+      text(each.level, `fixed ${each.level}`),
       text(each.who),
       text(each.event),
       text(each.of),
-      text(trace(each)),
+      text(trace(each), "fixed"),
     ),
   );
 }
