@@ -156,7 +156,7 @@ async def test_so_many_pages_are_open_at_once_and_one_that_is_closed_makes_room(
                 answer = await stack.enter_async_context(client.stream("GET", "/console/events"))
                 assert answer.status_code == 200
             refused = await client.get("/console/events")
-            assert (refused.status_code, refused.text) == (503, "too many consoles are open\n")
+            assert (refused.status_code, refused.text) == (503, "too many consoles are open, or the process ends\n")
         with anyio.fail_after(10):
             while True:
                 async with client.stream("GET", "/console/events") as answer:
