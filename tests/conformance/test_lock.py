@@ -1,4 +1,4 @@
-"""The lock files of the suite, the benchmark's server and the browser: exact, checked by digests, and free of addresses."""
+"""The lock files of the npm projects: exact, checked by digests, and free of addresses."""
 
 from __future__ import annotations
 
