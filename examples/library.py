@@ -123,13 +123,14 @@ def read_book(book: BookNumber, page: Annotated[int, Field(ge=1, description="Co
     return Page(opened.title, page, len(opened.pages), opened.pages[page - 1])
 
 
-@app.tool(annotations=ToolAnnotations(destructive_hint=False))
+@app.tool(annotations=ToolAnnotations(destructive_hint=False), idempotency_key="request_id")
 async def place_hold(
     book: BookNumber,
     reader: Annotated[str, Field(min_length=1, max_length=60, description="Who the book is kept for.")],
     weeks: Annotated[int, Field(ge=1, le=8, description="How long it is kept.")] = 2,
+    request_id: Annotated[str, Field(max_length=100, description="The same for each try.")] = "",  # noqa: ARG001  # the key
 ) -> Hold:
-    """Keep a book for a reader.
+    """Keep a book for a reader. Repeated with the same request_id, it answers as it did first, and holds nothing again.
 
     Holds are kept in memory alone: they are gone when the library restarts.
     """
@@ -158,6 +159,36 @@ async def report(ctx: Context) -> Report:
         await ctx.progress(len(shelves), total=len(shelves), message="done")
     oldest = min(books, key=lambda book: book.year)
     return Report(len(books), words, len(holds), f"{oldest.title} ({oldest.year})")
+
+
+class Wish(BaseModel):
+    """What is asked in the middle of taking stock."""
+
+    with_titles: bool = Field(False, description="Name the longest book of each shelf too.")
+
+
+async def count(shelf: int) -> int:
+    """Count the words on a shelf."""
+    await anyio.sleep(COUNTING)
+    books = list(BOOKS.values())[shelf * SHELF : (shelf + 1) * SHELF]
+    return sum(len(page.split()) for book in books for page in book.pages)
+
+
+@app.tool(annotations=READS, task="required", asks={"elicitation.form"}, retention=86_400)
+async def take_stock(ctx: Context) -> list[str]:
+    """Count every shelf as a durable task: it outlives this process, and asks in between what the report shall say."""
+    shelves = -(-len(BOOKS) // SHELF)
+    words = []
+    for shelf in range(shelves):
+        await ctx.progress(shelf, total=shelves, message=f"counting shelf {shelf + 1}")
+        # A step is done once: another worker that goes on with the task finds what was counted.
+        words.append(await ctx.step("count", count, shelf))
+    # The task waits for the answer without a process; then this runs again from its top, and counts nothing anew.
+    wish = await ctx.elicit("How shall the report look?", Wish, key="look")
+    books = list(BOOKS.values())
+    longest = [max(books[n * SHELF : (n + 1) * SHELF], key=lambda book: len(book.pages)) for n in range(shelves)]
+    titles = [f", most of them in {book.title}" if wish.with_titles else "" for book in longest]
+    return [f"Shelf {n + 1}: {words[n]} words{titles[n]}" for n in range(shelves)]
 
 
 class Taste(BaseModel):

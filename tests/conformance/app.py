@@ -1,5 +1,7 @@
 """The application that the official suite expects: what its tools must answer is fixed by their names."""
 
+# Longer than 400 lines: the suite asks one server for all of it, by names of its own.
+
 from __future__ import annotations
 
 import base64
@@ -18,6 +20,7 @@ from mcpfleet.app import (
     EmbeddedResource,
     ImageContent,
     PromptMessage,
+    ProtocolError,
     ToolError,
     content,
     message,
@@ -232,6 +235,69 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
         await ctx.sample("Generate a greeting", max_tokens=50, key="greeting")
         return "The client's model greets."
     return "The client can be asked nothing."
+
+
+# -- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class Agreement(BaseModel):
+    """What is asked before something is done."""
+
+    confirm: bool
+
+
+@app.tool()
+def greet(name: str) -> str:
+    """Greet, at once and never as a task."""
+    return f"Hello, {name}!"
+
+
+@app.tool(task="optional")
+async def slow_compute(seconds: float, label: str, ctx: Context) -> str:
+    """Take a while, as a task where that can be."""
+    if ctx.can_defer and seconds > 0:
+        await ctx.defer()
+    await anyio.sleep(seconds)
+    return f"Computed {label} in {seconds:g} s."
+
+
+@app.tool(task="required")
+async def failing_job() -> str:
+    """Fail as a tool does: the task is completed by that."""
+    raise ToolError("This job intentionally fails.")
+
+
+@app.tool(task="required")
+async def protocol_error_job() -> str:
+    """Fail as a request does: the task has failed."""
+    raise ProtocolError(-31000, "This job intentionally ends in a protocol error.")
+
+
+@app.tool(task="optional", asks={"elicitation.form"})
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask before something is deleted, as a task where that can be."""
+    if ctx.can_defer:
+        await ctx.defer()
+    return str((await ctx.elicit(f"Delete {filename}?", Agreement, key="confirm")).confirm)
+
+
+@app.tool(task="required", asks={"elicitation.form"})
+async def multi_input(ctx: Context) -> str:
+    """Ask two things at once."""
+    named, agreed = await ctx.ask(
+        question.form("What is its name?", Name, key="name"),
+        question.form("Is it right?", Agreement, key="confirm"),
+    )
+    return f"{named.name}: {agreed.confirm}"
+
+
+@app.tool(task="optional", asks={"elicitation.form"})
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask by rounds, and go on as a task with the answer."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    if ctx.can_defer:
+        await ctx.defer()
+    return f"Hello, {answer.name}!"
 
 
 # -- prompts ----------------------------------------------------------------------------------------------------------

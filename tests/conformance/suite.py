@@ -19,11 +19,10 @@ PROGRAM = Path("node_modules/@modelcontextprotocol/conformance/dist/index.js")
 """The suite's command line, in the folder where its npm project is installed."""
 
 FAILED = frozenset({"FAILURE", "WARNING"})
-"""What the suite counts as failed when it compares with a list of expected failures."""
+"""What counts as failed."""
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 RESULT = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
-ENTRY = re.compile(r"^\s*- ([^\s#]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +40,19 @@ class Verdict:
     """How one run ended."""
 
     accepted: bool
-    """All that failed was expected to, and nothing that was expected to fail has passed."""
+    """Nothing has failed."""
     said: str
     """The end of the suite's report."""
     checks: Mapping[str, tuple[Check, ...]]
     """What each scenario looked at; nothing where it broke down."""
 
-    def explained(self, expected: frozenset[str]) -> str:
-        """Say what was not expected, a line a check, for a person to read."""
+    def explained(self) -> str:
+        """Say what was wrong, a line a check, for a person to read."""
         wrong = [
             f"{check.status} {check.scenario}:{check.id}: {check.message}"
             for checks in self.checks.values()
             for check in checks
-            if check.status in FAILED and expected.isdisjoint({check.scenario, f"{check.scenario}:{check.id}"})
+            if check.status in FAILED
         ]
         return "\n".join([self.said, "", *wrong])
 
@@ -65,8 +64,6 @@ class Suite:
     installed: Path
     """The folder that holds the suite's `node_modules`."""
     url: str
-    baseline: Path
-    """The suite's own list of expected failures: a scenario, or a scenario and a check, on each line."""
     results: Path
     """A folder for what the runs leave behind."""
 
@@ -82,7 +79,7 @@ class Suite:
     async def _run(self, name: str, *what: str) -> Verdict:
         results = self.results / name
         command = [str(NODE), str(self.installed / PROGRAM), "server", "--url", self.url, *what]
-        command += ["--expected-failures", str(self.baseline), "--output-dir", str(results)]
+        command += ["--output-dir", str(results)]
         done = await anyio.run_process(command, env=environment(), check=False)
         report = COLOURS.sub("", (done.stdout + done.stderr).decode(errors="replace"))
         return Verdict(
@@ -90,11 +87,6 @@ class Suite:
             said=report.rpartition("=== SUMMARY ===")[2].strip()[-6000:],
             checks=_read(results),
         )
-
-
-def expected_failures(baseline: Path) -> frozenset[str]:
-    """Read the entries of a list of expected failures, as they are written."""
-    return frozenset(ENTRY.findall(baseline.read_text()))
 
 
 def _read(results: Path) -> dict[str, tuple[Check, ...]]:

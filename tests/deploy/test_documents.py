@@ -35,6 +35,16 @@ def test_every_file_that_a_page_names_is_there(page: str) -> None:
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
 
 
+def test_the_fleet_by_hand_has_every_process_and_every_user_of_nats() -> None:
+    """A NATS without a user's password does not start."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    loops = re.findall(r"for user in ([\w ]+); do", page)
+    assert len(loops) == 2
+    for loop in loops:
+        assert set(loop.split()) == {user.replace("-", "_") for user in users(["library"])}
+    assert set(re.findall(r"^as .*mcpfleet (\w+)", page, re.MULTILINE)) == set(SETTINGS)
+
+
 def test_every_secret_is_in_the_table() -> None:
     text = (ROOT / "docs" / "deploying.md").read_text()
     needed = {name for overlay in OVERLAYS for each in workloads(overlay).values() for name, _ in secrets(each)}

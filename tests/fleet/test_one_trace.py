@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from mcp import Client
+from mcp.client.subscriptions import ResourceUpdated
+from mcp_types import ElicitRequestParams, ElicitResult, ErrorData, TextResourceContents
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -15,12 +19,17 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from mcpfleet.testing.fleet import Fleet
 from tests.kit.otlp import OtlpReceiver, Span, otlp_receiver
+from tests.kit.raw import connected
 
 APP = Path(__file__).with_name("app.py")
+TRACED = Path(__file__).with_name("traced_app.py")
 CALL = "process pool.{pool}.{definition}.call"
+HINT = "process hint.resource.{endpoint}.{pool}.{key}"
+NEWS = "library://news"
+FORMS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 
 
-def fleet_of(receiver: OtlpReceiver, **settings: str) -> Fleet:
+def fleet_of(receiver: OtlpReceiver, app: Path = APP, **settings: str) -> Fleet:
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint,
         "OTEL_METRICS_EXPORTER": "none",
@@ -29,7 +38,7 @@ def fleet_of(receiver: OtlpReceiver, **settings: str) -> Fleet:
         "MCPFLEET_SNAPSHOT_LASTS": "0",
         **settings,
     }
-    return Fleet(APP, edges=2, environment=environment)
+    return Fleet(app, edges=2, environment=environment)
 
 
 @contextmanager
@@ -76,8 +85,96 @@ def of_trace(spans: Sequence[Span], trace_id: str) -> dict[str, Span]:
 def is_whole(spans: dict[str, Span]) -> bool:
     """Whether every service's part has arrived, and every parent."""
     services = {"client", "edge", "authorization", "catalog", "worker"}
-    arrived = services <= {span.service for span in spans.values()}
-    return arrived and all(not span.parent_id or span.parent_id in spans for span in spans.values())
+    return services <= {span.service for span in spans.values()} and is_joined(spans)
+
+
+def is_joined(spans: dict[str, Span]) -> bool:
+    """Whether every parent has arrived."""
+    return bool(spans) and all(not span.parent_id or span.parent_id in spans for span in spans.values())
+
+
+async def fill_in(context: Any, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    return ElicitResult(action="accept", content={"number": 3})
+
+
+def rounds(spans: Iterable[Span], method: str) -> list[tuple[Span, Span]]:
+    """An edge's spans of a method, each with its worker's, in their order."""
+    edges = [span for span in spans if span.service == "edge" and span.name == method]
+    edges.sort(key=lambda span: span.start_ns)
+    workers = {span.parent_id: span for span in spans if span.service == "worker"}
+    return [(edge, workers[edge.span_id]) for edge in edges if edge.span_id in workers]
+
+
+async def test_a_read_that_asks_its_caller_is_one_trace_with_a_span_a_round() -> None:
+    """M50: each round is a request of its own below its client's span; the retry's is linked to the former's."""
+    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet:
+        with client_spans(receiver):
+            with trace.get_tracer("test").start_as_current_span("caller") as caller:
+                trace_id = f"{caller.get_span_context().trace_id:032x}"
+                async with Client(fleet.urls[0], elicitation_callback=fill_in) as client:
+                    read = await client.read_resource("library://shelf")
+            spans = await receiver.wait_for(
+                lambda spans: (
+                    is_whole(mine := of_trace(spans, trace_id)) and len(rounds(mine.values(), "resources/read")) == 2
+                )
+            )
+    assert [each.text for each in read.contents if isinstance(each, TextResourceContents)] == ["shelf of floor 3"]
+    mine = of_trace(spans, trace_id)
+    [(first, asks), (second, answers)] = rounds(mine.values(), "resources/read")
+    assert {mine[each.parent_id].service for each in (first, second)} == {"client"}
+    assert (asks.name, answers.name) == (CALL, CALL)
+    assert (first.links, second.links) == ((), ((trace_id, first.span_id),))
+    assert [span.name for span in mine.values() if not span.parent_id] == ["caller"]
+    assert "library://shelf" not in str([span.name for span in mine.values()])
+
+
+async def test_rounds_of_a_client_that_does_not_trace_are_linked_traces() -> None:
+    """M52: what leads from the one to the other travels sealed in the request's state, to any edge."""
+    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet:
+        state: dict[str, Any] = {}
+        for url in fleet.urls:
+            async with connected(url) as connection:
+                await connection.send("prompts/get", {"name": "guide", "_meta": FORMS, **state})
+                result = (await connection.answer()).message["result"]
+            accepted = {"floor": {"action": "accept", "content": {"number": 3}}}
+            state = {"requestState": result.get("requestState"), "inputResponses": accepted}
+        spans = await receiver.wait_for(lambda spans: len(rounds(spans, "prompts/get")) == 2)
+    assert result["messages"][0]["content"]["text"] == "Lead me to floor 3"
+    [(first, _), (second, _)] = rounds(spans, "prompts/get")
+    assert (first.instance, first.trace_id) != (second.instance, second.trace_id)
+    assert (first.links, second.links) == ((), ((first.trace_id, first.span_id),))
+
+
+def tellings(spans: dict[str, Span]) -> list[Span]:
+    return [span for span in spans.values() if span.name == HINT]
+
+
+async def test_what_each_edge_tells_its_streams_is_linked_to_the_change_and_part_of_its_trace() -> None:
+    """One span an edge, however many streams it tells; who watches nothing records nothing."""
+    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet:
+        with client_spans(receiver):
+            async with AsyncExitStack() as stack:
+                streams = []
+                for url in (*fleet.urls, fleet.urls[0]):
+                    listener = await stack.enter_async_context(Client(url))
+                    streams.append(await stack.enter_async_context(listener.listen(resource_subscriptions=[NEWS])))
+                with trace.get_tracer("test").start_as_current_span("caller") as caller:
+                    trace_id = f"{caller.get_span_context().trace_id:032x}"
+                    async with Client(fleet.urls[1]) as client:
+                        await client.call_tool("tell", {})
+                        await client.call_tool("tell", {})
+                for stream in streams:
+                    assert await anext(stream) == ResourceUpdated(uri=NEWS)
+            spans = await receiver.wait_for(
+                lambda spans: is_joined(mine := of_trace(spans, trace_id)) and len(tellings(mine)) == 4
+            )
+    mine = of_trace(spans, trace_id)
+    told = tellings(mine)
+    assert {(span.service, span.kind) for span in told} == {("edge", "consumer")}
+    assert Counter(mine[span.parent_id].name for span in told) == {CALL: 4}
+    assert [span.links for span in told] == [((trace_id, span.parent_id),) for span in told]
+    assert len({(span.instance, span.parent_id) for span in told}) == 4
+    assert NEWS not in str([(span.name, span.attributes) for span in told])
 
 
 async def test_spans_carry_the_names_of_the_conventions() -> None:

@@ -20,7 +20,7 @@ from rich.console import Console
 from mcpfleet.cli.operate import publish
 from mcpfleet.cli.watch import Watch, Wish
 from mcpfleet.testing.fleet import Fleet
-from tests.contract.fleet.listener import ACK, END, UPDATED, Listener, changed, listening
+from tests.contract.fleet.listener import ACK, END, KEY, UPDATED, Listener, changed, listening
 from tests.fleet.library_app import LONG
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import MODERN, request
@@ -47,7 +47,10 @@ async def at_every_edge(fleet: Fleet, count: int, **notifications: Any) -> Async
 
 
 async def test_a_change_reaches_every_stream_of_every_edge_once() -> None:
-    """S6: from a worker by another edge's call, and from an operator; lists too, however they change at run time."""
+    """S6: from a worker by another edge's call, and from an operator; lists too, however they change at run time.
+
+    S8, S9, M58: each message has its own stream's id, of the same type, where others have equal ones.
+    """
     async with (
         Fleet(APP, edges=3) as fleet,
         at_every_edge(fleet, 20, resourceSubscriptions=[BOOK], toolsListChanged=True) as streams,
@@ -63,6 +66,10 @@ async def test_a_change_reaches_every_stream_of_every_edge_once() -> None:
         await client.call_tool("shrink", {"name": "added"})
         await until(lambda: all(stream.kinds()[3:] == [changed("tools")] * 2 for stream in streams))
         assert {stream.uris()[0] for stream in streams} == {BOOK}
+        for stream in streams:
+            identifiers = [message["params"]["_meta"][KEY] for message in stream.messages]
+            assert {(type(each), each) for each in identifiers} == {(type(stream.id), stream.id)}
+        assert {type(stream.id) for stream in streams} == {int, str}
 
 
 async def test_s17_a_draining_edge_ends_its_streams_and_the_others_go_on() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.kit.tree import ROOT, committed, python_files
+
 SOURCE_ROOTS = (ROOT / "services" / "mcpfleet", ROOT / "shared" / "mcpfleet")
 
 DIRECTORIES = {"services", "shared", "deploy", "observability", "tests", "examples", "docs"}
@@ -25,24 +25,8 @@ INDEX = re.compile(r"--(?:extra-)?index[-]url|PIP_INDEX[_]URL|pythonhosted[.]org
 """Where packages come from is the business of whoever installs."""
 
 
-def committed() -> list[str]:
-    """Every file that git has, or would take."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return sorted(name for name in listing.stdout.split("\0") if name and (ROOT / name).exists())
-
-
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def python_files(*tops: str) -> list[Path]:
-    return [ROOT / name for name in committed() if name.endswith(".py") and name.split("/")[0] in tops]
 
 
 def packages() -> list[Path]:

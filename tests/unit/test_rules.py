@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_layout import ROOT, python_files
+from tests.kit.tree import ROOT, python_files
 
 TESTS = ROOT / "tests"
 RULES = [f"{letter}{number}" for letter, last in (("T", 22), ("P", 11), ("M", 65)) for number in range(1, last + 1)]
@@ -19,6 +19,11 @@ UNTESTED: dict[str, str] = json.loads(Path(__file__).with_name("untested_rules.j
 """Rules without a test, each with the reason."""
 ROWS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("error_rows.json").read_text())
 """The rows of the error table by short names: what each answers, and what shows it beside vectors."""
+
+
+CITED = re.compile(r"(?<![A-Za-z0-9`])([DIKLMNPST])([1-9][0-9]?)(?![0-9A-Za-z_])|def test_([diklmnpst])([1-9][0-9]?)_")
+"""A rule, as comments and docstrings cite it, and as the name of a test begins."""
+EXPLAINED = re.compile(r"^\| ([DIKLMNPST][1-9][0-9]?) \|", re.MULTILINE)
 
 
 def vectors() -> list[dict[str, Any]]:
@@ -34,6 +39,17 @@ def named() -> set[str]:
             for match in CODE.finditer(path.read_text()):
                 found.add((match[1] or match[3]).upper() + (match[2] or match[4]))
     return found
+
+
+def test_every_rule_that_is_cited_is_explained() -> None:
+    """A reader of the code finds its codes in docs/rules.md."""
+    explained = set(EXPLAINED.findall((ROOT / "docs" / "rules.md").read_text()))
+    cited = {
+        (match[1] or match[3]).upper() + (match[2] or match[4])
+        for path in python_files("services", "shared", "tests")
+        for match in CITED.finditer(path.read_text())
+    }
+    assert cited - explained == set()
 
 
 def test_every_rule_is_named_by_a_test_or_is_listed_as_untested() -> None:

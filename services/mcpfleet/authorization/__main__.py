@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -14,14 +15,14 @@ from mcpfleet.authorization.ledger import Ledger
 from mcpfleet.authorization.register import Register
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
-from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of, watch_link
-from mcpfleet.bus.discovery import Discovery
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.questions import answer_questions
 from mcpfleet.contracts.figures import Role
 from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.store.engine import open_store
+from mcpfleet.store.engine import store_of
+from mcpfleet.store.errors import StoreError
 
 
 async def serve(process: Process[AuthorizationSettings]) -> None:
@@ -31,38 +32,18 @@ async def serve(process: Process[AuthorizationSettings]) -> None:
 
 async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
     """The same, over a bus of the caller's."""
-    settings = process.settings
-    watch_link(process, bus)
-    actor = Actor(
-        bus, settings, tracer=process.telemetry.tracer, log=process.log, concurrency=settings.authorization_concurrency
-    )
-    url, bounds = settings.store_url.get_secret_value(), settings.store_bounds
-    async with (
-        open_store(url, service=process.name, embedded=settings.embedded, bounds=bounds) as store,
-        _verifier(process) as verifier,
-        anyio.create_task_group() as tasks,
-    ):
+    settings, log = process.settings, process.log
+    async with store_of(settings, process.name) as store, _verifier(process) as verifier:
         ledger = Ledger(store)
-        register = Register(ledger, bus, settings, health=process.health, log=process.log)
-        handlers = AuthorizationActor(
-            settings, verifier=verifier, register=register, ledger=ledger, store=store, log=process.log
+        register = Register(ledger, bus, settings, health=process.health, log=log)
+        answers = AuthorizationActor(
+            settings, verifier=verifier, register=register, ledger=ledger, store=store, log=log
         )
-        await tasks.start(bus.run)
-        await Discovery(bus, process.name).listen()
-        tasks.start_soon(show, process, bus, Role.AUTHORIZATION)
-        await tasks.start(actor.run)
-        tasks.start_soon(_answer, register, handlers, actor)
-        await process.stopping.wait()
-        with anyio.move_on_after(settings.drain):
-            await actor.drain()
-        tasks.cancel_scope.cancel()
-
-
-async def _answer(register: Register, handlers: AuthorizationActor, actor: Actor) -> None:
-    """Keep the register until cancelled, and answer once there is one."""
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(register.run)
-        await handlers.register(actor)
+        beside = partial(show, process, bus, Role.AUTHORIZATION)
+        concurrency = settings.authorization_concurrency
+        await answer_questions(
+            process, bus, answers, loop=register.run, concurrency=concurrency, outage=StoreError, beside=beside
+        )
 
 
 @asynccontextmanager

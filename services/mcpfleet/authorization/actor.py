@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -33,7 +31,6 @@ from mcpfleet.contracts.authorization import (
     Taken,
 )
 from mcpfleet.store.engine import Store
-from mcpfleet.store.errors import StoreError
 
 GROUP: Final = "authorization"
 
@@ -101,8 +98,7 @@ class AuthorizationActor:
 
     async def changes(self, question: ChangesWanted, asked: Asked) -> Changes:  # noqa: ARG002
         """Tell the revocations after a number."""
-        with self._store_answers():
-            page = await self._ledger.after(question.after)
+        page = await self._ledger.after(question.after)
         newest = page.number if page.complete else page.kept[-1].revocation.number
         return Changes(number=newest, revocations=tuple(kept.revocation for kept in page.kept), complete=page.complete)
 
@@ -110,8 +106,7 @@ class AuthorizationActor:
         """End the permission of whoever the name is of: written down when the answer arrives, and told to edges."""
         if (question.kind == "policy") != (question.name == ""):
             raise Failed(Fault.CONTRACT, "a subject, client or tenant has a name, and a policy has none")
-        with self._store_answers():
-            number = await self._ledger.revoke(question)
+        number = await self._ledger.revoke(question)
         self._log.info("revoked", kind=question.kind, number=number)
         await self._register.refresh()
         self._register.tell()
@@ -119,14 +114,4 @@ class AuthorizationActor:
 
     async def limits(self, question: TakeFromLimit, asked: Asked) -> Taken:  # noqa: ARG002
         """Take from a limit's window."""
-        with self._store_answers():
-            return await take(self._store, question)
-
-    @contextmanager
-    def _store_answers(self) -> Iterator[None]:
-        """Tell the asker that the store does not answer; where it stands is for our log alone."""
-        try:
-            yield
-        except StoreError as error:
-            self._log.warning("store failed", error=str(error))
-            raise Failed(Fault.UNAVAILABLE, "authorization's store does not answer") from error
+        return await take(self._store, question)

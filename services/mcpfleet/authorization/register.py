@@ -14,12 +14,12 @@ from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, Revoc
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.health import Health
 from mcpfleet.store.errors import StoreError
+from mcpfleet.store.readiness import StoreReadiness
 
 _TOLD = 32
 """Revocations that a hint carries; an edge that lacks more asks for them."""
 _PATIENCE = 1.0
 """Seconds that a credential waits for the store; the edge compares numbers, so what is missed is asked for again."""
-_STORE = "store"
 _PRUNED_EVERY = 30
 """Hints between two prunings."""
 
@@ -33,13 +33,12 @@ class Register:
         self._ledger = ledger
         self._bus = bus
         self._settings = settings
-        self._health = health
         self._log = log
         self._moments: dict[RevokedName, float] = {}
         self._newest: tuple[Revocation, ...] = ()
         self.number = 0
         """The newest revocation that this process knows, with all before it."""
-        health.set(_STORE, False, "not asked yet")
+        self._readiness = StoreReadiness(health, log)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Read and tell at intervals, until cancelled; started once everything has been read.
@@ -64,13 +63,13 @@ class Register:
         try:
             if await self._ledger.number() > self.number:
                 await self._read(self.number)
-            self._health.set(_STORE, True)
+            self._readiness.answered()
         except StoreError as error:
-            self._complain(error)
+            self._readiness.failed(error)
 
     async def learn(self) -> None:
         """The same for a credential that waits for it: within a moment, and not while the store is known to be away."""
-        if self._health.conditions[_STORE].ok:
+        if self._readiness.holds:
             with anyio.move_on_after(_PATIENCE):
                 await self.refresh()
 
@@ -92,9 +91,9 @@ class Register:
             await self._ledger.check()
             await self._read(0)
         except StoreError as error:
-            self._complain(error)
+            self._readiness.failed(error)
             return False
-        self._health.set(_STORE, True)
+        self._readiness.answered()
         return True
 
     async def _read(self, known: int) -> None:
@@ -120,11 +119,6 @@ class Register:
         try:
             horizon = await self._ledger.prune(self._settings.revocation_kept)
         except StoreError as error:
-            self._complain(error)
+            self._readiness.failed(error)
             return
         self._moments = {name: at for name, at in self._moments.items() if at >= horizon}
-
-    def _complain(self, error: StoreError) -> None:
-        if self._health.conditions[_STORE].ok:
-            self._log.warning("waiting for the store", error=str(error))
-        self._health.set(_STORE, False, str(error))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
-import anyio
-
-from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of, watch_link
-from mcpfleet.bus.discovery import Discovery
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.questions import answer_questions
 from mcpfleet.catalog.actor import CatalogActor
 from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.catalog.settings import CatalogSettings
@@ -18,7 +16,8 @@ from mcpfleet.catalog.sweeper import Sweeper
 from mcpfleet.contracts.figures import Role
 from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.store.engine import open_store
+from mcpfleet.store.engine import store_of
+from mcpfleet.store.errors import StoreError
 from mcpfleet.telemetry.instruments import CatalogInstruments
 
 
@@ -29,35 +28,17 @@ async def serve(process: Process[CatalogSettings]) -> None:
 
 async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
     """The same, over a bus of the caller's."""
-    settings = process.settings
-    watch_link(process, bus)
+    settings, log = process.settings, process.log
     instruments = CatalogInstruments(process.telemetry.metrics)
-    actor = Actor(
-        bus, settings, tracer=process.telemetry.tracer, log=process.log, concurrency=settings.catalog_concurrency
-    )
-    url = settings.store_url.get_secret_value()
-    bounds = settings.store_bounds
-    async with open_store(url, service=process.name, embedded=settings.embedded, bounds=bounds) as store:
-        ledger = Ledger(store, settings, log=process.log)
-        sweeper = Sweeper(ledger, bus, settings, health=process.health, instruments=instruments, log=process.log)
-        catalog = CatalogActor(ledger, sweeper, settings.endpoints, log=process.log)
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(bus.run)
-            await Discovery(bus, process.name).listen()
-            tasks.start_soon(show, process, bus, Role.CATALOG)
-            await tasks.start(actor.run)
-            tasks.start_soon(_answer, sweeper, catalog, actor)
-            await process.stopping.wait()
-            with anyio.move_on_after(settings.drain):
-                await actor.drain()
-            tasks.cancel_scope.cancel()
-
-
-async def _answer(sweeper: Sweeper, catalog: CatalogActor, actor: Actor) -> None:
-    """Sweep until cancelled, and answer once there is something to answer with."""
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(sweeper.run)
-        await catalog.register(actor)
+    async with store_of(settings, process.name) as store:
+        ledger = Ledger(store, settings, log=log)
+        sweeper = Sweeper(ledger, bus, settings, health=process.health, instruments=instruments, log=log)
+        catalog = CatalogActor(ledger, sweeper, settings.endpoints, log=log)
+        beside = partial(show, process, bus, Role.CATALOG)
+        concurrency = settings.catalog_concurrency
+        await answer_questions(
+            process, bus, catalog, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
+        )
 
 
 SERVICE: Final = Service("catalog", serve, CatalogSettings)

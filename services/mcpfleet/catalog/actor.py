@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.actor import Actor, Asked
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
 from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.catalog.manifests import check_names
 from mcpfleet.catalog.sweeper import Sweeper
@@ -26,7 +23,6 @@ from mcpfleet.contracts.catalog import (
     Withdrawn,
 )
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.store.errors import StoreError
 
 GROUP: Final = "catalog"
 
@@ -53,34 +49,22 @@ class CatalogActor:
         pool = asked.tokens["pool"]
         check_names(question.process, question.digest)
         counted = Announced(endpoints=tuple(name for name, each in self._endpoints.items() if each.admits(pool)))
-        with self._store_answers():
-            if question.leaving:
-                await self._ledger.leave(pool, question.process)
-            elif await self._ledger.hear(pool, question.process, question.digest):
-                return counted
-            elif not await self._ledger.count_in(pool, question):
-                return Announced(wanted=True)
+        if question.leaving:
+            await self._ledger.leave(pool, question.process)
+        elif await self._ledger.hear(pool, question.process, question.digest):
+            return counted
+        elif not await self._ledger.count_in(pool, question):
+            return Announced(wanted=True)
         self._sweeper.wake()
         return counted
 
     async def snapshot(self, question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:  # noqa: ARG002
         """Answer with an endpoint's newest snapshot, where the edge does not have it."""
-        with self._store_answers():
-            return await self._ledger.snapshot(question.endpoint, question.known)
+        return await self._ledger.snapshot(question.endpoint, question.known)
 
     async def withdraw(self, question: Withdraw, asked: Asked) -> Withdrawn:  # noqa: ARG002
         """End a pool that lingers; the lists are without it when the answer arrives."""
-        with self._store_answers():
-            withdrawn, rebuilt = await self._ledger.withdraw(question.pool)
+        withdrawn, rebuilt = await self._ledger.withdraw(question.pool)
         self._log.info("withdrawn", pool=question.pool, definitions=withdrawn.definitions, workers=withdrawn.workers)
         self._sweeper.tell(rebuilt)
         return withdrawn
-
-    @contextmanager
-    def _store_answers(self) -> Iterator[None]:
-        """Tell the asker that the store does not answer; where it stands is for our log, not for a worker."""
-        try:
-            yield
-        except StoreError as error:
-            self._log.warning("store failed", error=str(error))
-            raise Failed(Fault.UNAVAILABLE, "the catalog's store does not answer") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -20,10 +19,8 @@ from mcpfleet.contracts.catalog import hint_subject
 from mcpfleet.process.health import Health
 from mcpfleet.process.vigil import Vigil
 from mcpfleet.store.errors import StoreError
+from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.telemetry.instruments import CatalogInstruments
-
-_STORE: Final = "store"
-"""The condition of readiness that says whether the database answers."""
 
 
 class Sweeper:
@@ -42,14 +39,12 @@ class Sweeper:
         self._ledger = ledger
         self._bus = bus
         self._settings = settings
-        self._health = health
         self._instruments = instruments
         self._log = log
         self._woken = anyio.Event()
         self._vigil = Vigil(longest_gap=settings.worker_lost / 2)
         self._pools: set[str] = set()
-        self._complaint = ""
-        health.set(_STORE, False, "not asked yet")
+        self._readiness = StoreReadiness(health, log)
 
     def wake(self) -> None:
         """Look at once: a worker came, changed or left."""
@@ -83,21 +78,13 @@ class Sweeper:
                 await self._ledger.check()
             swept = await self._ledger.sweep(lost=lost)
         except StoreError as error:
-            self._complain(str(error))
+            self._vigil.interrupt()
+            self._readiness.failed(error)
             return None
-        self._complaint = ""
-        self._health.set(_STORE, True)
+        self._readiness.answered()
         self._measure(swept.seen)
         self.tell(swept.rebuilt)
         return swept
-
-    def _complain(self, why: str) -> None:
-        """Be not ready, and say why once for each reason; silence does not count meanwhile."""
-        self._vigil.interrupt()
-        self._health.set(_STORE, False, why)
-        if why != self._complaint:
-            self._log.warning("waiting for the store", error=why)
-        self._complaint = why
 
     def tell(self, rebuilt: Iterable[Rebuilt]) -> None:
         """Log and hint at what was committed. A hint that is lost is made up for by the edges' own timer."""

@@ -1,4 +1,4 @@
-"""A whole fleet on this machine: NATS, the services in one process, edges and workers in one each."""
+"""A whole fleet on this machine: NATS, the services together in a process, edges and workers in one each."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ class Plan:
     """The application: `path/to/app.py` or `module:attribute`."""
     edges: int = 1
     workers: int = 1
+    services: int = 1
+    """Processes that run every service each."""
     port: int = 0
     """The first edge's port, the others follow; 0 takes free ones."""
     nats_url: str | None = None
@@ -84,10 +86,15 @@ class Fleet:
         self.nats: EmbeddedNats | None = None
         if plan.nats_url is None:
             self.nats = EmbeddedNats(directory, [self.pool], plan.settings, self._passwords.__getitem__)
-        self.services = Child("services", [])
+        self.service_processes: list[Child] = []
         self.edges: list[Child] = []
         self.workers: list[Child] = []
         self._is_up = False
+
+    @property
+    def services(self) -> Child:
+        """The first process of the services."""
+        return self.service_processes[0]
 
     @property
     def urls(self) -> list[str]:
@@ -105,11 +112,13 @@ class Fleet:
             await self.nats.start()
         secret = {name: value for name, value in os.environ.items() if name.startswith(_OF_SERVICES)}
         store = {**secret, "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
-        self.services = self._child("services", ["mcpfleet.cli.services"], _SERVICES[0], store)
+        names = ["services", *(f"services {number + 1}" for number in range(1, self.plan.services))]
+        module = ["mcpfleet.cli.services"]
+        self.service_processes = [self._child(name, module, _SERVICES[0], store) for name in names]
         self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
         self.edges = [self._edge(number) for number in range(self.plan.edges)]
         if self.plan.route is not None:
-            for child in (self.services, *self.workers, *self.edges):
+            for child in (*self.service_processes, *self.workers, *self.edges):
                 child.environment[_NATS_URL] = await self.plan.route(child.name, child.environment[_NATS_URL])
 
     async def run(self, keep: Keep, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -121,7 +130,7 @@ class Fleet:
         """
         async with anyio.create_task_group() as self._tasks:
             self._keep = keep
-            for child in (self.services, *self.workers, *self.edges):
+            for child in (*self.service_processes, *self.workers, *self.edges):
                 self._tasks.start_soon(keep, child)
             with anyio.move_on_after(_READY_WITHIN) as patience:
                 for edge in self.edges:
@@ -147,7 +156,7 @@ class Fleet:
         await (child.stop(self.plan.settings.last_deadline) if drain else child.kill())
         child.ready = anyio.Event()
         self._tasks.start_soon(self._keep, child)
-        if child is not self.services:  # which say nothing; what needs them waits for them
+        if child not in self.service_processes:  # which say nothing; what needs them waits for them
             with anyio.fail_after(_READY_WITHIN):
                 await child.ready.wait()
 
@@ -165,13 +174,13 @@ class Fleet:
     async def kill(self) -> None:
         """End every process at once."""
         nats = [self.nats.child] if self.nats is not None else []
-        for child in (*self.edges, *self.workers, self.services, *nats):
+        for child in (*self.edges, *self.workers, *self.service_processes, *nats):
             await child.kill()
 
     async def stop(self) -> None:
         """Drain every process: edges first, so that their last calls still find workers; NATS last."""
         nats = [self.nats.child] if self.nats is not None else []
-        for group in (self.edges, self.workers, [self.services], nats):
+        for group in (self.edges, self.workers, self.service_processes, nats):
             async with anyio.create_task_group() as tasks:
                 for child in group:
                     tasks.start_soon(child.stop, self.plan.settings.last_deadline)

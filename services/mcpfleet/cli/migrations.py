@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcpfleet.authorization.tables import SCHEMA as AUTHORIZATION
 from mcpfleet.catalog.tables import SCHEMA as CATALOG
-from mcpfleet.store.engine import open_store
+from mcpfleet.store.engine import store_of
 from mcpfleet.store.migrate import migrate
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.subscriptions.tables import SCHEMA as SUBSCRIPTIONS
@@ -18,7 +18,5 @@ async def migrate_store(settings: StoreSettings) -> dict[str, str]:
         ConfigurationError: MCPFLEET_STORE_URL is malformed, or not allowed.
         StoreError: the database does not answer.
     """
-    url = settings.store_url.get_secret_value()
-    bounds = settings.store_bounds
-    async with open_store(url, service="migrate", embedded=settings.embedded, bounds=bounds) as store:
+    async with store_of(settings, "migrate") as store:
         return await migrate(store, [AUTHORIZATION, CATALOG, SUBSCRIPTIONS, TASKS])

@@ -33,7 +33,7 @@ def tasks(context: typer.Context) -> None:
 @app.command()
 def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
     """Show a task of yours."""
-    from mcpfleet.cli.task_commands import run_get  # noqa: PLC0415
+    from mcpfleet.cli.task_client import run_get  # noqa: PLC0415
 
     raise typer.Exit(run_get(url, task, timeout=timeout, as_json=as_json))
 
@@ -41,7 +41,7 @@ def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) ->
 @app.command()
 def cancel(url: Url, task: Task, timeout: Timeout = 30.0) -> None:
     """Have a task of yours end."""
-    from mcpfleet.cli.task_commands import run_cancel  # noqa: PLC0415
+    from mcpfleet.cli.task_client import run_cancel  # noqa: PLC0415
 
     raise typer.Exit(run_cancel(url, task, timeout=timeout))
 
@@ -49,7 +49,7 @@ def cancel(url: Url, task: Task, timeout: Timeout = 30.0) -> None:
 @app.command()
 def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
     """Show each change of a task of yours until it has ended."""
-    from mcpfleet.cli.task_commands import run_watch  # noqa: PLC0415
+    from mcpfleet.cli.task_client import run_watch  # noqa: PLC0415
 
     raise typer.Exit(run_watch(url, task, timeout=timeout, as_json=as_json))
 
@@ -63,8 +63,8 @@ def list_(
     most: Annotated[int, typer.Option(help="How many, the oldest first.", min=1, max=200)] = 50,
 ) -> None:
     """Show all tasks that have not ended; for operators, on the bus."""
+    from mcpfleet.cli.operate_tasks import list_tasks  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
-    from mcpfleet.cli.task_commands import list_tasks  # noqa: PLC0415
     from mcpfleet.contracts.operator_tasks import ListTasks, Why  # noqa: PLC0415
 
     chosen = [why for why, is_it in ((Why.STUCK, stuck), (Why.WAITING, waiting), (Why.RETRIED, retried)) if is_it]
@@ -78,6 +78,6 @@ def list_(
 @app.command()
 def stop(task: Task) -> None:
     """End a task at once, whoever it is of and whatever runs it; for operators, on the bus."""
-    from mcpfleet.cli.task_commands import stop_task  # noqa: PLC0415
+    from mcpfleet.cli.operate_tasks import stop_task  # noqa: PLC0415
 
     raise typer.Exit(anyio.run(stop_task, ProcessSettings.load(), task))

@@ -16,6 +16,7 @@ from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
 from mcpfleet.contracts.figures import Role
+from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering
 from mcpfleet.edge.audit import Audit
@@ -41,6 +42,10 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.streams.task_news import TaskNews
+from mcpfleet.edge.tasks.creation import Creation
+from mcpfleet.edge.tasks.methods import TaskMethods
+from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.live.telling import show
@@ -98,7 +103,9 @@ async def serve_over(
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    hub = Hub(bus, snapshots, settings, instruments=streams, log=process.log)
+    news = TaskNews(bus, TasksClient(bus), settings, log=process.log)
+    tracer = process.telemetry.tracer
+    hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
     listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
     application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)
@@ -147,7 +154,12 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
         settings=settings,
         log=process.log,
     )
-    uses = Uses(answering, rounds, snapshots, settings, admission=admission, limits=limits)
+    tasks = TasksClient(bus)
+    creation = Creation(tasks, settings.endpoints, log=process.log)
+    uses = Uses(
+        answering, rounds, snapshots, settings,
+        admission=admission, limits=limits, creation=creation, once=OnceCalls(bus, tasks, process.log),
+    )  # fmt: skip
     methods = Methods(
         endpoints=settings.endpoints,
         admission=admission,
@@ -156,6 +168,7 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
         lists=Lists(protector, uses, settings),
         uses=uses,
         listens=listens,
+        tasks=TaskMethods(tasks, limits, log=process.log),
         audit=Audit(process.name, process.id, is_on=settings.audit),
     )
     cors = Cors(settings.cors_origins)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,13 +19,13 @@ from mcpfleet.contracts.authorization import (
     Admitted,
     AuthorizationClient,
     Revocation,
-    RevokedName,
     names_of,
 )
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.client import Client
 from mcpfleet.edge.credential import Credential, NotBearer, read_credential
 from mcpfleet.edge.metadata import Access, Challenges
+from mcpfleet.edge.verdicts import Key, Shelf, Verdict
 from mcpfleet.wire.errors import Rejection, not_answered, unauthorized
 
 _TRIES: Final = 3
@@ -36,17 +34,6 @@ _REFUSALS: Final = 10
 """Of so many verdicts that are kept one may be a refusal: who invents tokens must not crowd out those that are good."""
 _RETRY: Final = 20
 """A verdict that could not be renewed is asked for again after this part of its life."""
-
-_Key: TypeAlias = tuple[str, bytes]
-
-
-@dataclass(slots=True, eq=False)
-class _Verdict:
-    admitted: Admitted
-    expires: float
-    renewed_from: float = math.inf
-    """When somebody who uses it should have it renewed."""
-    names: frozenset[RevokedName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +54,7 @@ class _Asking:
     """A question that is on its way, and what it ended with; nothing where its asker left."""
 
     done: anyio.Event = field(default_factory=anyio.Event)
-    outcome: Callable[[], _Verdict] | None = None
+    outcome: Callable[[], Verdict] | None = None
 
 
 def _raise(rejection: Rejection) -> NoReturn:
@@ -92,9 +79,9 @@ class Admission:
         self._client = client
         self._access = access
         self._challenges = Challenges(access) if access is not None else None
-        self._good = _Shelf(entries)
-        self._bad = _Shelf(max(1, entries // _REFUSALS))
-        self._asking: dict[_Key, _Asking] = {}
+        self._good = Shelf(entries)
+        self._bad = Shelf(max(1, entries // _REFUSALS))
+        self._asking: dict[Key, _Asking] = {}
         self._tasks: TaskGroup | None = None
         self._hearers: list[Callable[[Concerns], None]] = []
         self.number = 0
@@ -157,7 +144,7 @@ class Admission:
             verdict = await self._ask_once(key, credential)
         return Permit(self._admitted(endpoint, verdict), verdict.expires)
 
-    def _admitted(self, endpoint: str, verdict: _Verdict) -> Principal:
+    def _admitted(self, endpoint: str, verdict: Verdict) -> Principal:
         principal = verdict.admitted.principal
         if principal is None:
             raise self._challenges.refused(endpoint) if self._challenges is not None else unauthorized()
@@ -214,19 +201,19 @@ class Admission:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    def _renew(self, key: _Key, credential: Credential | None, verdict: _Verdict, now: float) -> None:
+    def _renew(self, key: Key, credential: Credential | None, verdict: Verdict, now: float) -> None:
         if self._tasks is None or key in self._asking:
             return
         verdict.renewed_from = now + verdict.admitted.lasts / _RETRY
         self._tasks.start_soon(self._renew_now, key, credential)
 
-    async def _renew_now(self, key: _Key, credential: Credential | None) -> None:
+    async def _renew_now(self, key: Key, credential: Credential | None) -> None:
         try:
             await self._ask_once(key, credential)
         except Rejection:
             return  # it is used to the end of its life, and asked for again until then
 
-    async def _ask_once(self, key: _Key, credential: Credential | None) -> _Verdict:
+    async def _ask_once(self, key: Key, credential: Credential | None) -> Verdict:
         """Let one of those who wait ask, and the others have its outcome; where it left, the next one asks."""
         while (asking := self._asking.get(key)) is not None:
             await asking.done.wait()
@@ -246,7 +233,7 @@ class Admission:
             del self._asking[key]
             asking.done.set()
 
-    async def _ask(self, key: _Key, credential: Credential | None) -> _Verdict:
+    async def _ask(self, key: Key, credential: Credential | None) -> Verdict:
         """Ask until the answer knows of every revocation that was applied here, while it was on its way or before."""
         endpoint = key[0]
         question = Admit(
@@ -264,47 +251,13 @@ class Admission:
                 return self._keep(key, admitted, asked)
         raise not_answered("authorization")
 
-    def _keep(self, key: _Key, admitted: Admitted, asked: float) -> _Verdict:
+    def _keep(self, key: Key, admitted: Admitted, asked: float) -> Verdict:
         expires = asked + admitted.lasts
         principal = admitted.principal
         if principal is None:
             self._good.forget(key)
-            return self._bad.put(key, _Verdict(admitted, expires))
+            return self._bad.put(key, Verdict(admitted, expires))
         if principal == ANONYMOUS:  # one object for all, so that the path of a call need not compare
             admitted = admitted.model_copy(update={"principal": ANONYMOUS})
         self._bad.forget(key)
-        return self._good.put(key, _Verdict(admitted, expires, asked + admitted.lasts / 2, names_of(principal)))
-
-
-class _Shelf:
-    """Verdicts within a bound; the least recently used go first."""
-
-    def __init__(self, entries: int) -> None:
-        self._entries = entries
-        self._verdicts: OrderedDict[_Key, _Verdict] = OrderedDict()
-
-    def get(self, key: _Key) -> _Verdict | None:
-        verdict = self._verdicts.get(key)
-        if verdict is not None:
-            self._verdicts.move_to_end(key)
-        return verdict
-
-    def put(self, key: _Key, verdict: _Verdict) -> _Verdict:
-        self._verdicts[key] = verdict
-        self._verdicts.move_to_end(key)
-        if len(self._verdicts) > self._entries:
-            self._verdicts.popitem(last=False)
-        return verdict
-
-    def forget(self, key: _Key) -> None:
-        self._verdicts.pop(key, None)
-
-    def drop(self, concerns: Callable[[_Verdict], bool]) -> None:
-        for key in [key for key, verdict in self._verdicts.items() if concerns(verdict)]:
-            del self._verdicts[key]
-
-    def clear(self) -> None:
-        self._verdicts.clear()
-
-    def values(self) -> Iterable[_Verdict]:
-        return self._verdicts.values()
+        return self._good.put(key, Verdict(admitted, expires, asked + admitted.lasts / 2, names_of(principal)))

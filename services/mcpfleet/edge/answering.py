@@ -200,7 +200,12 @@ class _One:
     async def finish(self, call: Call) -> str | None:
         """Send the one end of the call, as an event where the answer is a stream already."""
         self._release(call)
-        status, body, error_type = self._with.ends.tell(call, self._use)
+        if self._use.see is not None:
+            self._use.see(call)
+        if call.end is End.TASK:
+            status, body, error_type = await self._with.ends.tell_task(call, self._use)
+        else:
+            status, body, error_type = self._with.ends.tell(call, self._use)
         call.body = b""  # it is part of what is sent; a client that reads slowly need not hold both
         if not self._client.is_streaming:
             await self._client.answer(status, body)

@@ -49,6 +49,8 @@ class End(StrEnum):
     """A JSON-RPC error that the application or its worker gave."""
     ASK = "ask"
     """The handler asks its caller, and runs again with the answers."""
+    TASK = "task"
+    """The call has become a durable task."""
     UNACCEPTED = "unaccepted"
     """No worker said that it had the call; one may have it. Uncertain."""
     LOST = "lost"
@@ -62,7 +64,7 @@ class End(StrEnum):
 
 
 _NOTICES: Final = {FrameKind.PROGRESS.value: FrameKind.PROGRESS, FrameKind.LOG.value: FrameKind.LOG}
-_OTHER_ENDS: Final = {FrameKind.ERROR.value: End.ERROR, FrameKind.ASK.value: End.ASK}
+_OTHER_ENDS: Final = {FrameKind.ERROR.value: End.ERROR, FrameKind.ASK.value: End.ASK, FrameKind.TASK.value: End.TASK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +249,13 @@ class Calls:
             self._log.error("a frame is too large", pool=pool, kind=kind, bytes=len(message.body))
             message.body = b""
         if kind == FrameKind.RESULT:
-            call.remote = _remote(call, message.header)
+            call.line, call.remote = message.header, _remote(call, message.header)
             self._finish(call, End.RESULT, message.body)
         elif kind == FrameKind.ACCEPTED:
-            call.worker = _worker((message.header or "").partition(" ")[2])
+            call.worker = _accepting(message.header)
             call.notify()
         elif kind in _NOTICES:
+            call.worker = call.worker or _worker((message.header or "").partition(" ")[2])
             call.notices.append((_NOTICES[kind], message.body))
             call.notify()
         elif kind in _OTHER_ENDS:
@@ -326,6 +329,14 @@ def _alive_sender(subject: str) -> str:
 def _worker(name: str) -> str | None:
     """A worker's id, where it is one: it becomes a part of subjects, and a worker may say anything."""
     return name if _PROCESS.fullmatch(name) else None
+
+
+def _accepting(line: str | None) -> str | None:
+    """Read who has accepted a call from the frame's line; a later release may add words."""
+    match (line or "").split(" "):
+        case [_, worker, *_]:
+            return _worker(worker)
+    return None
 
 
 def _remote(call: Call, line: str | None) -> Remote | None:

@@ -11,6 +11,8 @@ from mcpfleet.edge.http import Application
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 
+_COMES_BACK: Final = 0.5
+"""Seconds in which a client goes on where its stream has ended."""
 _LAST_WORDS: Final = 1.0
 """Seconds for the answers of calls that were ended."""
 
@@ -27,6 +29,10 @@ async def drain(application: Application, calls: Calls, hub: Hub, settings: Edge
     await anyio.sleep(settings.lame)
     with anyio.move_on_after(settings.drain) as patience:
         await hub.end_all(settings.drain)
+        await application.wait_idle()
+        # What began before could not say that its connection closes: who was told the end of a stream just now asks
+        # again over the same one, and would find it closing.
+        await anyio.sleep(min(settings.lame, _COMES_BACK))
         await application.wait_idle()
     if patience.cancelled_caught:
         hub.end_now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -10,13 +10,14 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND
 from mcpfleet.edge.calls import Call, End
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.rounds import FIRST, Round, Rounds, TooManyRounds
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
+from mcpfleet.wire.versions import OLDEST
 
 _UNCERTAIN: Final = {
     End.UNACCEPTED: "No worker confirmed that it received this call, and one may still have run it.",
@@ -29,6 +30,7 @@ NO_SESSION: Final = (
     "This asks its caller something, which clients of this protocol revision can only be asked within a session, and "
     "there is none. A client of 2026-07-28 can be asked."
 )
+"""M81."""
 RESOURCE_NOT_FOUND: Final = -32002
 """Of the revisions of 2025 alone (M24)."""
 _OPERATION: Final = frozenset({400, 404, 500})
@@ -44,6 +46,10 @@ def as_it_is(body: bytes) -> bytes:
     return body
 
 
+Handle = Callable[[bytes], Awaitable[bytes]]
+"""Makes the result of a call that has become a task, of its id: only once its caller can read it (K5)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """A request that a worker answers, and how its end is told."""
@@ -55,6 +61,9 @@ class Use:
     round: Round = FIRST
     wraps: bool = False
     """The revisions of 2025 see the tool's structured content below a member."""
+    handle: Handle | None = None
+    see: Callable[[Call], None] | None = None
+    """Sees the call that has ended, before its client is told."""
 
     @property
     def is_tool(self) -> bool:
@@ -83,6 +92,16 @@ class Ends:
         self._rounds = rounds
         self._log = log
 
+    async def tell_task(self, call: Call, use: Use) -> Told:
+        """Compose the handle of a call that has become a task."""
+        if use.handle is None:
+            self._log.error("a worker sent a task that nobody asked for", pool=call.order.pool)
+            return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
+        try:
+            return Told(200, use.inquiry.response(await use.handle(call.body)), None)
+        except Rejection as rejection:
+            return self._refused(use, rejection)
+
     def tell(self, call: Call, use: Use) -> Told:
         """Compose the one answer of a call that has ended."""
         try:
@@ -97,6 +116,8 @@ class Ends:
 
     def _told(self, call: Call, use: Use) -> Told:
         match call.end:
+            case End.RESULT if call.line == BAD_ARGUMENTS and use.inquiry.request.envelope.revision == OLDEST:
+                return self._refused(use, bad_params(_text(call.body)))
             case End.RESULT:
                 return Told(200, use.inquiry.response(use.finish(call.body), wraps=use.wraps), None)
             case End.ASK:
@@ -171,6 +192,14 @@ def _read_line(line: str | None) -> tuple[str | None, list[str]]:
     """Split an error frame's line into what it says and the words after it."""
     words = (line or "").split(" ")
     return " ".join(words[:2]) if line else None, words[2 : 2 + _MOST_LACKING]
+
+
+def _text(body: bytes) -> str:
+    """The one text of a tool's result that says what is wrong with the arguments."""
+    try:
+        return str(from_json(body)["content"][0]["text"])
+    except (ValueError, LookupError, TypeError):
+        raise reply.NotSpliceable("a result must have a text") from None
 
 
 def _message(body: bytes) -> str:

@@ -180,7 +180,7 @@ class Application:
         tool = self._tool(endpoint, envelope)
         with self._span(client, envelope, tool) as span:
             try:
-                error_type = await self._methods.answer(Request(client, endpoint, identifier, envelope, span.context))
+                error_type = await self._methods.answer(Request(client, endpoint, identifier, envelope, span))
             except Rejection as rejection:
                 rejection = as_told(envelope, rejection)
                 error_type = str(rejection.code or rejection.status)

@@ -1,4 +1,4 @@
-"""The revisions of 2025 without a session: what their requests mean, and how they are answered (L1 to L6, M74 to M81).
+"""The revisions of 2025 without a session: how their requests are answered (L1 to L4, L6, M74 to M78).
 
 Each request stands for itself, as a modern one does, so any edge answers it. What needs a session (the server's own
 requests, subscriptions, the log level) is neither offered nor served here.

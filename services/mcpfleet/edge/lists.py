@@ -22,7 +22,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.uses import Uses
 from mcpfleet.views.view import LISTS, Target
 from mcpfleet.wire import projection, reply
-from mcpfleet.wire.errors import Rejection, bad_params, no_capacity
+from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
@@ -118,7 +118,7 @@ class Lists:
         try:
             return self._protector.seal(content, bound=_bound(inquiry), lasts=self._settings.cursor_lasts)
         except Unsealable:
-            raise no_capacity(60) from None
+            raise cannot_seal() from None
 
     def _open(self, inquiry: Inquiry) -> Place:
         """Read a cursor; the empty text is one, too, and none of ours (M47)."""

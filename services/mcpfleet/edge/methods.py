@@ -18,6 +18,7 @@ from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.structure import METHODS
+from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.uses import Uses
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
@@ -25,7 +26,7 @@ from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
 Answer: TypeAlias = Callable[[Inquiry], Awaitable[str | None]]
 
 
-_AUDITED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+_AUDITED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "tasks/update", "tasks/cancel"})
 
 
 class Methods:
@@ -41,6 +42,7 @@ class Methods:
         lists: Lists,
         uses: Uses,
         listens: Listens,
+        tasks: TaskMethods,
         audit: Audit,
     ) -> None:
         self._endpoints = endpoints
@@ -57,6 +59,9 @@ class Methods:
             "resources/read": uses.read_resource,
             "completion/complete": uses.complete,
             "subscriptions/listen": listens.answer,
+            "tasks/get": tasks.get,
+            "tasks/update": tasks.update,
+            "tasks/cancel": tasks.cancel,
         }
 
     async def answer(self, request: Request) -> str | None:
@@ -123,6 +128,8 @@ def _target(inquiry: Inquiry) -> str | None:
             target = view.find("tool", name)
         case "prompts/get":
             target = view.find("prompt", name)
+        case "tasks/update" | "tasks/cancel":
+            return None
         case _:
             target = view.find_resource(name)
     return target.listed.definition.name if target is not None else None

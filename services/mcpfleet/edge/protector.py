@@ -97,6 +97,7 @@ class Protector:
         known = [key for key in self._keys if now - key.since >= self._adopted_after]
         key = next(iter(known or self._keys), None)
         if key is None:
+            self._log.error("nothing can be sealed", setting=_SETTING)
             raise Unsealable(f"{_SETTING} is not set")
         nonce = os.urandom(_NONCE_BYTES)
         text = to_json({"until": time.time() + lasts, "content": content})

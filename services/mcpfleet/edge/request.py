@@ -7,6 +7,7 @@ from typing import Any
 
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.client import Client
+from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View
 from mcpfleet.wire import projection, reply
@@ -22,7 +23,12 @@ class Request:
     """The endpoint's name."""
     id: RequestId
     envelope: Envelope
-    trace: TraceContext
+    span: Span
+
+    @property
+    def trace(self) -> TraceContext:
+        """What is caused by the request carries it."""
+        return self.span.context
 
     @property
     def params(self) -> dict[str, Any]:

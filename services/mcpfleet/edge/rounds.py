@@ -16,7 +16,8 @@ from pydantic_core import from_json, to_json
 from mcpfleet.edge.protector import NotOurs, Protector, Unsealable
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.wire.errors import Rejection, bad_params, no_capacity
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
 from mcpfleet.wire.reply import NotSpliceable, result_body
 
 ASKING: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
@@ -51,6 +52,8 @@ class Rounds:
     def begin(self, inquiry: Inquiry) -> Round:
         """Read what a request brings along; answers without state are legal, and have no memory (M51).
 
+        Each round is a request of its own, with its client's trace; its span is linked to that of the round before.
+
         Raises:
             Rejection: -32602 where the state was not sealed for this very request, always in the same words.
         """
@@ -64,6 +67,8 @@ class Rounds:
             opened = self._protector.open(state, bound=_bound(inquiry))
         except NotOurs:
             raise bad_params("bad request state") from None
+        if (former := TraceContext.parse(opened.get("trace"))) is not None:
+            inquiry.request.span.link(former)
         return Round(opened["number"], answers, opened["memory"])
 
     def ask(self, inquiry: Inquiry, before: Round, body: bytes) -> bytes:
@@ -82,11 +87,13 @@ class Rounds:
         if before.number >= self._settings.max_rounds:
             raise TooManyRounds
         questions, memory = _read(body)
-        content = {"number": before.number + 1, "memory": memory}
+        content: dict[str, Any] = {"number": before.number + 1, "memory": memory}
+        if inquiry.request.trace.sampled:
+            content["trace"] = inquiry.request.trace.header()
         try:
             state = self._protector.seal(content, bound=_bound(inquiry), lasts=self._settings.state_lasts)
         except Unsealable:
-            raise no_capacity(60) from None
+            raise cannot_seal() from None
         if len(state) > self._settings.state_limit:
             raise Rejection(500, -32603, "What the handler remembers is too large for a request: make it a task")
         fields = {"resultType": "input_required", "inputRequests": questions, "requestState": state}

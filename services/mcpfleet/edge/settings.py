@@ -96,6 +96,8 @@ class EdgeSettings(AccessSettings, EndpointSettings, ProcessSettings):
     catch_up_lasts: Seconds = Field(60.0, gt=0, description="after which catching up after a gap ends")
     streams_leased: Seconds = Field(5.0, gt=0, description="between two leases of what is counted for this edge")
     watched_room: Bytes = Field(64 * 1024 * 1024, description="memory for the URIs that listen streams watch")
+    watched_tasks: int = Field(10_000, description="different tasks that listen streams of this edge watch", gt=0)
+    watched_stated: Seconds = Field(15.0, gt=0, description="between two statements to pools of what streams watch")
     watched_keys: int = Field(2000, description="resources of an endpoint that are heard by themselves", gt=0)
 
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")

@@ -37,8 +37,13 @@ class _Endpoint:
     wanted: int = 0
     """The highest number that a hint named."""
     is_asking: bool = False
+    tasks: bool = True
     policy: Policy | None = None
     views: OrderedDict[Rights, View] = field(default_factory=OrderedDict)
+
+
+def _has_tasks(settings: EdgeSettings, name: str) -> bool:
+    return name not in settings.endpoints or settings.endpoints[name].tasks
 
 
 class Snapshots:
@@ -57,7 +62,7 @@ class Snapshots:
         self._client = client
         self._settings = settings
         self._log = log
-        self._endpoints = {name: _Endpoint() for name in endpoints}
+        self._endpoints = {name: _Endpoint(tasks=_has_tasks(settings, name)) for name in endpoints}
         self._known = anyio.Event()
         self._on_change: Callable[[str], None] = lambda _endpoint: None
         self._tasks: TaskGroup | None = None
@@ -105,7 +110,7 @@ class Snapshots:
         rights = endpoint.policy.rights(principal)
         view = endpoint.views.get(rights)
         if view is None:
-            view = endpoint.views[rights] = view_of(endpoint.snapshot, endpoint.policy, rights)
+            view = endpoint.views[rights] = view_of(endpoint.snapshot, endpoint.policy, rights, tasks=endpoint.tasks)
             if len(endpoint.views) > _MOST_VIEWS:
                 endpoint.views.popitem(last=False)
         return view

@@ -82,6 +82,16 @@ def _listen(params: Params) -> None:
     read_filter(params.get("notifications"))
 
 
+def _task(params: Params) -> None:
+    _string(params, "taskId")
+
+
+def _update(params: Params) -> None:
+    _string(params, "taskId")
+    if not isinstance(params.get("inputResponses"), dict):
+        raise bad_params("`inputResponses` must be an object")
+
+
 def _rounds(params: Params) -> None:
     """What a retry brings along (M50, M51)."""
     if not isinstance(params.get("inputResponses", {}), dict):
@@ -109,6 +119,10 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "prompts/get": Method("prompts", _get),
         "completion/complete": Method("completions", _complete),
         "subscriptions/listen": Method(None, _listen),
+        # The one extension that is served.
+        "tasks/get": Method("extensions", _task),
+        "tasks/update": Method("extensions", _update),
+        "tasks/cancel": Method("extensions", _task),
     }
 )
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})

@@ -6,25 +6,28 @@ custom headers, the request's state, the client's capabilities, and the limits, 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing
+from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring, Reservation
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering, Listening
-from mcpfleet.edge.calls import Order
+from mcpfleet.edge.calls import Call, Order
 from mcpfleet.edge.ends import Finish, Use, as_it_is
 from mcpfleet.edge.limits import Limits
 from mcpfleet.edge.request import Inquiry
 from mcpfleet.edge.rounds import FIRST, Round, Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.tasks.creation import Creation
+from mcpfleet.edge.tasks.once import OnceCalls, key_of, once_of
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire import parameters, projection, reply
-from mcpfleet.wire.capabilities import missing
+from mcpfleet.wire.capabilities import TASKS, missing
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import bad_params, missing_capabilities, unknown_resource
 from mcpfleet.wire.uri_template import UriTemplate
@@ -45,6 +48,8 @@ class _Wish:
     uri: str | None = None
     completing: Completing | None = None
     cursor: str | None = None
+    deferring: Deferring | None = None
+    once: Reservation | None = None
 
 
 class Uses:
@@ -59,7 +64,11 @@ class Uses:
         *,
         admission: Admission,
         limits: Limits,
+        creation: Creation,
+        once: OnceCalls,
     ) -> None:
+        self._creation = creation
+        self._once = once
         self._answering = answering
         self._rounds = rounds
         self._snapshots = snapshots
@@ -161,19 +170,38 @@ class Uses:
         brought = self._rounds.begin(inquiry) if "requestState" in params or "inputResponses" in params else FIRST
         meta = inquiry.request.envelope.meta
         capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
-        lacking = missing(definition.asks, capabilities) if definition.asks else ()
+        asks = definition.asks if definition.task != "required" else (TASKS, *definition.asks)
+        lacking = missing(asks, capabilities) if asks else ()
         legacy = inquiry.request.envelope.is_legacy
         if lacking and not legacy:  # of a client of 2025 nothing is known; a handler that asks it is told so
             raise missing_capabilities(lacking)
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         if definition.kind == "tool":
             await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
+        key = None if definition.idempotency_key is None else key_of(definition, arguments)
+        once = None if key is None else once_of(inquiry, definition.name, key, arguments)
+        deferring: Deferring | None = None
+        if definition.task == "required":
+            wish = _Wish(inquiry, find, arguments, brought)
+            return await self._creation.create(inquiry, self._target(wish), self._body(wish), once)
+        if definition.task is not None:
+            deferring = self._creation.deferring(inquiry, definition)
         may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
         listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
-        wish = _Wish(inquiry, find, arguments, brought, uri)
+        wish = _Wish(inquiry, find, arguments, brought, uri, deferring=deferring)
         wraps = legacy and definition.kind == "tool" and projection.needs_wrapping(definition.wire.get("outputSchema"))
         use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought, wraps)
+        if definition.task is not None:
+            handle = functools.partial(self._creation.handle, inquiry)
+            use = replace(use, asks=use.asks | {TASKS}, handle=handle)
         flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
+        if once is not None:
+
+            async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
+                kept = replace(wish, once=reservation)
+                return await self._answering.answer(replace(use, see=see), listening, lambda: self._order(kept, flags))
+
+            return await self._once.answer(inquiry, self._target(wish), once, run)
         return await self._answering.answer(use, listening, lambda: self._order(wish, flags))
 
     def _check_scopes(self, inquiry: Inquiry, target: Target) -> Target:
@@ -183,31 +211,39 @@ class Uses:
     def _order(self, wish: _Wish, flags: str = "") -> Order:
         """Make the order from what the caller sees now: while a call waits, a rollout may replace the definition."""
         inquiry = wish.inquiry
-        newest = self._snapshots.view(inquiry.request.endpoint, inquiry.principal) or inquiry.view
-        target = wish.find(newest)
-        listed, meta = target.listed, inquiry.request.envelope.meta
+        listed = self._target(wish).listed
+        return Order(
+            pool=listed.pool,
+            definition=listed.digest,
+            body=self._body(wish).write(),
+            deadline=time.monotonic() + listed.definition.timeout + self._settings.deadline_grace,
+            trace=inquiry.request.trace,
+            flags=flags,
+            # P9: a client of 2025 that leaves has not cancelled.
+            outlives_client=listed.definition.on_disconnect == "continue" or inquiry.request.envelope.is_legacy,
+        )
+
+    def _target(self, wish: _Wish) -> Target:
+        inquiry = wish.inquiry
+        return wish.find(self._snapshots.view(inquiry.request.endpoint, inquiry.principal) or inquiry.view)
+
+    @staticmethod
+    def _body(wish: _Wish) -> CallBody:
+        meta = wish.inquiry.request.envelope.meta
         client_info = meta.get(CLIENT_INFO_META_KEY)
-        body = CallBody(
+        return CallBody(
             arguments=wish.arguments,
             capabilities=meta[CLIENT_CAPABILITIES_META_KEY],
             client=client_info if isinstance(client_info, dict) else {},
-            principal=inquiry.principal,
+            principal=wish.inquiry.principal,
             uri=wish.uri,
             completing=wish.completing,
             cursor=wish.cursor,
             answers=wish.round.answers,
             memory=wish.round.memory,
             log_level=meta.get(LOG_LEVEL_META_KEY),
-        )
-        return Order(
-            pool=listed.pool,
-            definition=listed.digest,
-            body=body.write(),
-            deadline=time.monotonic() + listed.definition.timeout + self._settings.deadline_grace,
-            trace=inquiry.request.trace,
-            flags=flags,
-            # P7: a client of 2025 that leaves has not cancelled.
-            outlives_client=listed.definition.on_disconnect == "continue" or inquiry.request.envelope.is_legacy,
+            deferring=wish.deferring,
+            once=wish.once,
         )
 
 

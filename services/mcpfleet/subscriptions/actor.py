@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.actor import Actor, Asked
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.subscriptions import (
     CLOSE,
     LEASE,
@@ -22,7 +18,6 @@ from mcpfleet.contracts.subscriptions import (
     StreamOpened,
     StreamsClosed,
 )
-from mcpfleet.store.errors import StoreError
 from mcpfleet.subscriptions.ledger import Ledger
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.sweeper import Sweeper
@@ -50,28 +45,16 @@ class SubscriptionsActor:
     async def open(self, question: OpenStream, asked: Asked) -> StreamOpened:  # noqa: ARG002
         """Count a stream in, where its partition has room."""
         limit, lost = self._settings.partition_streams, self._sweeper.lost
-        with self._store_answers():
-            granted = await self._ledger.open(question.edge, question.sequence, question.count, limit=limit, lost=lost)
+        granted = await self._ledger.open(question.edge, question.sequence, question.count, limit=limit, lost=lost)
         if not granted:
             self._log.info("no room for a stream", endpoint=question.count.endpoint, limit=limit)
         return StreamOpened(granted=granted)
 
     async def close(self, question: CloseStreams, asked: Asked) -> StreamsClosed:  # noqa: ARG002
         """Write how many streams an edge has now."""
-        with self._store_answers():
-            await self._ledger.restate(question.edge, question.sequence, question.counts)
+        await self._ledger.restate(question.edge, question.sequence, question.counts)
         return StreamsClosed(counts=len(question.counts))
 
     async def lease(self, question: LeaseEdge, asked: Asked) -> EdgeLeased:  # noqa: ARG002
         """Note that an edge lives."""
-        with self._store_answers():
-            return EdgeLeased(wanted=not await self._ledger.lease(question.edge))
-
-    @contextmanager
-    def _store_answers(self) -> Iterator[None]:
-        """Tell the asker that the store does not answer; where it stands is for our log."""
-        try:
-            yield
-        except StoreError as error:
-            self._log.warning("store failed", error=str(error))
-            raise Failed(Fault.UNAVAILABLE, "the store of subscriptions does not answer") from error
+        return EdgeLeased(wanted=not await self._ledger.lease(question.edge))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -13,11 +12,9 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.process.health import Health
 from mcpfleet.process.vigil import Vigil
 from mcpfleet.store.errors import StoreError
+from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.subscriptions.ledger import Ledger
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
-
-_STORE: Final = "store"
-"""The condition of readiness that says whether the database answers."""
 
 
 class Sweeper:
@@ -35,11 +32,9 @@ class Sweeper:
         self._ledger = ledger
         self._bus = bus
         self._settings = settings
-        self._health = health
         self._log = log
         self._vigil = Vigil(longest_gap=settings.subscriptions_sweep + settings.edge_lost / 2)
-        self._complaint = ""
-        health.set(_STORE, False, "not asked yet")
+        self._readiness = StoreReadiness(health, log)
 
     @property
     def lost(self) -> float | None:
@@ -67,18 +62,10 @@ class Sweeper:
                 await self._ledger.check()
             gone = await self._ledger.sweep(lost=lost)
         except StoreError as error:
-            self._complain(str(error))
+            self._vigil.interrupt()
+            self._readiness.failed(error)
             return False
-        self._complaint = ""
-        self._health.set(_STORE, True)
+        self._readiness.answered()
         for edge in gone:
             self._log.info("streams of an edge count no more", edge=edge)
         return True
-
-    def _complain(self, why: str) -> None:
-        """Be not ready, and say why once for each reason; silence does not count meanwhile."""
-        self._vigil.interrupt()
-        self._health.set(_STORE, False, why)
-        if why != self._complaint:
-            self._log.warning("waiting for the store", error=why)
-        self._complaint = why

@@ -23,7 +23,6 @@ from mcpfleet.contracts.tasks import (
     Versions,
     VersionsWanted,
 )
-from mcpfleet.tasks.answering import Answering
 from mcpfleet.tasks.ledger import Ledger
 from mcpfleet.tasks.signals import Signals
 from mcpfleet.telemetry.instruments import TasksInstruments
@@ -34,10 +33,9 @@ GROUP: Final = "tasks"
 class TasksActor:
     """Answers edges, in their callers' names, and operators."""
 
-    def __init__(self, ledger: Ledger, signals: Signals, answering: Answering, instruments: TasksInstruments) -> None:
+    def __init__(self, ledger: Ledger, signals: Signals, instruments: TasksInstruments) -> None:
         self._ledger = ledger
         self._signals = signals
-        self._store_answers = answering
         self._instruments = instruments
 
     async def register(self, actor: Actor) -> None:
@@ -53,8 +51,7 @@ class TasksActor:
 
     async def create(self, question: Create, asked: Asked) -> Created:  # noqa: ARG002
         """Make a task that waits for a worker."""
-        with self._store_answers():
-            created, change = await self._ledger.maker.create(question)
+        created, change = await self._ledger.maker.create(question)
         if change is not None:
             self._instruments.created.add(1, "created")
             self._signals.tell([change])
@@ -62,32 +59,27 @@ class TasksActor:
 
     async def get(self, question: Get, asked: Asked) -> Found:  # noqa: ARG002
         """Read a task for its owner."""
-        with self._store_answers():
-            return Found(task=await self._ledger.reader.get(question.id, question.binding))
+        return Found(task=await self._ledger.reader.get(question.id, question.binding))
 
     async def update(self, question: Update, asked: Asked) -> Updated:  # noqa: ARG002
         """Take a client's answers."""
-        with self._store_answers():
-            updated, changes = await self._ledger.inputs.update(question)
+        updated, changes = await self._ledger.inputs.update(question)
         self._signals.tell(changes)
         return updated
 
     async def cancel(self, question: CancelTask, asked: Asked) -> TaskCancelled:  # noqa: ARG002
         """Keep a client's wish that a task ends."""
-        with self._store_answers():
-            cancelled, changes = await self._ledger.cancels.cancel(question)
+        cancelled, changes = await self._ledger.cancels.cancel(question)
         self._signals.tell(changes)
         return cancelled
 
     async def versions(self, question: VersionsWanted, asked: Asked) -> Versions:  # noqa: ARG002
         """Let an edge compare what its streams watch."""
-        with self._store_answers():
-            return Versions(versions=await self._ledger.reader.versions(question.ids))
+        return Versions(versions=await self._ledger.reader.versions(question.ids))
 
     async def reserve(self, question: Reserve, asked: Asked) -> Reserved:  # noqa: ARG002
         """Take an idempotency key for a call, or end its reservation."""
-        with self._store_answers():
-            reserved = await self._ledger.reservations.reserve(question)
+        reserved = await self._ledger.reservations.reserve(question)
         if question.ended is not None:
             self._signals.tell_reservation(question.once.key)
         self._instruments.reserved.add(1, Outcome(reserved.outcome))
@@ -95,12 +87,10 @@ class TasksActor:
 
     async def list(self, question: ListTasks, asked: Asked) -> Listing:  # noqa: ARG002
         """Show an operator what there is."""
-        with self._store_answers():
-            return await self._ledger.lister.list(question)
+        return await self._ledger.lister.list(question)
 
     async def stop(self, question: StopTask, asked: Asked) -> TaskStopped:  # noqa: ARG002
         """End a task for an operator."""
-        with self._store_answers():
-            stopped, changes = await self._ledger.cancels.stop(question)
+        stopped, changes = await self._ledger.cancels.stop(question)
         self._signals.tell(changes)
         return stopped

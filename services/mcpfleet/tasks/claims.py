@@ -24,7 +24,7 @@ from mcpfleet.contracts.pool_tasks import (
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.lists import padded
+from mcpfleet.store.padding import padded
 from mcpfleet.tasks.endings import Endings, ended
 from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
 from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, pick

@@ -24,7 +24,6 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.tasks import Outcome
 from mcpfleet.tasks.actor import GROUP
-from mcpfleet.tasks.answering import Answering
 from mcpfleet.tasks.ledger import Ledger
 from mcpfleet.tasks.signals import Signals
 from mcpfleet.telemetry.instruments import TasksInstruments
@@ -33,10 +32,9 @@ from mcpfleet.telemetry.instruments import TasksInstruments
 class PoolActor:
     """Answers workers."""
 
-    def __init__(self, ledger: Ledger, signals: Signals, answering: Answering, instruments: TasksInstruments) -> None:
+    def __init__(self, ledger: Ledger, signals: Signals, instruments: TasksInstruments) -> None:
         self._ledger = ledger
         self._signals = signals
-        self._store_answers = answering
         self._instruments = instruments
 
     async def register(self, actor: Actor) -> None:
@@ -52,8 +50,7 @@ class PoolActor:
 
     async def defer(self, question: Defer, asked: Asked) -> Deferred:
         """Make a task that its maker holds."""
-        with self._store_answers():
-            deferred = await self._ledger.maker.defer(asked.tokens["pool"], question)
+        deferred = await self._ledger.maker.defer(asked.tokens["pool"], question)
         if deferred.outcome is Outcome.NEW:
             self._instruments.created.add(1, "deferred")
             if question.once is not None:
@@ -62,16 +59,14 @@ class PoolActor:
 
     async def claim(self, question: ClaimTasks, asked: Asked) -> TasksClaimed:
         """Hand tasks to a worker."""
-        with self._store_answers():
-            claimed = await self._ledger.claims.claim(asked.tokens["pool"], question)
+        claimed = await self._ledger.claims.claim(asked.tokens["pool"], question)
         if claimed.tasks:
             self._instruments.claimed.add(len(claimed.tasks))
         return claimed
 
     async def extend(self, question: Extend, asked: Asked) -> Extended:
         """Renew a worker's leases."""
-        with self._store_answers():
-            extended, changes = await self._ledger.claims.extend(asked.tokens["pool"], question)
+        extended, changes = await self._ledger.claims.extend(asked.tokens["pool"], question)
         self._signals.tell(changes)
         if extended.lost:
             self._instruments.refused.add(len(extended.lost))
@@ -79,23 +74,20 @@ class PoolActor:
 
     async def step(self, question: Step, asked: Asked) -> Stepped:
         """Remember a step."""
-        with self._store_answers():
-            stepped = await self._ledger.steps.remember(asked.tokens["pool"], question)
+        stepped = await self._ledger.steps.remember(asked.tokens["pool"], question)
         self._instruments.refused.add(int(stepped.lost))
         return stepped
 
     async def ask(self, question: Ask, asked: Asked) -> QuestionsAsked:
         """Ask a task's client."""
-        with self._store_answers():
-            answer, changes = await self._ledger.inputs.ask(asked.tokens["pool"], question)
+        answer, changes = await self._ledger.inputs.ask(asked.tokens["pool"], question)
         self._signals.tell(changes)
         self._instruments.refused.add(int(answer.lost))
         return answer
 
     async def settle(self, question: Settle, asked: Asked) -> Settled:
         """End a task."""
-        with self._store_answers():
-            settled, changes = await self._ledger.endings.settle(asked.tokens["pool"], question)
+        settled, changes = await self._ledger.endings.settle(asked.tokens["pool"], question)
         self._signals.tell(changes)
         self._instruments.refused.add(int(settled.lost))
         return settled
@@ -104,16 +96,14 @@ class PoolActor:
         """Take a task back."""
         if question.failed is not None:
             self._ledger.endings.check(question.failed)
-        with self._store_answers():
-            released, changes = await self._ledger.claims.release(asked.tokens["pool"], question)
+        released, changes = await self._ledger.claims.release(asked.tokens["pool"], question)
         self._signals.tell(changes)
         self._instruments.refused.add(int(released.lost))
         return released
 
     async def remember(self, question: Remember, asked: Asked) -> ResultKept:
         """Keep a call's first result."""
-        with self._store_answers():
-            is_kept = await self._ledger.reservations.remember(asked.tokens["pool"], question)
+        is_kept = await self._ledger.reservations.remember(asked.tokens["pool"], question)
         if is_kept:
             self._signals.tell_reservation(question.key)
         return ResultKept(lost=not is_kept)

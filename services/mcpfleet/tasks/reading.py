@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mcpfleet.contracts.tasks import Binding, Status, TaskView
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.lists import padded
+from mcpfleet.store.padding import padded
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, states

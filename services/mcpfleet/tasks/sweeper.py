@@ -13,13 +13,12 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.process.health import Health
 from mcpfleet.store.errors import StoreError
+from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.tasks.ledger import Ledger
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.signals import Signals
 from mcpfleet.telemetry.instruments import TasksInstruments
 
-_STORE: Final = "store"
-"""The condition of readiness that says whether the database answers."""
 _RARELY: Final = 10
 """Sweeps for each one that also deletes and counts."""
 
@@ -42,12 +41,10 @@ class Sweeper:
         self._bus = bus
         self._settings = settings
         self._signals = signals
-        self._health = health
         self._instruments = instruments
         self._log = log
-        self._complaint = ""
+        self._readiness = StoreReadiness(health, log)
         self._number = 0
-        health.set(_STORE, False, "not asked yet")
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Sweep until cancelled; started once the store answered, with tables that are new enough.
@@ -84,16 +81,11 @@ class Sweeper:
                 self._instruments.tasks.set(count, state)
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do work on the store; false where it does not answer, and then say why once for each reason."""
+        """Do work on the store; false where it does not answer."""
         try:
             await work()
         except StoreError as error:
-            why = str(error)
-            self._health.set(_STORE, False, why)
-            if why != self._complaint:
-                self._log.warning("waiting for the store", error=why)
-            self._complaint = why
+            self._readiness.failed(error)
             return False
-        self._complaint = ""
-        self._health.set(_STORE, True)
+        self._readiness.answered()
         return True

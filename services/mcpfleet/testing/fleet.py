@@ -33,6 +33,7 @@ class Fleet:
         *,
         edges: int = 1,
         workers: int = 1,
+        services: int = 1,
         factor: float = 1.0,
         environment: Mapping[str, str] = _NOTHING,
         route: Route | None = None,
@@ -43,6 +44,7 @@ class Fleet:
             target: the application.
             edges: how many edges.
             workers: how many workers.
+            services: how many processes that run every service each.
             factor: what every duration among the settings is divided by; none gets below 0.1 s.
             environment: settings for every process.
             route: leads processes to NATS another way, over links that the test can sever.
@@ -56,6 +58,7 @@ class Fleet:
             target=str(target),
             edges=edges,
             workers=workers,
+            services=services,
             environment={"MCPFLEET_LAME": "0", **durations, **environment},
             route=route,
             settings=ProcessSettings(**{_field(name): value for name, value in own.items()}),  # type: ignore[arg-type]  # pydantic reads text
@@ -97,8 +100,13 @@ class Fleet:
 
     @property
     def services(self) -> Child:
-        """The process of all services."""
+        """The process of all services, or the first of them."""
         return self._running.services
+
+    @property
+    def service_processes(self) -> list[Child]:
+        """The processes that run every service each."""
+        return self._running.service_processes
 
     @property
     def nats(self) -> Child:

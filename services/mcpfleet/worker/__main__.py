@@ -33,6 +33,10 @@ from mcpfleet.worker.host import WorkerHost
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.tasks.actor import TaskActor
+from mcpfleet.worker.tasks.errands import Errands
+from mcpfleet.worker.tasks.side import AcrossLoops
+from mcpfleet.worker.watched import Sets, Telling, WatchedActor
 
 
 async def serve(process: Process[WorkerSettings]) -> None:
@@ -50,14 +54,19 @@ async def serve_over(
     settings = process.settings
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
-    runner, thread, actor = _sides(process, app, pool, bus)
+    telling = Telling(app, settings.threads, process.log)
+    runner, thread, actor = _sides(process, app, pool, bus, telling)
+    tasking = TaskActor(bus, pool, settings, calls=actor, order=thread.order, log=process.log)
+    actor.on_task(tasking.hear)
+    errands = Errands()
+    runner.serve_tasks(pool, AcrossLoops(errands, tasking))
     doubtful = settings.bus_question_every + settings.bus_dead_after
     publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
     announcer = Announcer(
         CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval,
         on_counted=publisher.counted, log=process.log,
     )  # fmt: skip
-    host = WorkerHost(app, runner, actor, announcer, publisher)
+    host = WorkerHost(app, runner, actor, tasking, announcer, publisher)
     runner.on_publish(host.publish)
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
@@ -65,6 +74,12 @@ async def serve_over(
         tasks.start_soon(tell, process, bus, pool)
         await tasks.start(thread.run)
         await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
+        await tasks.start(errands.run)
+        await tasks.start(tasking.run)
+        if app.watchers:
+            sets = Sets(lasts=settings.watched_lasts, room=settings.watched_room)
+            watched = WatchedActor(bus, pool, telling.tell, sets, lasts=settings.watched_lasts, log=process.log)
+            tasks.start_soon(watched.run)
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
         tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
@@ -76,6 +91,7 @@ async def serve_over(
         with anyio.move_on_after(settings.drain):
             async with anyio.create_task_group() as leaving:
                 leaving.start_soon(announcer.leave)
+                leaving.start_soon(tasking.drain)
                 leaving.start_soon(actor.drain)
         actor.give_up()
         tasks.cancel_scope.cancel()
@@ -93,7 +109,9 @@ def _say_ready() -> None:
     print("ready", flush=True)  # noqa: T201  # for whoever started this process
 
 
-def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> tuple[Runner, HandlerThread, CallActor]:
+def _sides(
+    process: Process[WorkerSettings], app: App, pool: str, bus: Bus, telling: Telling
+) -> tuple[Runner, HandlerThread, CallActor]:
     """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
     instruments = WorkerInstruments(process.telemetry.metrics)
     frames: Crossing[Said] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
@@ -105,7 +123,7 @@ def _sides(process: Process[WorkerSettings], app: App, pool: str, bus: Bus) -> t
         instruments=instruments,
         log=process.log,
     )
-    thread = HandlerThread(runner)
+    thread = HandlerThread(runner, telling.run)
     actor = CallActor(bus, pool, process.settings, order=thread.order, instruments=instruments, log=process.log)
     return runner, thread, actor
 

@@ -44,6 +44,10 @@ _TICK: Final = 0.1
 _GROUP: Final = "workers"
 
 
+def _nobody(_said: Said) -> None:
+    pass
+
+
 class CallActor:
     """Holds calls. It lives on the bus's loop; handlers run elsewhere, take orders, and are heard by `hear`."""
 
@@ -80,7 +84,9 @@ class CallActor:
         self._kinds: Mapping[str, Kind] = {}
         """Of what is offered, and of what is not any more and whose calls are still held."""
         self._groups: dict[str, Subscription] = {}
-        self._is_blocked = False
+        self._hear_tasks: Callable[[Said], None] = _nobody
+        self.is_blocked = False
+        """A handler holds the loop, so that nothing starts here."""
         self._is_leaving = False
         self._idle = anyio.Event()
         instruments.slots.set(settings.slots)
@@ -97,7 +103,7 @@ class CallActor:
         """Take calls of these definitions too, and go on with the others until `leave_others`."""
         self._offered = definitions
         self._kinds = {**self._kinds, **definitions}
-        if not self._is_blocked:
+        if not self.is_blocked:
             await self._join()
 
     async def leave_others(self) -> None:
@@ -113,7 +119,7 @@ class CallActor:
 
     async def hear_blocked(self, is_blocked: bool) -> None:  # it is a callback
         """Leave the groups while nothing can start here, so that new calls go to the pool's other workers."""
-        self._is_blocked = is_blocked
+        self.is_blocked = is_blocked
         if is_blocked:
             await self._leave_all()
             self._log.warning("takes no new calls until its handlers' loop runs again", held=len(self._table))
@@ -259,11 +265,14 @@ class CallActor:
             due = held.progress.offer(report.body, time.monotonic())
             if due is not None:
                 self._send(held, FrameKind.PROGRESS, due)
+        elif held is None:
+            self._hear_tasks(report)
 
     def _end(self, ended: Ended) -> None:
         """Send a call's end and free its slot."""
         held = self._table.get(ended.key)
         if held is None:
+            self._hear_tasks(ended)
             return
         if not held.is_cancelled:
             last = held.progress.last()
@@ -281,12 +290,51 @@ class CallActor:
         self._instruments.slots_used.set(self._table.running)
         self._order(held)
 
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    def on_task(self, hear: Callable[[Said], None]) -> None:
+        """Have somebody hear what the handlers' side says of what is no call."""
+        self._hear_tasks = hear
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that nothing runs in."""
+        return self._table.free
+
+    def occupy(self) -> None:
+        """Take a slot for a task."""
+        self._table.occupy()
+        self._instruments.slots_used.set(self._table.running)
+
+    def vacate(self) -> None:
+        """Free it."""
+        following = self._table.vacate()
+        if following is not None:
+            self._start(following)
+        self._instruments.slots_used.set(self._table.running)
+
+    def hand_over(self, held: Held, task: str) -> bool:
+        """Tell a call's edge that it has become a task, which goes on in its slot.
+
+        Returns:
+            False where nobody waits for the call any more.
+        """
+        self._table.hand_over(held)
+        if not held.is_cancelled:
+            ended = Ended(held.key, FrameKind.TASK, task.encode())
+            self._ends.keep(ended, time.monotonic())
+            self._send_end(ended)
+        self._look_idle()
+        return not held.is_cancelled
+
     # -- frames -------------------------------------------------------------------------------------------------------
 
     def _accept(self, held: Held) -> None:
         self._send(held, FrameKind.ACCEPTED, b"", f"1 {self._bus.process}")
 
     def _send(self, held: Held, kind: FrameKind, body: bytes, line: str | None = None) -> None:
+        if not held.has_spoken:
+            line = line or f"1 {self._bus.process}"  # whoever speaks first says who it is, for whoever asks later
         held.has_spoken = True
         self._publish(held.key, kind, body, line)
 

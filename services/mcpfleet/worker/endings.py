@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
@@ -18,9 +19,10 @@ from mcpfleet.app import (
     OutputError,
     ProtocolError,
     ToolError,
+    TryAgain,
 )
 from mcpfleet.app.clean import may_hold_controls, without_controls
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, FrameKind
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND, FrameKind
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
@@ -28,6 +30,7 @@ from mcpfleet.worker.frames import Ended
 from mcpfleet.worker.rounds import Rounds
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held
+from mcpfleet.worker.tasks.settling import TRY_AGAIN
 
 _NOUNS: Final[dict[Kind, str]] = {"template": "resource", "lister": "list"}
 """What a client knows a kind as, where that is another word."""
@@ -77,7 +80,9 @@ class Endings:
         return Ending(Ended(held.key, FrameKind.RESULT, body), names.TOOL_ERROR if answer.is_error else "")
 
     def asks(self, held: Held, handler: Handler, rounds: Rounds) -> Ending:
-        """The end of a run that waits for answers: its client is asked."""
+        """The end of a run that waits for answers: its client is asked; a task's has been already."""
+        if held.is_task:
+            return Ending(Ended(held.key, FrameKind.ASK, b""), "")
         try:
             body = written(rounds.frame())
         except ValueError as error:
@@ -90,6 +95,8 @@ class Endings:
     def raised(self, held: Held, handler: Handler, error: BaseException) -> Ending:
         """The end of a handler that raised: a mistake's text is for the log, and the client gets a reference (D3)."""
         kind = handler.definition.kind
+        if isinstance(error, TryAgain) and held.is_task:
+            return _another_attempt(held, error)
         if isinstance(error, ProtocolError):
             return self._authored(held, handler, error)
         if (said := _said(held, kind, error)) is not None:
@@ -116,6 +123,14 @@ class Endings:
     def cancelled(self, held: Held) -> Ending:
         """The end of a call that nobody waits for; it is not sent."""
         return Ending(Ended(held.key, FrameKind.RESULT, b""), names.CANCELLED)
+
+    def not_kept(self, held: Held, handler: Handler) -> Ending:
+        """The end of a call that ran, and whose repeats cannot be told of it."""
+        text = (
+            "The call has run, and its result could not be kept under its idempotency key: a repeat will be told that "
+            "the outcome is uncertain. Find out, by a tool that reads, before calling it again."
+        )
+        return _failure(held, handler.definition.kind, text, "not_kept")
 
     def given_up(self, held: Held, handler: Handler) -> Ending:
         """The end of a call that ended with its worker: uncertain."""
@@ -147,7 +162,8 @@ def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
     """The end of a handler that did not fail: what it raised is meant for its caller."""
     if isinstance(error, InvalidArguments):
         if kind == "tool":
-            return _failure(held, kind, str(error), names.TOOL_ERROR)
+            ending = _failure(held, kind, str(error), names.TOOL_ERROR)
+            return ending._replace(frame=replace(ending.frame, header=BAD_ARGUMENTS))
         problems = "; ".join(map(str, error.problems))
         return Ending(_error(held, INVALID_PARAMS, problems, line=BAD_PARAMS), str(INVALID_PARAMS))
     if isinstance(error, ClientLacks):
@@ -158,6 +174,11 @@ def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
     if isinstance(error, ToolError):
         return _failure(held, kind, str(error).encode(errors="replace").decode(), names.TOOL_ERROR)
     return None
+
+
+def _another_attempt(held: Held, error: TryAgain) -> Ending:
+    frame = _failure(held, "tool", str(error).encode(errors="replace").decode(), names.TOOL_ERROR).frame
+    return Ending(replace(frame, header=f"{TRY_AGAIN} {error.after:.3f}"), names.TOOL_ERROR)
 
 
 def given_up(held: Held, kind: Kind) -> Ended:

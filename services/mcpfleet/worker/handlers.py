@@ -8,11 +8,11 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -32,8 +32,10 @@ _STACK: Final = 8
 class HandlerThread:
     """Runs a runner on a thread of its own."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Describe the thread; what runs beside the runner on its loop goes on until the thread ends."""
         self._runner = runner
+        self._beside = beside
         self._thread = threading.Thread(target=self._main, name="handlers", daemon=True)
         self._orders: Future[Crossing[Held | Key]] = Future()
         self._done: Future[None] = Future()
@@ -95,6 +97,8 @@ class HandlerThread:
         with anyio.CancelScope() as self._scope:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(self._runner.run)
+                for each in self._beside:
+                    tasks.start_soon(each)
                 self._touch()
                 self._loop = asyncio.get_running_loop()
                 self._orders.set_result(Crossing(self._loop, self._runner.obey))

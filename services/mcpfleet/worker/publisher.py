@@ -12,6 +12,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.catalog import Announced
 from mcpfleet.contracts.hints import resource_hint_subject, resource_key
+from mcpfleet.telemetry.trace import TraceContext
 
 _KEPT: Final = 10_000
 """URIs that are remembered; the oldest go first, and `ttlMs` bounds how long a client goes without them."""
@@ -47,19 +48,19 @@ class Publisher:
             self._send_again(since=0.0)
         self.endpoints = answer.endpoints
 
-    def publish(self, uri: str) -> None:
-        """Tell every endpoint that the pool may serve."""
+    def publish(self, uri: str, cause: TraceContext | None = None) -> None:
+        """Tell every endpoint that the pool may serve; the cause is the work that changed what is read."""
         self._recent[uri] = time.monotonic()
         self._recent.move_to_end(uri)
         if len(self._recent) > _KEPT:
             self._recent.popitem(last=False)
-        self._send(uri)
+        self._send(uri, cause)
 
-    def _send(self, uri: str) -> None:
+    def _send(self, uri: str, cause: TraceContext | None) -> None:
         key = resource_key(uri)
         try:
             for endpoint in self.endpoints:
-                self._bus.publish(resource_hint_subject(endpoint, self._pool, key), uri.encode())
+                self._bus.hint(resource_hint_subject(endpoint, self._pool, key), uri.encode(), cause)
         except BusError as error:
             self._log.debug("hint not sent", error=str(error))
 

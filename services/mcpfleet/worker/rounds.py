@@ -24,6 +24,8 @@ _ABSENT: Final = object()
 class Rounds:
     """The questions of one run, its answers, and what was remembered of the runs before it."""
 
+    most = MOST_QUESTIONS
+
     def __init__(
         self,
         declared: Iterable[str],
@@ -48,11 +50,19 @@ class Rounds:
         self._ordinals: Counter[str] = Counter()
         self._keys: set[str] = set()
         self._open: dict[str, Question[Any]] = {}
+        self._is_suspended = False
+
+    def _continue(self, before: Rounds) -> None:
+        """Go on where another kind of asking was: names that it gave are given, and what it knew is known."""
+        self._declared, self._capabilities, self._answers = before._declared, before._capabilities, {}
+        self._known, self._steps = before._known, before._steps
+        self._ordinals, self._keys, self._open = before._ordinals, before._keys, {}
+        self._is_suspended = False
 
     @property
     def is_waiting(self) -> bool:
         """Whether a question has no answer: this run has ended, whatever the handler does."""
-        return bool(self._open)
+        return self._is_suspended
 
     def can_ask(self, name: str) -> bool:
         """Whether the declaration names it and the client can answer it."""
@@ -74,6 +84,7 @@ class Rounds:
         if waiting:
             self._check_size()
             self._open |= waiting
+            self._is_suspended = True
             raise Suspended
         for answer in answers:
             if isinstance(answer, Declined):
@@ -82,9 +93,7 @@ class Rounds:
 
     async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
         """Do a step, or answer with what it gave in an earlier run: by its name, arguments and order among equals."""
-        equals = f"{name}:{digest_of(arguments)}"
-        self._ordinals[equals] += 1
-        step = f"{equals}:{self._ordinals[equals]}"
+        step = self._next_step(name, arguments)
         if step not in self._steps:
             self._steps[step] = await work()
             self._check_size()
@@ -96,10 +105,17 @@ class Rounds:
             "inputRequests": {
                 key: {"method": question.method, "params": question.params} for key, question in self._open.items()
             },
-            "memory": self._memory(),
+            "memory": self.memory(),
         }
 
-    def _memory(self) -> dict[str, Any]:
+    def _next_step(self, name: str, arguments: bytes) -> str:
+        """Name a step: the same in every run, as long as equal ones come in the same order."""
+        equals = f"{name}:{digest_of(arguments)}"
+        self._ordinals[equals] += 1
+        return f"{equals}:{self._ordinals[equals]}"
+
+    def memory(self) -> dict[str, Any]:
+        """What a later run must know."""
         return {"answers": self._known, "steps": self._steps}
 
     def _is_declared(self, name: str) -> bool:
@@ -113,8 +129,8 @@ class Rounds:
             )
         if lacking := missing(needed, self._capabilities):
             raise ClientLacks(lacking)
-        if len(self._keys) + len(questions) > MOST_QUESTIONS:
-            raise AskError(f"a call asks up to {MOST_QUESTIONS} questions")
+        if len(self._keys) + len(questions) > self.most:
+            raise AskError(f"{self.most} questions may be asked at most")
 
     def _key_of(self, question: Question[Any]) -> str:
         """Name a question: the same in every run, as long as the handler asks in the same order."""
@@ -145,7 +161,7 @@ class Rounds:
         return _ABSENT
 
     def _check_size(self) -> None:
-        size = len(to_json(self._memory()))
+        size = len(to_json(self.memory()))
         if size > MOST_REMEMBERED:
             raise AskError(
                 f"the answers and steps of this call have {size} bytes, and a call remembers up to {MOST_REMEMBERED}: "

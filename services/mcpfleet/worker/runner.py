@@ -18,7 +18,8 @@ from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.bus.actor import consumer_span
-from mcpfleet.contracts.call import CallBody
+from mcpfleet.contracts.call import CallBody, FrameKind, Reservation
+from mcpfleet.contracts.origin import Origin
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.spans import Tracer
@@ -28,6 +29,9 @@ from mcpfleet.worker.reporters import logger, reporter
 from mcpfleet.worker.rounds import Rounds
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key
+from mcpfleet.worker.tasks.asker import TaskAsker
+from mcpfleet.worker.tasks.deferral import Deferral, status_reporter
+from mcpfleet.worker.tasks.side import HeldTask, TaskSide
 
 _TEMPLATE: Final = "pool.{pool}.{definition}.call"
 _CALLBACK_THREADS: Final = 4
@@ -42,6 +46,10 @@ class _Running:
     is_overdue: bool = False
     rounds: Rounds | None = None
     """The questions of a handler that declares some."""
+    timer: asyncio.TimerHandle | None = None
+    """Ends the handler's time."""
+    once: Reservation | None = None
+    """The idempotency key under which it runs."""
 
     def cancel(self) -> None:
         """Let the handler hear that nobody wants its result: plain ones by their context, others by being cancelled."""
@@ -86,6 +94,8 @@ class Runner:
         self._endings = Endings(settings, log, app.clean)
         self._publish: Callable[[str], None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._pool = ""
+        self._side: TaskSide | None = None
         self._running: dict[Key, _Running] = {}
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -104,6 +114,10 @@ class Runner:
     def on_publish(self, hear: Callable[[str], None]) -> None:
         """Have somebody hear the URIs of resources that handlers say have changed, on the handlers' loop."""
         self._publish = hear
+
+    def serve_tasks(self, pool: str, side: TaskSide) -> None:
+        """Run tasks, and let handlers make some; before `run`."""
+        self._pool, self._side = pool, side
 
     def learn(self, handlers: Mapping[str, Handler]) -> None:
         """Run calls of these definitions too; on any thread."""
@@ -141,6 +155,8 @@ class Runner:
                 span.set(names.GEN_AI_TOOL_NAME, name)
                 span.set(names.MESSAGING_CONVERSATION_ID, held.key.call)
                 ending = await self._execute(handler, held, running)
+                if running.once is not None and not held.is_task:
+                    ending = await self._remembered(handler, held, running.once, ending)
                 if ending.error_type:
                     span.fail(ending.error_type)
         finally:
@@ -151,13 +167,22 @@ class Runner:
             self._tell(ending.frame)
             self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
 
+    async def _remembered(self, handler: Handler, held: Held, once: Reservation, ending: Ending) -> Ending:
+        """Have a first result kept before it leaves (D9); where it cannot be, its caller is told what that means."""
+        frame = ending.frame
+        if frame.kind is not FrameKind.RESULT or not frame.body or self._side is None:
+            return ending
+        if await self._side.remember(once, frame.body.decode(), held.deadline):
+            return ending
+        return self._endings.not_kept(held, handler)
+
     async def _execute(self, handler: Handler, held: Held, running: _Running) -> Ending:
         """Run the handler within its time; whatever it does, there is an end."""
         now = time.monotonic()
-        seconds = min(held.deadline - now, handler.definition.timeout)
+        seconds = held.deadline - now if held.is_task else min(held.deadline - now, handler.definition.timeout)
         if seconds <= 0:
             return self._endings.not_run(held, handler)
-        timer = asyncio.get_running_loop().call_later(seconds, running.expire)
+        running.timer = asyncio.get_running_loop().call_later(seconds, running.expire)
         ending: Ending | None = None
         try:
             with running.scope:
@@ -176,16 +201,22 @@ class Runner:
                 if running.rounds is not None and running.rounds.is_waiting:
                     ending = self._endings.asks(held, handler, running.rounds)
         finally:
-            timer.cancel()
+            running.timer.cancel()
         if running.is_overdue:
             return self._endings.overdue(held, handler, seconds)
         return ending or self._endings.cancelled(held)
 
     async def _call(self, handler: Handler, held: Held, running: _Running, limit: float) -> Answer | Outcome:
+        if isinstance(held, HeldTask):
+            return await self._run_task(handler, held, running, limit)
         call = CallBody.read(held.body)
+        running.once = call.once
         asker: Asker = NOBODY
-        if handler.questions and call.completing is None:
+        defer: Deferral | None = None
+        if (handler.questions or handler.definition.task is not None) and call.completing is None:
             asker = running.rounds = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
+            if handler.definition.task is not None:
+                defer = self._deferral(handler, held, running, call)
         settings = self._settings
         context = Context(
             principal=call.principal,
@@ -197,5 +228,40 @@ class Runner:
             log=logger(held.key, call.log_level, self._tell, settings) if call.log_level else None,
             threads=self._threads,
             publish=self._publish,
+            defer=defer,
+        )
+        return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
+
+    def _deferral(self, handler: Handler, held: Held, running: _Running, call: CallBody) -> Deferral:
+        rounds = running.rounds
+        assert rounds is not None
+
+        def become(key: Key, asker: TaskAsker) -> None:
+            """Go by the task's name from now on, without the call's deadline."""
+            if running.timer is not None:
+                running.timer.cancel()
+            del self._running[held.key]
+            held.key, held.is_task, running.rounds = key, True, asker
+            self._running[key] = running
+
+        return Deferral(held, call, handler.definition, self._pool, rounds, self._side, become, self._tell)
+
+    async def _run_task(self, handler: Handler, held: HeldTask, running: _Running, limit: float) -> Answer | Outcome:
+        """Run one attempt of a task from its top."""
+        origin = Origin.read(held.claimed.origin)
+        call, side = origin.call, self._side
+        assert side is not None
+        before = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
+        running.rounds = TaskAsker(held.claimed.id, held.key, side, before, held.claimed)
+        context = Context(
+            principal=call.principal,
+            client=Client(call.client, call.capabilities),
+            deadline=limit,
+            cancelled=running.signal,
+            report=status_reporter(held.key, self._tell),
+            asker=running.rounds,
+            threads=self._threads,
+            publish=self._publish,
+            is_task=True,
         )
         return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)

@@ -42,9 +42,22 @@ class WorkerSettings(ProcessSettings):
     )
     error_limit: Bytes = Field(64 * 1024, description="largest error that an application answers with")
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result")
+    task_slots: int = Field(24, description="slots that tasks may take, so that calls find some", gt=0)
+    task_looks: Seconds = Field(2.0, gt=0, description="longest pause between two looks for tasks that wait")
+    task_extends: Seconds = Field(3.0, gt=0, description="between two renewals of the leases of tasks")
+    task_says: Seconds = Field(1.0, gt=0, description="between two status messages of a worker's tasks")
+    task_drops: Seconds = Field(
+        60.0, gt=0, description="after which a task whose lease cannot be renewed is given up on this worker"
+    )
+    task_leaves: Seconds = Field(5.0, gt=0, description="how long a draining worker waits for the handlers of tasks")
     blocked_after: Seconds = Field(
         1.0, gt=0, description="after which a handler that holds the loop is named, and new calls go to other workers"
     )
+
+    watched_lasts: Seconds = Field(
+        45.0, gt=0, description="after which an edge that says nothing more watches nothing for the application"
+    )
+    watched_room: Bytes = Field(64 * 1024 * 1024, description="memory for the URIs that edges say are watched")
 
     @model_validator(mode="after")
     def _results_fit_messages(self) -> Self:

@@ -48,6 +48,8 @@ class Held:
     has_spoken: bool = False
     """A frame was sent, which told the edge that the call is here."""
     is_cancelled: bool = False
+    is_task: bool = False
+    """It is a durable task, or has become one."""
 
 
 class _Remembered:
@@ -145,11 +147,34 @@ class Table:
         self._running -= 1
         if held.is_cancelled:
             self._cancelled.add(held.key)  # a doubled message of it must not run it again
-        if not self._queue:
+        return self._next()
+
+    def _next(self) -> Held | None:
+        """The first call that waits, if there is a slot for it."""
+        if not self._queue or self._running >= self._slots:
             return None
         following = self._queue.popleft()
         self._start(following)
         return following
+
+    @property
+    def free(self) -> int:
+        """Slots that nothing runs in."""
+        return max(0, self._slots - self._running)
+
+    def occupy(self) -> None:
+        """Take a slot for what is no call."""
+        self._running += 1
+
+    def vacate(self) -> Held | None:
+        """Free it; returns the next call to run."""
+        self._running -= 1
+        return self._next()
+
+    def hand_over(self, held: Held) -> None:
+        """Hold a call no more whose handler goes on in its slot."""
+        del self._held[held.key]
+        self._cancelled.add(held.key)  # a doubled message of it must not run it again
 
     def _start(self, held: Held) -> None:
         held.state = State.RUNNING

@@ -44,6 +44,7 @@ from mcpfleet.app.errors import (
     ProgressError,
     ProtocolError,
     ToolError,
+    TryAgain,
 )
 from mcpfleet.app.handler import Answer, Handler, Request
 from mcpfleet.app.invocation import CallNext, Invocation
@@ -108,6 +109,7 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "ToolError",
+    "TryAgain",
     "content",
     "load",
     "message",

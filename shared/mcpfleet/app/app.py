@@ -1,5 +1,7 @@
 """An application: a name, a version, and what it offers."""
 
+# Longer than 400 lines: an author's one class, whose decorators are described at length where editors show it.
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -23,11 +25,14 @@ from mcpfleet.app.resource import Resource, Template
 from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
+from mcpfleet.app.tasking import TaskOptions
 from mcpfleet.app.tool import Tool
-from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest
+from mcpfleet.app.watcher import Watcher
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest, Tasking
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)
+Watching = TypeVar("Watching", bound=Callable[[frozenset[str]], Any])
 Declared = TypeVar("Declared", bound=Handler)
 
 
@@ -68,6 +73,7 @@ class App:
         self._templates: dict[str, Template] = {}
         self._listers: dict[str, Lister] = {}
         self._interceptors: list[Interceptor] = []
+        self._watchers: list[Watcher] = []
         self._completable: list[tuple[object, Completes]] = []
         self.hosts = Hosts()
         """The workers that serve it now."""
@@ -104,6 +110,11 @@ class App:
         """What stands around every handler, the outermost first."""
         return tuple(self._interceptors)
 
+    @property
+    def watchers(self) -> tuple[Watcher, ...]:
+        """What is told which URIs clients watch."""
+        return tuple(self._watchers)
+
     def tool(
         self,
         name: str | None = None,
@@ -114,6 +125,11 @@ class App:
         structured: bool = True,
         rate: tuple[int, float] | None = None,
         sanitize: Sanitizer | None = None,
+        task: Tasking | None = None,
+        run_limit: float = 3600.0,
+        retention: float = 3600.0,
+        idempotency_key: str | None = None,
+        again_is_safe: bool = False,
         **options: Unpack[Options],
     ) -> Callable[[Function], Function]:
         """Declare a function as a tool; used as `@app.tool()`. The function itself stays as it is.
@@ -134,6 +150,14 @@ class App:
             rate: `(calls, seconds)`: how often a caller, or its tenant, may call it.
             sanitize: takes what the function returned and the call's Context, and gives what this caller may see; it
                 implies `per_caller`, and the output schema is checked after it.
+            task: "required" makes a durable task of every call, and refuses clients that take none; with "optional"
+                `ctx.defer()` decides while the call runs. A task's handler may run again from its top, on another
+                worker: its steps are remembered, and its questions are not asked again.
+            run_limit: seconds that a task may run, the waiting for its client apart; `timeout` is for calls.
+            retention: seconds that a task can be read after its end.
+            idempotency_key: the argument whose value makes a repeat known: it gets the first call's result, or its
+                task's handle, and nothing runs again (D9).
+            again_is_safe: a call may run again under its key where nobody knows whether it ran.
             options: what every kind may say, see `Options`.
 
         Raises:
@@ -152,7 +176,11 @@ class App:
                 annotations=annotations,
                 rate=rate,
                 sanitize=sanitize,
-            )
+                tasking=TaskOptions(
+                    task=task, run_limit=run_limit, retention=retention,
+                    idempotency_key=idempotency_key, again_is_safe=again_is_safe,
+                ),
+            )  # fmt: skip
 
         return self._declaring("tool", name, make, self._tools)
 
@@ -281,6 +309,16 @@ class App:
         if not is_async(function):
             raise DeclarationError("an interceptor is an async function", Site.of(function))
         self._interceptors.append(function)
+        return function
+
+    def watched(self, function: Watching) -> Watching:
+        """Have a function told which of the app's URIs clients watch, wherever they are; used as `@app.watched`.
+
+        It takes a `frozenset[str]`, all of them, each time that it differs. An async function runs on the handlers'
+        event loop, a plain one in a thread; the next set waits until it returns. Declare it before a worker serves the
+        app.
+        """
+        self._watchers.append(Watcher(function))
         return function
 
     def remove(self, kind: Kind, name: str) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, Unpack, overload
 
 import anyio
-import anyio.from_thread
 import anyio.lowlevel
 from mcp_types import CreateMessageResultWithTools, LoggingLevel, Root
 
@@ -17,9 +15,12 @@ from mcpfleet.app import question
 from mcpfleet.app.asking import NOBODY, Asker, Question
 from mcpfleet.app.cancellation import Cancelled
 from mcpfleet.app.client import Client
+from mcpfleet.app.errors import AskError
 from mcpfleet.app.log import LogMessage
 from mcpfleet.app.progress import Progress, Verdict, judge
-from mcpfleet.app.step import run_step
+from mcpfleet.app.step import run_step, running_step
+from mcpfleet.app.sync_context import SyncContext
+from mcpfleet.app.tasking import Defer
 from mcpfleet.contracts.hints import check_published
 from mcpfleet.contracts.principal import Principal
 
@@ -52,6 +53,8 @@ class Context:
         log: takes messages for the client; None where it asked for none (M49).
         threads: bounds the threads that plain functions of steps run in.
         publish: tells who watches a URI; None where nobody is told.
+        defer: makes a task of the call; None where the tool does not declare that.
+        is_task: it is a task already.
     """
 
     __slots__ = (
@@ -59,7 +62,9 @@ class Context:
         "_cancelled",
         "_client",
         "_deadline",
+        "_defer",
         "_ended",
+        "_is_task",
         "_last",
         "_log",
         "_principal",
@@ -80,6 +85,8 @@ class Context:
         log: Log | None = None,
         threads: anyio.CapacityLimiter | None = None,
         publish: Callable[[str], None] | None = None,
+        defer: Defer | None = None,
+        is_task: bool = False,
     ) -> None:
         self._principal = principal
         self._client = client
@@ -90,6 +97,8 @@ class Context:
         self._log = log
         self._threads = threads
         self._publish = publish
+        self._defer = defer
+        self._is_task = is_task
         self._last: float | None = None
         self._ended = False
 
@@ -185,6 +194,45 @@ class Context:
         if self._publish is not None:
             self._publish(uri)
         await anyio.lowlevel.checkpoint()
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_task(self) -> bool:
+        """Whether this is a durable task: it outlives its client, its worker and everything else."""
+        return self._is_task
+
+    @property
+    def can_defer(self) -> bool:
+        """Whether the call is a task, or can become one: its client takes handles of tasks."""
+        return self._is_task or (self._defer is not None and self._defer.can)
+
+    async def defer(self) -> None:
+        """Make a durable task of the call, and go on as that; does nothing where it is one already.
+
+        The client gets the task's handle at once. What was answered and remembered before is kept with it. The
+        declaration says `task="optional"`.
+
+        Raises:
+            ClientLacks: the client takes no tasks; `ctx.can_defer` tells beforehand.
+            AskError: the declaration does not say that it defers.
+        """
+        if self._is_task:
+            await anyio.lowlevel.checkpoint()
+            return
+        if self._defer is None:
+            raise AskError('the handler defers, and its declaration does not say so: task="optional"')
+        onward = await self._defer()
+        self._asker, self._report, self._deadline = onward.asker, onward.report, onward.deadline
+        self._log, self._is_task = None, True
+
+    @property
+    def step_key(self) -> str | None:
+        """Names the step that runs, the same over all attempts of a task: an idempotency key for what it calls.
+
+        None outside of a step, and in a call that is no task.
+        """
+        return running_step.get()
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -294,70 +342,3 @@ class Context:
     def end(self) -> None:
         """Say that the call is over: what still reports, reports nothing. For whoever runs the handler."""
         self._ended = True
-
-
-class SyncContext:
-    """What of a Context must be awaited, for handlers that run in a thread: each call blocks until it is done."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the call is, as `Context.progress` does.
-
-        Raises:
-            ProgressError: the value or the total is not finite, or the value is less than before.
-            RuntimeError: the thread is not one that runs a handler.
-        """
-        anyio.from_thread.run(self._context.progress, value, total, message)
-
-    def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Tell the client's log, as `Context.log` does."""
-        anyio.from_thread.run(self._context.log, level, data, logger)
-
-    def resource_updated(self, uri: str) -> None:
-        """Tell the clients that watch a resource, as `Context.resource_updated` does."""
-        anyio.from_thread.run(self._context.resource_updated, uri)
-
-    def can_ask(self, name: str) -> bool:
-        """Whether the client can answer `name`, and the declaration names it."""
-        return self._context.can_ask(name)
-
-    @overload
-    def elicit(self, message: str, wanted: type[Filled], *, key: str | None = None) -> Filled: ...
-    @overload
-    def elicit(self, message: str, wanted: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]: ...
-    def elicit(self, message: str, wanted: Any, *, key: str | None = None) -> Any:
-        """Ask the user to fill in a form, as `Context.elicit` does."""
-        (answer,) = self.ask(question.form(message, wanted, key=key))
-        return answer
-
-    def elicit_url(self, message: str, address: str, *, key: str | None = None) -> None:
-        """Ask the user to open a page, as `Context.elicit_url` does."""
-        self.ask(question.url(message, address, key=key))
-
-    def sample(
-        self, messages: question.Messages, *, max_tokens: int, key: str | None = None,
-        **told: Unpack[question.Sampling],
-    ) -> CreateMessageResultWithTools:  # fmt: skip
-        """Ask the client's model to go on with a conversation, as `Context.sample` does."""
-        (answer,) = self.ask(question.sample(messages, max_tokens=max_tokens, key=key, **told))
-        result: CreateMessageResultWithTools = answer
-        return result
-
-    def roots(self, *, key: str | None = None) -> list[Root]:
-        """Ask for what the user has opened to servers, as `Context.roots` does."""
-        (answer,) = self.ask(question.roots(key=key))
-        result: list[Root] = answer
-        return result
-
-    def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
-        """Ask several things at once, as `Context.ask` does."""
-        return anyio.from_thread.run(self._context.ask, *questions)
-
-    def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Do work once, as `Context.step` does."""
-        result: Result = anyio.from_thread.run(functools.partial(self._context.step, name, function), *arguments)
-        return result

@@ -19,6 +19,20 @@ class ToolError(Exception):
     """
 
 
+class TryAgain(ToolError):
+    """Raised by a task's handler whose attempt failed where another may do better; in a call it is a ToolError.
+
+    After the last attempt the text is the task's result. Anything else that a handler raises ends the task at once.
+
+    Attributes:
+        after: seconds to wait at least; the pauses grow by themselves.
+    """
+
+    def __init__(self, text: str, *, after: float = 0.0) -> None:
+        super().__init__(text)
+        self.after = after
+
+
 class Declined(ToolError):
     """Raised by a question that the user declined, or dismissed without a choice (M55).
 

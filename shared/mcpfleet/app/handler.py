@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import anyio
 
 from mcpfleet.app.context import Context
-from mcpfleet.app.errors import ClientLacks, NotFound, ProtocolError, ToolError
+from mcpfleet.app.errors import ClientLacks, NotFound, ProtocolError, ToolError, TryAgain
 from mcpfleet.app.function import Function
 from mcpfleet.app.invocation import Interceptor, Invocation, through
 from mcpfleet.app.outcome import Outcome
@@ -138,10 +138,12 @@ class Handler(ABC):
                 cleared = self._sanitize(value, ctx)
                 value = await cleared if inspect.isawaitable(cleared) else cleared
         except ToolError as error:
+            if isinstance(error, TryAgain) and ctx.is_task:
+                raise
             return self._failed(error)
         except ExceptionGroup as group:
             meant = said_on_purpose(group)
-            if isinstance(meant, ToolError):
+            if isinstance(meant, ToolError) and not (isinstance(meant, TryAgain) and ctx.is_task):
                 return self._failed(meant)
             if meant is None:
                 raise

@@ -6,7 +6,8 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 import anyio
 from pydantic import TypeAdapter
@@ -15,6 +16,9 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.errors import AskError
 from mcpfleet.app.function import in_thread, is_async
+
+running_step: Final[ContextVar[str | None]] = ContextVar("mcpfleet_step", default=None)
+"""The key of the step at hand, where it is a task's."""
 
 
 async def run_step(
@@ -52,17 +56,21 @@ async def _remembered(
 ) -> Any:
     adapter = _adapter(function)
     fresh: list[Any] = []
+    made: Any = None
 
     async def written() -> Any:
+        nonlocal made
         value = await work()
         fresh.append(value)
-        return _written(f"the result of the step {name!r}", value, adapter)
+        made = _written(f"the result of the step {name!r}", value, adapter)
+        return made
 
     known = _written(f"an argument of the step {name!r}", arguments, None)
     result = await asker.once(name, to_json(known), written)
     if adapter is None:  # the same in every run: what JSON makes of it
         return result
-    return fresh[0] if fresh else adapter.validate_python(result)
+    # Another attempt's result may have been remembered first: that counts.
+    return fresh[0] if fresh and result is made else adapter.validate_python(result)
 
 
 def _written(what: str, value: Any, adapter: TypeAdapter[Any] | None) -> Any:

@@ -17,6 +17,7 @@ from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Asked, Handler, Request, Sanitizer
 from mcpfleet.app.outcome import Outcome
 from mcpfleet.app.result import Returns
+from mcpfleet.app.tasking import TaskOptions
 from mcpfleet.contracts.manifest import Rate
 
 
@@ -34,7 +35,10 @@ class Tool(Handler):
         annotations: ToolAnnotations | None = None,
         rate: tuple[int, float] | None = None,
         sanitize: Sanitizer | None = None,
+        tasking: TaskOptions | None = None,
     ) -> None:
+        tasking = tasking or TaskOptions()
+        tasking.check(arguments.schema, is_sanitized=sanitize is not None)
         wire = WireTool(
             name=declaration.name,
             input_schema=arguments.schema,
@@ -46,7 +50,7 @@ class Tool(Handler):
         # What a sanitizer leaves depends on who reads it.
         per_caller = declaration.per_caller or sanitize is not None
         super().__init__(
-            declaration.define(wire, rate=limit, per_caller=per_caller),
+            declaration.define(wire, rate=limit, per_caller=per_caller, **tasking.members()),
             Function(handler, context),
             sanitize=sanitize,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -68,7 +68,9 @@ def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
     return -settings.bus_clock_tolerance <= age <= settings.bus_start_within + settings.bus_clock_tolerance
 
 
-def consumer_span(tracer: Tracer, template: str, subject: str, trace: TraceContext) -> Span:
+def consumer_span(
+    tracer: Tracer, template: str, subject: str, trace: TraceContext, links: Sequence[TraceContext] = ()
+) -> Span:
     """Start the span of a message's handling, a child of the work that sent it.
 
     Args:
@@ -76,6 +78,7 @@ def consumer_span(tracer: Tracer, template: str, subject: str, trace: TraceConte
         template: the subject with its tokens' names, of which there are few.
         subject: the subject as it came.
         trace: from the message's header line.
+        links: the work that had a part in it.
     """
     return tracer.start(
         names.span_name("process", template),
@@ -88,6 +91,7 @@ def consumer_span(tracer: Tracer, template: str, subject: str, trace: TraceConte
             names.MESSAGING_DESTINATION_TEMPLATE: template,
             names.MESSAGING_DESTINATION_NAME: subject,
         },
+        links,
     )
 
 
@@ -95,13 +99,32 @@ class Actor:
     """Answers questions over a bus, at most `concurrency` at once; what is beyond that is told `busy`."""
 
     def __init__(
-        self, bus: Bus, settings: ProcessSettings, *, tracer: Tracer, log: FilteringBoundLogger, concurrency: int = 64
+        self,
+        bus: Bus,
+        settings: ProcessSettings,
+        *,
+        tracer: Tracer,
+        log: FilteringBoundLogger,
+        concurrency: int = 64,
+        outage: type[Exception] | tuple[()] = (),
     ) -> None:
+        """Make one that answers nothing yet.
+
+        Args:
+            bus: where questions come from.
+            settings: of its process.
+            tracer: its process's.
+            log: its process's.
+            concurrency: questions at once.
+            outage: what handlers raise while their store does not answer. Askers are told that alone: where the store
+                stands is for our log.
+        """
         self._bus = bus
         self._settings = settings
         self._tracer = tracer
         self._log = log
         self._concurrency = concurrency
+        self._outage = outage
         self._running = 0
         self._idle = anyio.Event()
         self._tasks: TaskGroup | None = None
@@ -185,6 +208,9 @@ class Actor:
             return answer.model_dump_json(exclude_defaults=True).encode()
         except Failed:
             raise
+        except self._outage as error:
+            self._log.warning("store failed", error=str(error))
+            raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: the receiver's store does not answer") from error
         except (BusError, TimeoutError) as error:
             raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}") from error
         except Exception as error:

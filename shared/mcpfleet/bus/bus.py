@@ -21,7 +21,7 @@ from mcpfleet.bus.outcome import answer
 from mcpfleet.bus.port import Connector, Deliver, Incoming, Interest, Link
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
-from mcpfleet.telemetry.trace import current
+from mcpfleet.telemetry.trace import TraceContext, current
 
 _REPEAT_AFTER: Final = 0.5
 """Seconds after which a request that is safe to repeat is asked once more."""
@@ -162,6 +162,14 @@ class Bus:
             # On a link that is being made not everything is heard yet: an answer would be lost.
             raise Unavailable(f"{subject}: no link to NATS at {self._where()} (MCPFLEET_NATS_URL)")
         self._send(self._prefix + subject, body, self._prefix + reply if reply else "", header)
+
+    def hint(self, subject: str, body: bytes, cause: TraceContext | None) -> None:
+        """Publish a hint, and what caused it where that is recorded: who hears the hint can show the two together.
+
+        Raises:
+            Unavailable, TooLarge: as `publish` does.
+        """
+        self.publish(subject, body, header=lines.write(0, cause) if cause is not None and cause.sampled else None)
 
     def _send(self, subject: str, body: bytes, reply: str, header: str | None) -> None:
         link = self._keeper.link

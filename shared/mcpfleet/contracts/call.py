@@ -33,8 +33,41 @@ NOT_FOUND: Final = "1 not-found"
 """An error frame's line: the target does not exist under this URI; the edge composes the error (M42)."""
 BAD_PARAMS: Final = "1 bad-params"
 """An error frame's line: -32602, and HTTP says 400; the body is the error object, of which the message counts."""
+BAD_ARGUMENTS: Final = "1 bad-arguments"
+"""A result frame's line: the arguments broke the tool's schema, which 2025-06-18 knows as an error of the protocol."""
 LACKING: Final = "1 lacking"
 """An error frame's line, followed by names of what may be asked: the handler asked what this client cannot answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferring:
+    """What a worker needs to make a task of a call that it runs; a call without it stays a call."""
+
+    endpoint: str
+    """Whose task it will be, with the principal."""
+    policy: str | None = None
+    """For the edges that read the task, in their own form."""
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Deferring:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["endpoint"], value.get("policy"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The idempotency key under which a call runs: its first result is kept before it leaves (D9)."""
+
+    key: str
+    """The key's digest."""
+    arguments: str
+    """The digest of the call's arguments."""
+    fence: int
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Reservation:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["key"], value["arguments"], value["fence"])
 
 
 class FrameKind(StrEnum):
@@ -48,11 +81,13 @@ class FrameKind(StrEnum):
     """`{"inputRequests":{…},"memory":{…}}`: the handler asks its caller, and runs again with the answers (M50)."""
     RESULT = "result"
     ERROR = "error"
+    TASK = "task"
+    """The call has become a task, whose id this is, and goes on as that."""
 
     @property
     def is_end(self) -> bool:
         """Whether nothing follows it."""
-        return self in (FrameKind.RESULT, FrameKind.ERROR, FrameKind.ASK)
+        return self in (FrameKind.RESULT, FrameKind.ERROR, FrameKind.ASK, FrameKind.TASK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +99,11 @@ class Completing:
     """What the user has typed of it."""
     context: dict[str, str] = field(default_factory=dict)
     """The arguments that are settled already."""
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Completing:
+        """Read what an edge wrote; a later release may say more."""
+        return cls(value["argument"], value["value"], value.get("context") or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +128,10 @@ class CallBody:
     """What the handler's earlier rounds left in their `ask` frame; it was sealed meanwhile, so it is ours."""
     log_level: str | None = None
     """The least level of log messages that the request wants to hear."""
+    deferring: Deferring | None = None
+    """The handler may make a task of the call; the client can take its handle."""
+    once: Reservation | None = None
+    """The call runs under an idempotency key."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
@@ -110,18 +154,21 @@ class CallBody:
         if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
             raise ValueError("a call's body must be an object with arguments")  # noqa: TRY004  # it is bad input
         principal, completing = value.get("principal"), value.get("completing")
+        deferring, once = value.get("deferring"), value.get("once")
         return cls(
             value["arguments"],
             value.get("capabilities") or {},
             value.get("client") or {},
             Principal.model_validate(principal) if principal else ANONYMOUS,
-            completing=Completing(**completing) if completing else None,
+            completing=Completing.read(completing) if completing else None,
+            deferring=Deferring.read(deferring) if deferring else None,
+            once=Reservation.read(once) if once else None,
             **{name: value[name] for name in _PLAIN if name in value},
         )
 
 
 _PLAIN: Final = ("uri", "cursor", "answers", "memory", "log_level")
-_OPTIONAL: Final = (*_PLAIN, "completing")
+_OPTIONAL: Final = (*_PLAIN, "completing", "deferring", "once")
 
 
 def call_subject(pool: str, definition: str) -> str:

@@ -46,6 +46,8 @@ class Endpoint(BaseModel):
     """`serverInfo.version` where several pools serve it, which have no version in common."""
     legacy: bool = True
     """Serve the revisions of 2025 besides, on the same path (D11)."""
+    tasks: bool = True
+    """Offer durable tasks, where a tool declares some; where not, tools whose calls are all tasks are left out (K1)."""
     body_version_wins: bool = False
     """Serve requests whose version header differs from the body, by the body: not what the protocol says (D5)."""
     instructions: Text | None = None
@@ -71,6 +73,8 @@ class Endpoint(BaseModel):
         """Names these settings: a catalog that has others knows so."""
         settings = self.model_dump(mode="json")
         settings["names"] = dict(sorted(settings["names"].items()))
+        if settings["tasks"]:  # said only where it differs, so that what a catalog knows by older settings stays
+            del settings["tasks"]
         return digest_of(to_json(settings))
 
 

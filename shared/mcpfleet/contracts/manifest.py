@@ -45,6 +45,13 @@ Kind = Literal["tool", "resource", "template", "prompt", "lister"]
 """What a definition is; a lister lists resources that no declaration names."""
 
 
+Tasking = Literal["required", "optional"]
+"""Whether a tool's calls are tasks: all of them, or those of which its handler makes one while it runs."""
+LONGEST_RUN: Final = 7 * 86_400.0
+"""Seconds of a task's run limit."""
+LONGEST_RETENTION: Final = 90 * 86_400.0
+
+
 class Rate(Message):
     """So many calls in a window of so many seconds."""
 
@@ -89,6 +96,16 @@ class Definition(Message):
     """The arguments of a prompt, or variables of a template, that have a completer (M48)."""
     rate: Rate | None = None
     """How often a caller's partition may call a tool; the edge's own limit holds besides."""
+    task: Tasking | None = None
+    """Whether a tool's calls are tasks."""
+    run_limit: float = Field(default=3600.0, gt=0, le=LONGEST_RUN, allow_inf_nan=False)
+    """Seconds that a task of the tool may run, the waiting for its client apart (D8)."""
+    retention: float = Field(default=3600.0, gt=0, le=LONGEST_RETENTION, allow_inf_nan=False)
+    """Seconds that a task of the tool can be read after its end (D8)."""
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=128)
+    """The argument whose value makes a repeat of a call known (D9)."""
+    again_is_safe: bool = False
+    """A call of which nobody knows whether it ran may run again under its idempotency key (D9)."""
 
     @cached_property
     def text(self) -> str:

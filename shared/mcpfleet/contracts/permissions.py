@@ -50,6 +50,7 @@ TABLE: Final = (
     Row("hint.task.*", ("tasks",), ("edge",)),
     Row("pool.{pool}.*.call", ("edge",), (POOL,)),
     Row("pool.{pool}.cancel", ("edge",), (POOL,)),
+    Row("pool.{pool}.watched", ("edge",), (POOL,)),
     Row("process.pool.{pool}.*.cancel", ("edge",), (POOL,)),
     Row("process.pool.{pool}.*.pull", ("edge",), (POOL,)),
     Row("edge.*.frames.{pool}.>", (POOL,), ("edge",)),

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.exchange import Exchange, ask
 from mcpfleet.contracts.base import Message
-from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
+from mcpfleet.contracts.manifest import LONGEST_RETENTION, LONGEST_RUN, POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
 
 ID_PATTERN: Final = r"^[A-Za-z0-9_-]{22,64}$"
@@ -31,9 +31,6 @@ MESSAGE_LENGTH: Final = 1000
 POLICY_LENGTH: Final = 16 * 1024
 LONGEST_TEXT: Final = 8 * 1024 * 1024
 """Characters of any text; the service's settings bound each kind further."""
-LONGEST_RUN: Final = 7 * 86_400.0
-"""Seconds of a task's run limit."""
-LONGEST_RETENTION: Final = 90 * 86_400.0
 MOST_ANSWERS: Final = 256
 """Questions of one task that are answered, or asked, at once."""
 MOST_VERSIONS: Final = 1_000

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransactio
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.errors import StoreBusy, StoreUnreachable, translated, unreachable
+from mcpfleet.store.settings import StoreSettings
 from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
 _WRITES: Final = "mcpfleet_writes"
@@ -151,6 +152,16 @@ async def open_store(url: str, *, service: str, bounds: Bounds, embedded: bool =
     finally:
         with anyio.move_on_after(bounds.statement + _RELEASE, shield=True):
             await engine.dispose()
+
+
+def store_of(settings: StoreSettings, service: str) -> AbstractAsyncContextManager[Store]:
+    """Open the database that a service's settings name; see `open_store`."""
+    return open_store(
+        settings.store_url.get_secret_value(),
+        service=service,
+        bounds=settings.store_bounds,
+        embedded=settings.embedded,
+    )
 
 
 def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa: ARG001 - the other one's signature

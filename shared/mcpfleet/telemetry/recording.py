@@ -48,6 +48,10 @@ class RecordedSpan(Span):
         self._span.set_attribute(ERROR_TYPE, error_type)
         self._span.set_status(otel.StatusCode.ERROR, message)
 
+    def link(self, cause: TraceContext) -> None:
+        """Name other work that had a part in causing this one."""
+        self._span.add_link(_span_context(cause))
+
     def end(self) -> None:
         """End the span now; what is set later is lost."""
         self._span.end()

@@ -55,6 +55,9 @@ class Span:
             message: a sentence for the operator, with nothing of the caller's in it.
         """
 
+    def link(self, cause: TraceContext) -> None:
+        """Name other work that had a part in causing this one."""
+
     def end(self) -> None:
         """End the span now; what is set later is lost."""
 

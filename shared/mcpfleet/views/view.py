@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.views.rights import Policy, Rights
+from mcpfleet.wire.capabilities import TASKS_EXTENSION
 from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.parameters import Mirrored, mirrored
 from mcpfleet.wire.reply import result_body, server_info
@@ -139,18 +140,25 @@ class View:
         return result_body(fields)
 
 
-def view_of(snapshot: Snapshot, policy: Policy, rights: Rights) -> View:
-    """Work out what callers of these rights see of a snapshot."""
+def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool = True) -> View:
+    """Work out what callers of these rights see of a snapshot.
+
+    Args:
+        snapshot: what is offered.
+        policy: what of it depends on the caller.
+        rights: the caller's.
+        tasks: the endpoint has durable tasks; where not, tools that are nothing else do not exist (K1).
+    """
     targets: dict[Kind, dict[str, Target]] = {kind: {} for kind in (*LISTS, "lister")}
     for listed in sorted(snapshot.listed, key=lambda listed: listed.definition.name):
         definition = listed.definition
-        if rights.shows(definition):
+        if rights.shows(definition) and (tasks or definition.task != "required"):
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
             targets[definition.kind][definition.name] = Target(listed, headers)
-    return View(snapshot, targets, _capabilities(snapshot), rights.is_named or policy.depends_on_caller)
+    return View(snapshot, targets, _capabilities(snapshot, tasks=tasks), rights.is_named or policy.depends_on_caller)
 
 
-def _capabilities(snapshot: Snapshot) -> Mapping[str, Any]:
+def _capabilities(snapshot: Snapshot, *, tasks: bool) -> Mapping[str, Any]:
     kinds = {listed.definition.kind for listed in snapshot.listed}
     found: dict[str, Any] = {}
     if "tool" in kinds:
@@ -161,6 +169,8 @@ def _capabilities(snapshot: Snapshot) -> Mapping[str, Any]:
         found["prompts"] = {"listChanged": True}
     if any(listed.definition.completes for listed in snapshot.listed):
         found["completions"] = {}
+    if tasks and any(listed.definition.task is not None for listed in snapshot.listed):
+        found["extensions"] = {TASKS_EXTENSION: {}}
     if found:
         found["logging"] = {}
     return MappingProxyType(found)

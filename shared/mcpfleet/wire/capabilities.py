@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+TASKS: Final = f"extensions.{TASKS_EXTENSION}"
+"""The Tasks extension, as what a client must have declared is named here."""
 
 
 def missing(asks: Iterable[str], capabilities: dict[str, Any]) -> list[str]:

@@ -19,6 +19,8 @@ from mcp_types import (
 
 from mcpfleet.wire.versions import LONGEST_ECHO, SERVED
 
+_NO_KEYS: Final = 60
+"""Seconds after which a client may see whether the operator has done so."""
 UNKNOWN_HEADER: Final = -31998
 """Ours: outside of what JSON-RPC and MCP reserve."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -154,6 +156,12 @@ def no_capacity(retry_after: int) -> Rejection:
         {"retryAfter": retry_after},
         {"Retry-After": str(retry_after)},
     )
+
+
+def cannot_seal() -> Rejection:
+    """There is no key to seal what the client must bring back (503): a fault of the set-up, and not of the load."""
+    why = "This server cannot remember what this request needs; its operator must give it keys"
+    return Rejection(503, INTERNAL_ERROR, why, {"retryAfter": _NO_KEYS}, {"Retry-After": str(_NO_KEYS)})
 
 
 def not_answered(what: str) -> Rejection:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from mcpfleet.wire.capabilities import TASKS_EXTENSION
 from mcpfleet.wire.errors import bad_params
 
 ListKind = Literal["tools", "prompts", "resources"]
@@ -46,10 +47,11 @@ class Filter:
         """What of it an endpoint can honour (S7): a kind of change that its capabilities do not name is left out.
 
         A URI is honoured whether or not anything is there: it may come, and what is hidden from the caller must look
-        the same (T12). There are no tasks yet, so none is honoured (D2).
+        the same (T12). Whether a task is there for the caller is looked up later (K16).
         """
         lists = frozenset(kind for kind in self.lists if capabilities.get(kind, {}).get("listChanged"))
-        return Filter(lists, self.uris if capabilities.get("resources", {}).get("subscribe") else ())
+        uris = self.uris if capabilities.get("resources", {}).get("subscribe") else ()
+        return Filter(lists, uris, self.task_ids if TASKS_EXTENSION in capabilities.get("extensions", {}) else ())
 
 
 def read_filter(value: Any, most: int = MOST_KEYS) -> Filter:

@@ -10,7 +10,14 @@ from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import header_mismatch
 from mcpfleet.wire.headers import Headers
 
-NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 """The methods that state `Mcp-Name`, and the parameter that it mirrors."""
 
 _PREFIX: Final = "=?base64?"

@@ -54,6 +54,16 @@ def resource_updated(uri: str) -> Notice:
     return _notice("notifications/resources/updated", {"uri": uri})
 
 
+def task_changed(task: bytes) -> Notice:
+    """Say what a task is now, as `tasks/get` would (M73).
+
+    Args:
+        task: its members as JSON, one line.
+    """
+    empty = _notice("notifications/tasks")
+    return Notice(empty.head, b"},%b}\n\n" % task[1:])
+
+
 def acknowledged(notifications: Mapping[str, Any]) -> Notice:
     """Say what a stream honours: its first message (M58)."""
     return _notice("notifications/subscriptions/acknowledged", {"notifications": notifications})

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from mcpfleet.wire.versions import OLDEST
+
 WRAPPED: Final = "result"
 """The member that holds a value which is no object."""
-_OLDEST: Final = "2025-06-18"
 _MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 _DEFINITIONS: Final = ("$defs", "definitions", "$schema")
 """What stays at a schema's root when the rest moves below it, so that `#/$defs/…` still leads there."""
@@ -22,7 +23,7 @@ _DEFINITIONS: Final = ("$defs", "definitions", "$schema")
 def declaration(kind: str, wire: Mapping[str, Any], revision: str) -> dict[str, Any]:
     """A tool, resource, template or prompt as a list of the revision shows it."""
     shown = dict(wire)
-    if revision == _OLDEST:
+    if revision == OLDEST:
         shown.pop("icons", None)
     schema = shown.get("outputSchema")
     if kind == "tool" and isinstance(schema, dict) and needs_wrapping(schema):
@@ -66,7 +67,7 @@ def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
         structured = fields["structuredContent"]
         if wraps or not isinstance(structured, dict):
             fields["structuredContent"] = {WRAPPED: structured}
-    if revision == _OLDEST:
+    if revision == OLDEST:
         for block in _blocks(fields):
             block.pop("icons", None)
     return to_json(fields)

@@ -17,6 +17,7 @@ SERVED: Final = (MODERN,)
 """What `server/discover` lists of an endpoint without the revisions of 2025, and -32022 repeats (M30)."""
 LEGACY: Final = ("2025-11-25", "2025-06-18")
 """The revisions of 2025 that an endpoint may serve besides, the newest first."""
+OLDEST: Final = LEGACY[-1]
 SERVED_WITH_LEGACY: Final = (*SERVED, *LEGACY)
 LONGEST_ECHO: Final = 64
 """Characters of a version that a client asked for which an error repeats (T16)."""
@@ -28,6 +29,7 @@ __all__ = [
     "LOG_LEVEL_META_KEY",
     "LONGEST_ECHO",
     "MODERN",
+    "OLDEST",
     "PROTOCOL_VERSION_META_KEY",
     "SERVED",
     "SERVED_WITH_LEGACY",

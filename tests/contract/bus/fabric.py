@@ -17,7 +17,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
-import structlog
 from pydantic import SecretStr
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
@@ -32,6 +31,7 @@ from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
+from tests.kit.logs import captured
 from tests.kit.waiting import until
 
 POOLS: Final = ("library", "other")
@@ -77,10 +77,7 @@ class Fabric(ABC):
     @property
     def logger(self) -> FilteringBoundLogger:
         """A logger whose lines `log` has."""
-        log: FilteringBoundLogger = structlog.wrap_logger(
-            None, processors=[self.log], wrapper_class=structlog.make_filtering_bound_logger("debug")
-        )
-        return log
+        return captured(self.log)
 
     def lines(self, event: str) -> list[Any]:
         """The lines that were logged of one event."""

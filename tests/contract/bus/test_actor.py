@@ -39,7 +39,9 @@ def settings() -> ProcessSettings:
 @asynccontextmanager
 async def acting(fabric: Fabric, bus: Bus, concurrency: int = 64) -> AsyncIterator[Actor]:
     """An actor that runs, for the length of a block."""
-    actor = Actor(bus, fabric.settings, tracer=Tracer(), log=fabric.logger, concurrency=concurrency)
+    actor = Actor(
+        bus, fabric.settings, tracer=Tracer(), log=fabric.logger, concurrency=concurrency, outage=ConnectionError
+    )
     async with anyio.create_task_group() as tasks:
         await tasks.start(actor.run)
         yield actor
@@ -134,6 +136,7 @@ async def test_the_askers_trace_goes_on_in_the_handler(fabric: Fabric) -> None:
         pytest.param(Failed(Fault.UNKNOWN, "no such endpoint"), Fault.UNKNOWN, id="unknown"),
         pytest.param(Unavailable("store"), Fault.UNAVAILABLE, id="its own bus"),
         pytest.param(TimeoutError(), Fault.UNAVAILABLE, id="its own timeout"),
+        pytest.param(ConnectionError("secret"), Fault.UNAVAILABLE, id="its store's outage"),
         pytest.param(ValueError("secret"), Fault.INTERNAL, id="a mistake"),
     ],
 )
@@ -164,6 +167,19 @@ async def test_a_mistake_is_in_the_receivers_log(fabric: Fabric) -> None:
             await ask(edge, SNAPSHOT, WANTED, timeout=5)
     [line] = fabric.lines("handler failed")
     assert line["exc_info"]
+
+
+async def test_where_the_store_stands_that_does_not_answer_is_in_the_receivers_log(fabric: Fabric) -> None:
+    async def fail(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+        raise ConnectionError("the store at database:5432 cannot be reached")
+
+    async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
+        await actor.answer(SNAPSHOT, fail, group="catalog")
+        await heard(catalog)
+        with pytest.raises(Failed, match="the receiver's store does not answer"):
+            await ask(edge, ONCE, WANTED, timeout=5)
+    [line] = fabric.lines("store failed")
+    assert "database:5432" in line["error"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"endpoint":5}', b'{"endpoint":"NOT A NAME"}'])

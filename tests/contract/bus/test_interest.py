@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import anyio
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
+from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_hints, resource_key
 from mcpfleet.edge.streams.interest import Interest
+from mcpfleet.telemetry.trace import TraceContext
 from tests.contract.bus.fabric import Fabric
 from tests.kit.waiting import until
 
@@ -22,7 +23,7 @@ async def interested(fabric: Fabric, most: int = 4) -> AsyncIterator[tuple[Inter
     """An edge's interest, its bus, a worker's bus, and what was heard."""
     heard: Heard = []
     async with fabric.buses("edge", "pool-library") as (edge, pool), anyio.create_task_group() as tasks:
-        interest = Interest(edge, lambda *hint: heard.append(hint), most=most)
+        interest = Interest(edge, lambda *hint: heard.append(hint[:3]), most=most)
         await tasks.start(interest.run)
         yield interest, edge, pool, heard
         tasks.cancel_scope.cancel()
@@ -91,6 +92,24 @@ async def test_no_hint_is_lost_while_the_way_of_hearing_changes(fabric: Fabric) 
             sent += 2
             await anyio.sleep(0.01)
         await until(lambda: len(heard) >= sent, within=5)
+
+
+async def test_a_hint_names_the_work_that_caused_it_where_that_is_recorded(fabric: Fabric) -> None:
+    """A hint of an older worker, and one of work that nobody records, have no line: they cost what they did."""
+    recorded = TraceContext.fresh(sampled=True)
+    heard: list[TraceContext | None] = []
+    async with fabric.buses("edge", "pool-library") as (edge, pool):
+        interest = Interest(edge, lambda _endpoint, _pool, _uri, cause: heard.append(cause), most=4)
+        lines: list[str | None] = []
+        await edge.subscribe(resource_hints("mcp"), lambda message: lines.append(message.header))
+        await interest.watch("mcp", URIS[:1])
+        await edge.flush(timeout=5)
+        subject = resource_hint_subject("mcp", "library", resource_key(URIS[0]))
+        for cause in (recorded, TraceContext.fresh(sampled=False), None):
+            pool.hint(subject, URIS[0].encode(), cause)
+        await until(lambda: len(heard) == len(lines) == 3)
+    assert heard == [recorded, None, None]
+    assert [line is None for line in lines] == [False, True, True]
 
 
 async def test_a_pool_speaks_under_its_own_name_alone_and_the_operator_for_all(fabric: Fabric) -> None:

@@ -49,6 +49,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import view_of
@@ -231,7 +232,7 @@ class Desk:
         exchange = Exchange(post or Post(), parts=[])
         envelope = Envelope(next(self._ids), "tools/call", {"name": "search"}, {})
         trace = TraceContext(REFERENCE, "0" * 15 + "1", sampled=False)
-        request = Request(exchange.client(), "mcp", envelope.id or 0, envelope, trace)
+        request = Request(exchange.client(), "mcp", envelope.id or 0, envelope, Span(trace))
         use = Use(Inquiry(request, ANONYMOUS, VIEW))
         log = self.fabric.logger
         answers = Answers(

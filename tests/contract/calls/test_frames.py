@@ -162,6 +162,15 @@ async def test_frames_of_an_unknown_kind_are_ignored(fabric: Fabric, kind: str) 
         assert not call.is_settled
 
 
+async def test_whoever_speaks_first_of_a_call_says_who_it_is(fabric: Fabric) -> None:
+    """An operator is told which worker was lost, also where it never said `accepted`."""
+    async with desk(fabric) as at:
+        call = at.calls.place(at.order())
+        at.worker.frame(await at.worker.call(), FrameKind.PROGRESS, b'{"progress":1}', f"1 {at.worker.name}")
+        await until(lambda: call.notices)
+        assert call.worker == at.worker.name
+
+
 async def test_progress_is_kept_up_to_a_bound_and_the_newest_wins(fabric: Fabric) -> None:
     async with desk(fabric) as at:
         call, taken = await at.accepted()

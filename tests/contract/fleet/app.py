@@ -1,4 +1,4 @@
-"""The application of these tests: its handlers run in the test's own process, and show what they did there."""
+"""The applications of these tests: their handlers run in the test's own process, and a desk shows what they did."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import anyio
 from mcp_types import CallToolResult, TextContent
 
 from mcpfleet.app import App, Context, ToolError
+
+BOOK = "library://books/1"
+OTHER = "library://books/2"
 
 
 def text(result: CallToolResult | None) -> str:
@@ -74,3 +77,32 @@ class Desk:
     async def refuse(self, why: str) -> str:
         """Raise what the model should read."""
         raise ToolError(why)
+
+
+def library() -> App:
+    """An application whose books change when they are held."""
+    app = App("library", version="1.0.0")
+
+    @app.tool()
+    async def place_hold(book: int, ctx: Context) -> str:
+        """Change a book."""
+        await ctx.resource_updated(f"library://books/{book}")
+        return "held"
+
+    @app.tool()
+    def place_hold_plainly(book: int, ctx: Context) -> str:
+        """Change a book from a thread."""
+        ctx.sync.resource_updated(f"library://books/{book}")
+        return "held"
+
+    @app.resource("library://books/{book}")
+    async def book(book: int) -> str:
+        """A book."""
+        return f"book {book}"
+
+    @app.resource("library://catalog")
+    async def shelf() -> str:
+        """All books."""
+        return "books"
+
+    return app

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,11 +30,14 @@ def changed(kind: str) -> str:
 class Listener:
     """One stream, and what has come of it."""
 
-    def __init__(self, identifier: Any = 1) -> None:
+    def __init__(self, identifier: Any = 1, capabilities: Mapping[str, Any] | None = None) -> None:
         self.id = identifier
+        self._capabilities = capabilities
         self.messages: list[Any] = []
         self.is_over = False
         """The stream is closed."""
+        self.ended = 0.0
+        """When (monotonic)."""
         self.status = 0
 
     def kinds(self) -> list[str]:
@@ -58,6 +62,8 @@ class Listener:
     ) -> None:
         """Read the stream to its end."""
         body = request("subscriptions/listen", {"notifications": notifications}, identifier=self.id)
+        if self._capabilities is not None:
+            body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = dict(self._capabilities)
         headers = {
             "accept": "application/json, text/event-stream",
             "mcp-protocol-version": MODERN,
@@ -71,18 +77,32 @@ class Listener:
                         self.messages.append(json.loads(line.removeprefix("data: ")))
         finally:
             self.is_over = True
+            self.ended = time.monotonic()
 
 
 @asynccontextmanager
 async def listening(
-    http: httpx2.AsyncClient, url: str, /, count: int = 1, *, token: str | None = None, **notifications: Any
+    http: httpx2.AsyncClient,
+    url: str,
+    /,
+    count: int = 1,
+    *,
+    token: str | None = None,
+    capabilities: Mapping[str, Any] | None = None,
+    **notifications: Any,
 ) -> AsyncIterator[list[Listener]]:
-    """So many streams that are acknowledged, for the length of a block."""
-    streams = [Listener(number + 1) for number in range(count)]
+    """So many streams that are acknowledged, for the length of a block; some ids are equal, and some are texts."""
+    streams = [Listener(_identifier(number), capabilities) for number in range(count)]
     async with anyio.create_task_group() as tasks:
         for stream in streams:
             tasks.start_soon(stream.run, http, url, notifications, token)
-        for stream in streams:
-            await stream.told(1)
+        await until(lambda: all(stream.messages or stream.is_over for stream in streams), within=20)
+        assert [stream.status for stream in streams] == [200] * count
         yield streams
         tasks.cancel_scope.cancel()
+
+
+def _identifier(number: int) -> int | str:
+    """1, "1", 1, then 2, "2", 2 and so on: equal ids of two clients are two streams, and a text is no number (S9)."""
+    identifier = number // 3 + 1
+    return str(identifier) if number % 3 == 1 else identifier

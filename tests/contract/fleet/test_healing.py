@@ -6,8 +6,8 @@ import anyio
 
 from mcpfleet.bus.memory_faults import Faults
 from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.app import library
 from tests.contract.fleet.listener import ACK, changed, listening
-from tests.contract.fleet.test_streams import library
 from tests.kit.waiting import until
 
 BOOKS = [f"library://books/{number}" for number in range(20)]

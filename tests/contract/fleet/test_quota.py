@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mcpfleet.bus.connect import bus_of
@@ -16,8 +17,8 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.process.service import Process
 from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.app import BOOK, library
 from tests.contract.fleet.listener import ACK, UPDATED, listening
-from tests.contract.fleet.test_streams import BOOK, library
 from tests.kit.waiting import until
 
 
@@ -52,6 +53,35 @@ async def test_d7_two_edges_share_a_partitions_quota_and_a_place_comes_free_at_o
             while not await one.open("mcp", "acme"):  # noqa: ASYNC110  # the service has no event of ours
                 await anyio.sleep(0.01)
         assert not await two.open("mcp", "acme")
+
+
+async def test_d7_what_comes_at_once_is_asked_for_together_and_gets_just_what_is_left() -> None:
+    async with fleet(MCPFLEET_PARTITION_STREAMS="30") as running, edge(running) as one, edge(running) as two:
+        granted: list[bool] = []
+
+        async def take(quota: Quota) -> None:
+            granted.append(await quota.open("mcp", "acme"))
+
+        async with anyio.create_task_group() as tasks:
+            for quota in [one] * 20 + [two] * 20:
+                tasks.start_soon(take, quota)
+        assert (granted.count(True), len(granted)) == (30, 40)
+        for quota in (one, two):
+            assert not await quota.open("mcp", "acme")
+
+
+async def test_of_those_that_are_asked_for_together_one_may_leave() -> None:
+    async with fleet(MCPFLEET_PARTITION_STREAMS="4") as running, edge(running) as one:
+        async with anyio.create_task_group() as tasks, anyio.create_task_group() as leaving:
+            leaving.start_soon(one.open, "mcp", "acme")
+            for _ in range(3):
+                tasks.start_soon(one.open, "mcp", "acme")
+            await anyio.lowlevel.checkpoint()
+            leaving.cancel_scope.cancel()
+        with anyio.fail_after(5):
+            while not await one.open("mcp", "acme"):  # noqa: ASYNC110  # the service has no event of ours
+                await anyio.sleep(0.01)
+        assert not await one.open("mcp", "acme")
 
 
 async def test_d7_who_has_no_partition_is_not_counted() -> None:

@@ -9,42 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from mcpfleet.app import App, Context
 from mcpfleet.testing.local import LocalFleet
-from tests.contract.fleet.app import text
+from tests.contract.fleet.app import BOOK, OTHER, library, text
 from tests.contract.fleet.listener import ACK, END, KEY, UPDATED, Listener, changed, listening
 from tests.kit.waiting import until
-
-BOOK = "library://books/1"
-OTHER = "library://books/2"
-
-
-def library() -> App:
-    app = App("library", version="1.0.0")
-
-    @app.tool()
-    async def place_hold(book: int, ctx: Context) -> str:
-        """Change a book."""
-        await ctx.resource_updated(f"library://books/{book}")
-        return "held"
-
-    @app.tool()
-    def place_hold_plainly(book: int, ctx: Context) -> str:
-        """Change a book from a thread."""
-        ctx.sync.resource_updated(f"library://books/{book}")
-        return "held"
-
-    @app.resource("library://books/{book}")
-    async def book(book: int) -> str:
-        """A book."""
-        return f"book {book}"
-
-    @app.resource("library://catalog")
-    async def shelf() -> str:
-        """All books."""
-        return "books"
-
-    return app
 
 
 @asynccontextmanager
@@ -65,7 +33,7 @@ async def each(streams: list[Listener], holds: Callable[[Listener], object], wit
 
 @pytest.mark.parametrize("tool", ["place_hold", "place_hold_plainly"])
 async def test_s6_what_a_handler_publishes_reaches_the_streams_of_every_edge_once(tool: str) -> None:
-    """M58, S8: the acknowledgment is first, every message has its own stream's id, unwatched URIs bring nothing."""
+    """M58, M44, S8: the acknowledgment is first, each message has its own stream's id, unwatched URIs bring nothing."""
     async with LocalFleet(library(), edges=2) as fleet:
         async with (
             at_every_edge(fleet, 3, resourceSubscriptions=[BOOK]) as streams,

@@ -20,7 +20,6 @@ from mcpfleet.authorization.tables import SCHEMA
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Failed
 from mcpfleet.bus.port import Incoming
-from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.contracts.authorization import (
     AUTHORITY_SUBJECT,
     Admit,
@@ -33,11 +32,10 @@ from mcpfleet.contracts.authorization import (
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
-from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
-from tests.contract.store.test_catalog_service import connect, password, why_not_ready
+from tests.contract.store.serving import connect, nats_server, password, why_not_ready
 from tests.kit.postgres import Postgres
 from tests.kit.waiting import until
 
@@ -77,38 +75,32 @@ class Running:
 @asynccontextmanager
 async def authorization(url: str, folder: Path, *, replicas: int = 1, **settings: Any) -> AsyncIterator[Running]:
     """Run NATS and replicas, and connect an edge and the operator."""
-    nats = EmbeddedNats(folder, [], ProcessSettings(), password)
-    await nats.start()
     running = Running()
-    try:
-        async with anyio.create_task_group() as tasks:
-            for user in ("edge", "operator"):
-                running.buses[user] = await connect(tasks.start, nats, user)
+    async with nats_server(folder) as nats, anyio.create_task_group() as tasks:
+        for user in ("edge", "operator"):
+            running.buses[user] = await connect(tasks.start, nats, user)
 
-            def on_hint(message: Incoming) -> None:
-                running.hints.append(Authority.model_validate_json(message.body))
+        def on_hint(message: Incoming) -> None:
+            running.hints.append(Authority.model_validate_json(message.body))
 
-            await running.buses["edge"].subscribe(AUTHORITY_SUBJECT, on_hint)
-            own = AuthorizationSettings(
-                nats_url=nats.url,
-                nats_password=SecretStr(password("authorization")),
-                store_url=SecretStr(url),
-                embedded=True,
-                **{"authority_hint": 0.1, **STATIC, **settings},
-            )
-            async with anyio.create_task_group() as serving:
-                for _ in range(replicas):
-                    process = Process("authorization", own)
-                    running.processes.append(process)
-                    serving.start_soon(serve, process)
-                await until(lambda: all(process.health.ready for process in running.processes))
-                yield running
-                for process in running.processes:
-                    process.stopping.set()
-            tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await nats.child.kill()
+        await running.buses["edge"].subscribe(AUTHORITY_SUBJECT, on_hint)
+        own = AuthorizationSettings(
+            nats_url=nats.url,
+            nats_password=SecretStr(password("authorization")),
+            store_url=SecretStr(url),
+            embedded=True,
+            **{"authority_hint": 0.1, **STATIC, **settings},
+        )
+        async with anyio.create_task_group() as serving:
+            for _ in range(replicas):
+                process = Process("authorization", own)
+                running.processes.append(process)
+                serving.start_soon(serve, process)
+            await until(lambda: all(process.health.ready for process in running.processes))
+            yield running
+            for process in running.processes:
+                process.stopping.set()
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_credential_becomes_a_principal_with_all_that_its_scopes_imply(
@@ -198,7 +190,7 @@ async def test_it_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: 
             with pytest.raises(Failed) as raised:
                 await running.revoke("ann")
             assert (raised.value.kind, str(raised.value)) == (
-                "unavailable", "authorization's store does not answer",
+                "unavailable", "authorization.revoke: the receiver's store does not answer",
             )  # fmt: skip
             await postgres.open(url)
             await until(lambda: running.processes[0].health.ready)

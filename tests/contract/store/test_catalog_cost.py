@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
-from sqlalchemy import Engine, event
-
 from mcpfleet.store.engine import Store
-from tests.contract.store.fleet import announce, ledger, manifest, snapshot
-
-
-@contextmanager
-def statements() -> Iterator[list[str]]:
-    """The statements that run meanwhile, by their first word, without those that begin a transaction."""
-    seen: list[str] = []
-
-    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        word = statement.split(maxsplit=1)[0]
-        if word != "BEGIN":
-            seen.append(word)
-
-    event.listen(Engine, "before_cursor_execute", hear)
-    try:
-        yield seen
-    finally:
-        event.remove(Engine, "before_cursor_execute", hear)
+from tests.contract.store.announcing import announce, ledger, manifest, snapshot
+from tests.contract.store.statements import statements
 
 
 async def test_an_announcement_of_what_is_known_is_one_statement(store: Store) -> None:

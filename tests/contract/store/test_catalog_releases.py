@@ -14,7 +14,8 @@ from mcpfleet.contracts.catalog import Announce
 from mcpfleet.contracts.manifest import Manifest, digest_of
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from tests.contract.store.fleet import announce, captured, ledger, listed, manifest, snapshot, tool
+from tests.contract.store.announcing import announce, ledger, listed, manifest, snapshot, tool
+from tests.kit.logs import captured
 
 ENDPOINTS = {"books": {"path": "/books", "pools": ["library"]}, "scans": {"path": "/scans", "pools": ["archive"]}}
 

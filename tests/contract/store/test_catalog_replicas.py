@@ -12,7 +12,8 @@ from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.contracts.catalog import Announce
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
-from tests.contract.store.fleet import announce, captured, ledger, listed, manifest, silence, snapshot
+from tests.contract.store.announcing import announce, ledger, listed, manifest, silence, snapshot
+from tests.kit.logs import captured
 
 TITLED = {"mcp": {"path": "/mcp", "title": "Titled"}}
 

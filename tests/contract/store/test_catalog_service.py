@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +15,6 @@ import pytest
 from pydantic import SecretStr
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.port import Incoming
 from mcpfleet.catalog.__main__ import serve
@@ -26,20 +25,15 @@ from mcpfleet.contracts.catalog import Announce, CatalogClient, hint_subject
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
-from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
-from tests.contract.store.fleet import manifest
+from tests.contract.store.announcing import manifest
+from tests.contract.store.serving import POOLS, connect, nats_server, password, why_not_ready
 from tests.kit.postgres import Postgres
 from tests.kit.waiting import until
 
 SEARCH = manifest("search")
-POOLS = ("library", "archive")
-
-
-def password(user: str) -> str:
-    return f"secret of {user}"
 
 
 @dataclass
@@ -78,49 +72,30 @@ class Running:
 @asynccontextmanager
 async def catalog(url: str, folder: Path, **settings: Any) -> AsyncIterator[Running]:
     """Run NATS and a catalog, and connect an edge, an operator and two pools."""
-    nats = EmbeddedNats(folder, POOLS, ProcessSettings(), password)
-    await nats.start()
-    try:
-        async with anyio.create_task_group() as tasks:
-            own = CatalogSettings(
-                nats_url=nats.url,
-                nats_password=SecretStr(password("catalog")),
-                store_url=SecretStr(url),
-                embedded=True,
-                **{"catalog_sweep": 0.1, **settings},
-            )
-            running = Running(nats, Process("catalog", own), {}, [], [], anyio.Event())
-            for user in ("edge", "operator", *(f"pool-{pool}" for pool in POOLS)):
-                running.buses[user] = await connect(tasks.start, nats, user)
+    async with nats_server(folder, POOLS) as nats, anyio.create_task_group() as tasks:
+        own = CatalogSettings(
+            nats_url=nats.url,
+            nats_password=SecretStr(password("catalog")),
+            store_url=SecretStr(url),
+            embedded=True,
+            **{"catalog_sweep": 0.1, **settings},
+        )
+        running = Running(nats, Process("catalog", own), {}, [], [], anyio.Event())
+        for user in ("edge", "operator", *(f"pool-{pool}" for pool in POOLS)):
+            running.buses[user] = await connect(tasks.start, nats, user)
 
-            def on_hint(message: Incoming) -> None:
-                running.hints.append(int(message.body))
-                running.moments.append(time.monotonic())
-                running.hinted.set()
+        def on_hint(message: Incoming) -> None:
+            running.hints.append(int(message.body))
+            running.moments.append(time.monotonic())
+            running.hinted.set()
 
-            await running.buses["edge"].subscribe(hint_subject("mcp"), on_hint)
-            async with anyio.create_task_group() as serving:
-                serving.start_soon(serve, running.process)
-                await until(lambda: running.process.health.ready)
-                yield running
-                running.process.stopping.set()
-            tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await nats.child.kill()
-
-
-def why_not_ready(process: Process[Any]) -> str:
-    return " ".join(condition.why for condition in process.health.conditions.values())
-
-
-async def connect(start: Callable[..., Any], nats: EmbeddedNats, user: str) -> Bus:
-    settings = ProcessSettings(nats_url=nats.url, nats_password=SecretStr(password(user)))
-    bus = bus_of(Process(user, settings), user)
-    await start(bus.run)
-    with anyio.fail_after(10):
-        await bus.wait_up()
-    return bus
+        await running.buses["edge"].subscribe(hint_subject("mcp"), on_hint)
+        async with anyio.create_task_group() as serving:
+            serving.start_soon(serve, running.process)
+            await until(lambda: running.process.health.ready)
+            yield running
+            running.process.stopping.set()
+        tasks.cancel_scope.cancel()
 
 
 async def test_an_announcement_becomes_a_hint_and_a_snapshot(url: str, store: Store, tmp_path: Path) -> None:
@@ -212,7 +187,9 @@ async def test_the_catalog_outlives_an_outage_of_its_store(postgres: Postgres, t
             await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.process))
             with pytest.raises(Failed) as raised:
                 await running.announce("library", "a", SEARCH)
-            assert (raised.value.kind, str(raised.value)) == ("unavailable", "the catalog's store does not answer")
+            assert (raised.value.kind, str(raised.value)) == (
+                "unavailable", "catalog.announce.{pool}: the receiver's store does not answer",
+            )  # fmt: skip
             await postgres.open(url)
             await until(lambda: running.process.health.ready)
             await running.announce("library", "b", manifest("search", "read"))

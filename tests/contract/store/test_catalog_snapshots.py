@@ -9,7 +9,7 @@ from mcpfleet.bus.errors import Failed
 from mcpfleet.catalog.tables import manifests
 from mcpfleet.contracts.catalog import Announce
 from mcpfleet.store.engine import Store
-from tests.contract.store.fleet import (
+from tests.contract.store.announcing import (
     age_emptiness,
     announce,
     ledger,

@@ -13,8 +13,8 @@ from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.tasks import Outcome, Status
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import origins, states
+from tests.contract.store.statements import statements
 from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, a_task, age, column, desk, replicas
-from tests.contract.store.test_catalog_cost import statements
 
 
 async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Store) -> None:

@@ -16,7 +16,6 @@ from pydantic import SecretStr
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Failed, Refused
 from mcpfleet.bus.port import Incoming
-from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.contracts.operator_tasks import ListTasks, OperatorTasksClient, Why
 from mcpfleet.contracts.pool_tasks import (
     Ask,
@@ -46,15 +45,14 @@ from mcpfleet.contracts.tasks import (
 )
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
-from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
 from mcpfleet.tasks.__main__ import serve
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import SCHEMA
+from tests.contract.store.serving import POOLS, connect, nats_server, password, why_not_ready
 from tests.contract.store.tasking import DONE, OWNER, POOL, REPORT, a_task, question, token
-from tests.contract.store.test_catalog_service import POOLS, connect, password, why_not_ready
 from tests.kit.postgres import Postgres
 from tests.kit.waiting import until
 
@@ -109,38 +107,32 @@ class Running:
 @asynccontextmanager
 async def service(url: str, folder: Path, replicas: int = 1, **settings: Any) -> AsyncIterator[Running]:
     """Run NATS and replicas of the service, and connect an edge, an operator and two pools."""
-    nats = EmbeddedNats(folder, POOLS, ProcessSettings(), password)
-    await nats.start()
-    own = TasksSettings(
-        nats_url=nats.url,
-        nats_password=SecretStr(password("tasks")),
-        store_url=SecretStr(url),
-        embedded=True,
-        **{"tasks_sweep": 0.1, **settings},
-    )
-    running = Running([Process("tasks", own) for _ in range(replicas)])
-    try:
-        async with anyio.create_task_group() as tasks:
-            for user in ("edge", "operator", *(f"pool-{pool}" for pool in POOLS)):
-                running.buses[user] = await connect(tasks.start, nats, user)
+    async with nats_server(folder, POOLS) as nats, anyio.create_task_group() as tasks:
+        own = TasksSettings(
+            nats_url=nats.url,
+            nats_password=SecretStr(password("tasks")),
+            store_url=SecretStr(url),
+            embedded=True,
+            **{"tasks_sweep": 0.1, **settings},
+        )
+        running = Running([Process("tasks", own) for _ in range(replicas)])
+        for user in ("edge", "operator", *(f"pool-{pool}" for pool in POOLS)):
+            running.buses[user] = await connect(tasks.start, nats, user)
 
-            def hear(message: Incoming) -> None:
-                running.told.append((message.subject, message.body))
+        def hear(message: Incoming) -> None:
+            running.told.append((message.subject, message.body))
 
-            await running.buses["edge"].subscribe(task_hint_subject(), hear)
-            await running.buses["pool-library"].subscribe(work_subject(POOL), hear, "workers")
-            await running.buses["pool-library"].subscribe(nudge_subject(POOL, WORKER), hear)
-            async with anyio.create_task_group() as serving:
-                for process in running.processes:
-                    serving.start_soon(serve, process)
-                await until(lambda: all(process.health.ready for process in running.processes))
-                yield running
-                for process in running.processes:
-                    process.stopping.set()
-            tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await nats.child.kill()
+        await running.buses["edge"].subscribe(task_hint_subject(), hear)
+        await running.buses["pool-library"].subscribe(work_subject(POOL), hear, "workers")
+        await running.buses["pool-library"].subscribe(nudge_subject(POOL, WORKER), hear)
+        async with anyio.create_task_group() as serving:
+            for process in running.processes:
+                serving.start_soon(serve, process)
+            await until(lambda: all(process.health.ready for process in running.processes))
+            yield running
+            for process in running.processes:
+                process.stopping.set()
+        tasks.cancel_scope.cancel()
 
 
 async def test_k4_to_k15_a_task_from_its_creation_to_its_end(url: str, store: Store, tmp_path: Path) -> None:

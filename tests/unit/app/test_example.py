@@ -35,7 +35,7 @@ async def ask(app: App, tool: str, ctx: Context | None = None, **arguments: Any)
 
 
 def test_it_offers_described_tools(app: App) -> None:
-    assert sorted(app.tools) == ["place_hold", "read_book", "report", "search", "suggest"]
+    assert sorted(app.tools) == ["place_hold", "read_book", "report", "search", "suggest", "take_stock"]
     for tool in app.tools.values():
         assert tool.definition.wire["description"]
         assert tool.definition.wire["outputSchema"]
@@ -81,6 +81,16 @@ async def test_the_report_tells_its_progress(app: App, module: ModuleType) -> No
     assert outcome.structured["oldest"] == "Robinson Crusoe (1719)"
     assert [report.value for report in sent] == list(range(11))
     assert {report.total for report in sent} == {10}
+
+
+async def test_taking_stock_asks_and_is_a_task(app: App, module: ModuleType) -> None:
+    asked = Answers(look={"with_titles": True})
+    lines = (await ask(app, "take_stock", Context(asker=asked, is_task=True))).structured
+    assert len(lines) == 10
+    assert lines[0].startswith("Shelf 1: ")
+    assert "most of them in" in lines[0]
+    assert app.tools["take_stock"].definition.task == "required"
+    assert app.tools["place_hold"].definition.idempotency_key == "request_id"
 
 
 async def test_the_report_hears_that_it_is_cancelled(app: App, module: ModuleType) -> None:

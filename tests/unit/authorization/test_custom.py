@@ -6,17 +6,17 @@ import time
 
 import anyio
 import pytest
-import structlog
 from structlog.testing import LogCapture
 
 from mcpfleet.authorization.custom import Answer, Custom, load
 from mcpfleet.authorization.rules import NotKnown, Refused
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
+from tests.kit.logs import captured
 
 ANN = Principal(subject="ann")
 CAPTURE = LogCapture()
-LOG = structlog.wrap_logger(None, processors=[CAPTURE], wrapper_class=structlog.make_filtering_bound_logger("debug"))
+LOG = captured(CAPTURE)
 
 
 async def authorizer(token: str, endpoint: str, resource: str) -> Answer:

@@ -14,8 +14,10 @@ async def test_a_worker_never_gets_what_services_alone_need(monkeypatch: pytest.
     secrets = {"MCPFLEET_TOKENS_FILE": "tokens.toml", "MCPFLEET_INTROSPECTION_SECRET": "hunter2"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
-    fleet = Fleet(Plan("app.py", nats_url="nats://127.0.0.1:1"), tmp_path)
+    fleet = Fleet(Plan("app.py", services=2, nats_url="nats://127.0.0.1:1"), tmp_path)
     await fleet.start_nats()
-    assert secrets.items() <= fleet.services.environment.items()
+    assert [child.name for child in fleet.service_processes] == ["services", "services 2"]
+    for child in fleet.service_processes:
+        assert secrets.items() <= child.environment.items()
     for child in (*fleet.workers, *fleet.edges):
         assert not secrets.keys() & child.environment.keys()

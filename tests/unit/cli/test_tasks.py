@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mcpfleet.cli import __main__ as cli
-from mcpfleet.cli.task_commands import NoAnswer, TaskClient, failed, show, show_listing
+from mcpfleet.cli.operate_tasks import show_listing
+from mcpfleet.cli.task_client import NoAnswer, TaskClient, failed, show
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing
 from mcpfleet.contracts.tasks import Status
 

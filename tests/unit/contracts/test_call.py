@@ -60,7 +60,11 @@ def test_what_is_no_call_is_a_value_error(body: bytes) -> None:
 
 
 def test_an_end_is_followed_by_nothing() -> None:
-    assert {kind for kind in FrameKind if kind.is_end} == {FrameKind.RESULT, FrameKind.ERROR, FrameKind.ASK}
+    assert {kind for kind in FrameKind if kind.is_end} == set(FrameKind) - {
+        FrameKind.ACCEPTED,
+        FrameKind.PROGRESS,
+        FrameKind.LOG,
+    }
 
 
 def test_an_edge_hears_all_that_is_addressed_to_it_by_one_subscription() -> None:

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.contracts import call, catalog, figures, hints, operator_tasks, pool_tasks, subscriptions, tasks
+from mcpfleet.contracts import (
+    call,
+    catalog,
+    figures,
+    hints,
+    operator_tasks,
+    pool_tasks,
+    subscriptions,
+    tasks,
+    watched,
+)
 from mcpfleet.contracts.authorization import ADMIT
 from mcpfleet.contracts.permissions import password_variable, permissions, server_settings, users
 from mcpfleet.process.settings import ProcessSettings
@@ -47,6 +57,7 @@ MAY = {
     tasks.task_hint_subject(tasks.task_key("t1")): ("tasks", "edge"),
     call.call_subject("library", "d1"): ("edge", "pool-library"),
     call.pool_cancel_subject("library"): ("edge", "pool-library"),
+    watched.watched_subject("library"): ("edge", "pool-library"),
     call.process_cancel_subject("library", "w1"): ("edge", "pool-library"),
     call.pull_subject("library", "w1"): ("edge", "pool-library"),
     call.ALIVE.subject_for(edge="e1", pool="library"): ("pool-library", "edge"),

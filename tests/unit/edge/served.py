@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import structlog
 from structlog.testing import LogCapture
 
 from mcpfleet.bus.bus import Bus
@@ -16,6 +15,7 @@ from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClien
 from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot, SnapshotAnswer
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.admission import Admission
 from mcpfleet.edge.answering import Answering
 from mcpfleet.edge.audit import Audit
@@ -37,11 +37,16 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.streams.task_news import TaskNews
+from mcpfleet.edge.tasks.creation import Creation
+from mcpfleet.edge.tasks.methods import TaskMethods
+from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.edge.uses import Uses
 from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
+from tests.kit.logs import captured
 from tests.unit.edge.asgi import Exchange, Post
 
 SETTINGS = EdgeSettings(queue_wait=0.1, max_request=100_000)
@@ -89,9 +94,7 @@ class Edge:
         self.log = LogCapture()
         self.authorization = Authorization()
         self.instruments = EdgeInstruments(Metrics())
-        log = structlog.wrap_logger(
-            None, processors=[self.log], wrapper_class=structlog.make_filtering_bound_logger("debug")
-        )
+        log = captured(self.log)
         bus = Bus(
             NatsConnector(settings, user="edge", name="edge", log=log),
             settings,
@@ -117,9 +120,16 @@ class Edge:
             settings=settings,
             log=log,
         )
-        uses = Uses(answering, rounds, self.snapshots, settings, admission=admission, limits=limits)
+        tasks = TasksClient(bus)
+        creation = Creation(tasks, settings.endpoints, log=log)
+        once = OnceCalls(bus, tasks, log)
+        uses = Uses(
+            answering, rounds, self.snapshots, settings,
+            admission=admission, limits=limits, creation=creation, once=once,
+        )  # fmt: skip
         streams = StreamInstruments(Metrics())
-        self.hub = Hub(bus, self.snapshots, settings, instruments=streams, log=log)
+        news = TaskNews(bus, tasks, settings, log=log)
+        self.hub = Hub(bus, self.snapshots, settings, tasks=news, tracer=Tracer(), instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission
         listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)
@@ -140,6 +150,7 @@ class Edge:
                 lists=Lists(protector, uses, settings),
                 uses=uses,
                 listens=listens,
+                tasks=TaskMethods(tasks, limits, log=log),
                 audit=Audit("edge", "e1", is_on=False),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],

@@ -56,6 +56,7 @@ EDGE = {
     "permission_lasts": 60,
     "streams_leased": 5,
     "watched_keys": 2000,
+    "watched_stated": 15,
     "watched_room": 64 * MIB,
     "catch_up_rate": 500,
     "catch_up_lasts": 60,

@@ -8,6 +8,7 @@ import anyio
 
 from mcpfleet.edge.drain import drain
 from mcpfleet.edge.settings import EdgeSettings
+from tests.kit.waiting import until
 from tests.unit.edge.asgi import Exchange, Post, request
 from tests.unit.edge.served import Edge, edge, tool
 
@@ -38,6 +39,28 @@ async def test_an_edge_without_requests_leaves_when_its_clients_had_their_time()
         began = time.monotonic()
         await drain(served.application, served.calls, served.hub, settings(lame=0.2))
         assert 0.2 <= time.monotonic() - began < 3
+
+
+async def test_s17_who_comes_back_over_the_connection_of_an_ended_answer_is_served_and_led_away() -> None:
+    """What began before the drain did not say that its connection closes, so that its client uses it once more."""
+    async with edge(tool()) as served, anyio.create_task_group() as tasks:
+        exchange = await ongoing(served, tasks)
+        drained = anyio.Event()
+
+        async def leave() -> None:
+            await drain(served.application, served.calls, served.hub, settings(lame=0.3))
+            drained.set()
+
+        tasks.start_soon(leave)
+        await until(lambda: served.application.is_draining)
+        await anyio.sleep(0.4)  # it is lame no more
+        exchange.leave()
+        await anyio.wait_all_tasks_blocked()
+        again = await served.answer(Post(request("tools/list")))
+        assert (again.status, again.headers[b"connection"]) == (200, b"close")
+        assert not drained.is_set()
+        with anyio.fail_after(5):
+            await drained.wait()
 
 
 async def test_p7_a_request_that_runs_is_finished_first() -> None:

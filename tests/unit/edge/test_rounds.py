@@ -18,6 +18,7 @@ from mcpfleet.edge.request import Inquiry, Request
 from mcpfleet.edge.rounds import FIRST, Round, Rounds, TooManyRounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.keys import make_keys
+from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import view_of
@@ -45,10 +46,11 @@ def inquiry(
     method: str = "tools/call",
     endpoint: str = "mcp",
     principal: Principal = ANN,
+    span: Span | None = None,
 ) -> Inquiry:
     envelope = Envelope(1, method, dict(params), {})
-    trace = TraceContext.fresh(sampled=False)
-    return Inquiry(Request(Exchange(Post()).client(), endpoint, 1, envelope, trace), principal, VIEW)
+    span = span or Span(TraceContext.fresh(sampled=False))
+    return Inquiry(Request(Exchange(Post()).client(), endpoint, 1, envelope, span), principal, VIEW)
 
 
 def frame(**fields: Any) -> bytes:
@@ -75,6 +77,26 @@ def test_m50_a_retry_brings_back_what_the_handler_remembers_and_the_answers(roun
     answers = {"who": {"action": "accept", "content": {"name": "Ann"}}}
     begun = rounds.begin(inquiry({**CALL, "requestState": state, "inputResponses": answers}))
     assert begun == Round(1, answers, {"step": 1})
+
+
+class Linked(Span):
+    """Keeps what it is linked to."""
+
+    def __init__(self, context: TraceContext) -> None:
+        super().__init__(context)
+        self.links: list[TraceContext] = []
+
+    def link(self, cause: TraceContext) -> None:
+        self.links.append(cause)
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_m50_a_retry_is_linked_to_the_round_before_where_that_is_recorded(rounds: Rounds, *, sampled: bool) -> None:
+    first, second = Linked(TraceContext.fresh(sampled=sampled)), Linked(TraceContext.fresh(sampled=True))
+    state = asked(rounds, inquiry(CALL, span=first))["requestState"]
+    rounds.begin(inquiry({**CALL, "requestState": state}, span=second))
+    assert first.links == []
+    assert second.links == ([first.context] if sampled else [])
 
 
 def test_m51_answers_without_a_state_are_taken(rounds: Rounds) -> None:

@@ -121,9 +121,11 @@ async def test_links_name_other_causes(collector: OtlpReceiver) -> None:
     """A span may have been caused by more than its parent."""
     other = TraceContext.fresh(sampled=True)
     async with telemetry() as edge:
-        edge.tracer.start("tools/call", Kind.SERVER, PARENT, links=[other]).end()
+        started = edge.tracer.start("tools/call", Kind.SERVER, PARENT, links=[other])
+        started.link(PARENT)
+        started.end()
         [span] = await collector.wait_for(lambda spans: spans)
-    assert span.links == ((other.trace_id, other.span_id),)
+    assert span.links == ((other.trace_id, other.span_id), (PARENT.trace_id, PARENT.span_id))
 
 
 async def test_an_applications_own_span_is_a_child_of_ours(collector: OtlpReceiver) -> None:

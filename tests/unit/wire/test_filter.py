@@ -54,7 +54,7 @@ def test_n8_so_many_different_uris_and_tasks_and_no_more() -> None:
     assert code({"taskIds": uris}, most=2) == -32602
 
 
-def test_s5_uris_are_echoed_as_the_client_wrote_them() -> None:
+def test_s5_m44_uris_are_echoed_as_the_client_wrote_them() -> None:
     odd = ["FILE:///A/../b", "%7euser:x", "not a uri"]
     assert read_filter({"resourceSubscriptions": odd}).echo() == {"resourceSubscriptions": odd}
 

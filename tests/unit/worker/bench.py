@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-import structlog
 from structlog.testing import LogCapture
-from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.app import App
 from mcpfleet.contracts.call import CallBody, FrameKind, call_subject
@@ -26,6 +24,7 @@ from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key
+from tests.kit.logs import captured
 
 _NOTHING: Mapping[str, Any] = {}
 _numbers = itertools.count(1)
@@ -49,14 +48,6 @@ def text_of(result: Any) -> str:
     assert len(result["content"]) == 1
     text: str = result["content"][0]["text"]
     return text
-
-
-def captured(capture: LogCapture) -> FilteringBoundLogger:
-    """A logger whose lines a test reads."""
-    log: FilteringBoundLogger = structlog.wrap_logger(
-        None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger("debug")
-    )
-    return log
 
 
 def held_call(

@@ -22,8 +22,9 @@ from mcpfleet.worker.frames import Ended, Said
 from mcpfleet.worker.handlers import HandlerThread
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
+from tests.kit.logs import captured
 from tests.kit.waiting import until
-from tests.unit.worker.bench import captured, held_call
+from tests.unit.worker.bench import held_call
 
 started, release = threading.Event(), threading.Event()
 app = App("test", version="1")

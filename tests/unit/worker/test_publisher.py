@@ -10,6 +10,7 @@ import structlog
 from mcpfleet.bus.errors import Unavailable
 from mcpfleet.contracts.catalog import Announced
 from mcpfleet.contracts.hints import resource_hint_subject, resource_key
+from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.publisher import Publisher
 
 BOTH = Announced(endpoints=("mcp", "other"))
@@ -27,7 +28,7 @@ class Link:
     def on_link(self, hear: Callable[[bool], None]) -> None:
         self.tell = hear
 
-    def publish(self, subject: str, body: bytes) -> None:
+    def hint(self, subject: str, body: bytes, cause: TraceContext | None) -> None:
         if not self.is_up:
             raise Unavailable(subject)
         _, _, endpoint, pool, key = subject.split(".")

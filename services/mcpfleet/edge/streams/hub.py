@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.bus.actor import consumer_span
 from mcpfleet.bus.bus import Bus
-from mcpfleet.contracts.hints import OPERATOR_TOKEN
+from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
@@ -20,14 +22,19 @@ from mcpfleet.edge.streams.healing import Healing
 from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.renewals import Renewals
+from mcpfleet.edge.streams.stating import Stating
 from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.streams.task_news import KEY, TaskNews
 from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
 from mcpfleet.wire.notices import resource_updated
 
 _RETRY_AFTER: Final = 5
+_HINT: Final = "hint.resource.{endpoint}.{pool}.{key}"
 _PACE: Final = 0.02
 """Seconds between the ends of two streams of an edge that leaves, where there is time for it."""
 _SHARE: Final = 0.75
@@ -43,9 +50,13 @@ class Hub:
         snapshots: Snapshots,
         settings: EdgeSettings,
         *,
+        tasks: TaskNews,
+        tracer: Tracer,
         instruments: StreamInstruments,
         log: FilteringBoundLogger,
     ) -> None:
+        self.tasks = tasks
+        """What tells of tasks."""
         self.interest = Interest(bus, self.on_resource, most=settings.watched_keys)
         """What of resources is heard on the bus."""
         client = SubscriptionsClient(bus)
@@ -61,11 +72,13 @@ class Hub:
         self._room = settings.watched_room
         self._size = 0
         """Bytes of the URIs that are watched, as often as they are."""
+        self._tracer = tracer
         self._instruments = instruments
         self._turns = Turns()
         self._count = 0
         self._by_endpoint: dict[str, set[Stream]] = {}
         self._by_uri: dict[tuple[str, str], set[Stream]] = {}
+        self._stating = Stating(bus, lambda: self._by_uri, self._pool_of, interval=settings.watched_stated, log=log)
         self.is_draining = False
         """A stream that begins now is acknowledged and ended at once (S17)."""
         snapshots.on_change(self.on_catalog)
@@ -78,9 +91,11 @@ class Hub:
         """Do what streams need in the background, until cancelled."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(self.interest.run)
+            await tasks.start(self.tasks.run)
             tasks.start_soon(self.quota.run)
             tasks.start_soon(self.renewals.run)
             tasks.start_soon(self._healing.run)
+            tasks.start_soon(self._stating.run)
             task_status.started()
 
     def refusal(self, why: str) -> Rejection:
@@ -98,11 +113,15 @@ class Hub:
         size = _size(stream)
         if self._count >= self._most or self._size + size > self._room:
             raise self.refusal("edge" if self._count >= self._most else "room")
+        if stream.honoured.task_ids and not self.tasks.has_room(stream):
+            raise self.refusal("tasks")
         self._count += 1
         self._size += size
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         for uri in stream.honoured.uris:
-            self._by_uri.setdefault((stream.endpoint, uri), set()).add(stream)
+            watchers = self._by_uri.setdefault((stream.endpoint, uri), set())
+            watchers.add(stream)
+            self._stating.joined((stream.endpoint, uri))
 
     def leave(self, stream: Stream) -> None:
         """Undo `join`, and what was done for the stream."""
@@ -115,7 +134,9 @@ class Hub:
             watchers.discard(stream)
             if not watchers:
                 del self._by_uri[stream.endpoint, uri]
+                self._stating.left()
         self.interest.unwatch(stream.endpoint, stream.honoured.uris)
+        self.tasks.unwatch(stream)
 
     def streams(self) -> list[Stream]:
         """All that have joined."""
@@ -123,16 +144,34 @@ class Hub:
 
     # -- what changes -------------------------------------------------------------------------------------------------
 
-    def on_resource(self, endpoint: str, pool: str, uri: str) -> None:
-        """Tell the streams that watch a URI, where the pool that speaks serves it to their callers."""
+    def on_resource(self, endpoint: str, pool: str, uri: str, cause: TraceContext | None = None) -> None:
+        """Tell the streams that watch a URI, where the pool that speaks serves it to their callers.
+
+        Args:
+            endpoint: the endpoint's name.
+            pool: who says that it has changed.
+            uri: what is read.
+            cause: the work that changed it, where that is recorded: what this edge does of it is shown with it.
+        """
         watchers = self._by_uri.get((endpoint, uri))
         if watchers is None:
             return
-        self._turns.begin((endpoint, pool, uri), watchers, lambda: _telling(pool, uri))
+        with self._told_of(endpoint, pool, uri, cause):
+            self._turns.begin((endpoint, pool, uri), watchers, lambda: _telling(pool, uri))
+
+    def _told_of(
+        self, endpoint: str, pool: str, uri: str, cause: TraceContext | None
+    ) -> AbstractContextManager[object]:
+        """The span of one edge's telling, whatever the number of streams; none where nobody records the change."""
+        if cause is None or not cause.sampled:
+            return nullcontext()
+        subject = resource_hint_subject(endpoint, pool, resource_key(uri))
+        return consumer_span(self._tracer, _HINT, subject, cause, links=[cause])
 
     def on_catalog(self, endpoint: str) -> None:
         """Show each stream of an endpoint the newest view of its caller (S15)."""
         self._turns.begin(endpoint, self._by_endpoint.get(endpoint, ()), lambda: self._show)
+        self._stating.catalog_changed()
 
     def _show(self, stream: Stream) -> None:
         view = self._snapshots.view(stream.endpoint, stream.permission.principal)
@@ -159,14 +198,29 @@ class Hub:
     def _refresh(self, stream: Stream) -> None:
         """Go on after a renewal, as whom the permission is given to now."""
         self._show(stream)
-        stream.lift(may_watch=lambda uri: self._may_watch(stream, uri))
+        stream.lift(may_watch=lambda key: self._may_tell(stream, key))
 
     def _catch_up(self, stream: Stream, uri: str) -> None:
         if self._may_watch(stream, uri):
             stream.offer(uri, resource_updated(uri))
 
+    def _may_tell(self, stream: Stream, key: str) -> bool:
+        """Whether what waits may still be told; a task is read again, as whom the stream belongs to now."""
+        if key.startswith(KEY):
+            self.tasks.look_again(stream, key.removeprefix(KEY))
+            return False
+        return self._may_watch(stream, key)
+
     def _may_watch(self, stream: Stream, uri: str) -> bool:
         return covers(_needed(stream.view, uri), stream.permission.principal)
+
+    def _pool_of(self, uri: str, watchers: Iterable[Stream]) -> str | None:
+        """The pool that serves a URI to one of those who watch it."""
+        for stream in watchers:
+            target = stream.view.find_resource(uri)
+            if target is not None and self._may_watch(stream, uri):
+                return target.listed.pool
+        return None
 
     # -- leaving ------------------------------------------------------------------------------------------------------
 

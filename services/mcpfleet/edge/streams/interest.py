@@ -10,15 +10,17 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.hints import resource_hints, resource_key
+from mcpfleet.telemetry.trace import TraceContext
 
 _BACK_AT: Final = 0.75
 """Of the bound, the part from which keys are heard by themselves again."""
 
-Hear = Callable[[str, str, str], None]
-"""Takes an endpoint, the pool that spoke, and the URI."""
+Hear = Callable[[str, str, str, TraceContext | None], None]
+"""Takes an endpoint, the pool that spoke, the URI, and the work that changed what is read there, where it is known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,9 +52,13 @@ class Interest:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own the leaving of what nobody watches any more, until cancelled."""
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             task_status.started()
-            await anyio.sleep_forever()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
 
     async def watch(self, name: str, uris: Iterable[str]) -> None:
         """Hear the hints of these URIs until `unwatch`; what is said of them after a flush of the bus is heard."""
@@ -113,4 +119,5 @@ class Interest:
     def _on_hint(self, message: Incoming) -> None:
         """Pass a hint on. Where a key is heard twice for a moment its hint may come twice, which a hint may."""
         _, _, endpoint, pool, _ = message.subject.split(".")
-        self._hear(endpoint, pool, message.body.decode())
+        sent = header.read(message.header)
+        self._hear(endpoint, pool, message.body.decode(), sent.trace if sent is not None else None)

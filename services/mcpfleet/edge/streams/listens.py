@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Any, Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
@@ -15,10 +15,13 @@ from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.permission import Permits, Unending
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.edge.structure import LONGEST_STREAM_ID
+from mcpfleet.edge.tasks.creation import declares
 from mcpfleet.telemetry.instruments import StreamInstruments
-from mcpfleet.wire.errors import bad_params
+from mcpfleet.wire.capabilities import TASKS
+from mcpfleet.wire.errors import bad_params, missing_capabilities
 from mcpfleet.wire.filter import Filter, read_filter
 from mcpfleet.wire.notices import subscription_id
+from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
 _FLUSHED_WITHIN: Final = 2.0
 _JITTER: Final = 0.1
@@ -65,6 +68,8 @@ class Listens:
         if len(str(request.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
         honoured = asked.supported(view.capabilities)
+        if honoured.task_ids and not declares(inquiry):
+            raise missing_capabilities((TASKS,))  # before any look-up (D2)
         self._permits.check(inquiry, honoured.uris)
         await self._limits.take_request(request.endpoint, inquiry.principal)
         stream = self._stream(inquiry, honoured)
@@ -75,8 +80,8 @@ class Listens:
         # No context managers: their frames would be kept for each of thousands of streams.
         self._hub.join(stream)
         try:
-            if honoured.uris:
-                await self._hear(stream)
+            if honoured.uris or honoured.task_ids:
+                await self._hear(stream, request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
             await self._count(stream, inquiry)
         finally:
             self._hub.leave(stream)
@@ -97,10 +102,13 @@ class Listens:
         stream.on_written = self._instruments.told.add
         return stream
 
-    async def _hear(self, stream: Stream) -> None:
-        """Hear the hints of a stream's resources, and be sure of it."""
+    async def _hear(self, stream: Stream, capabilities: dict[str, Any]) -> None:
+        """Hear the hints of a stream's resources and tasks, and be sure of it."""
         try:
-            await self._hub.interest.watch(stream.endpoint, stream.honoured.uris)
+            if stream.honoured.uris:
+                await self._hub.interest.watch(stream.endpoint, stream.honoured.uris)
+            if stream.honoured.task_ids:
+                await self._hub.tasks.watch(stream, capabilities)
             await self._bus.flush(timeout=_FLUSHED_WITHIN)
         except BusError:
             raise self._hub.refusal("bus") from None
@@ -116,6 +124,10 @@ class Listens:
             raise self._hub.refusal("partition")
         try:
             stream.permission = await self._permits.give(inquiry)
+            if stream.honoured.task_ids:
+                await self._hub.tasks.accept(stream)
+                if not stream.honoured:
+                    stream.end(Exit.NOTHING_HONOURED)
             self._hub.renewals.add(stream)
             await self._run(stream)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -28,6 +29,23 @@ Key = tuple[str, str]
 """An endpoint, and the key of a partition."""
 
 
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A stream that waits to be counted."""
+
+    outcome: bool | BusError | None = None
+    is_alone: bool = False
+    """With others it did not fit."""
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """Those that wait for one partition at one endpoint."""
+
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+    waiting: dict[_Ticket, None] = field(default_factory=dict)
+
+
 class Quota:
     """Asks before a stream opens, and says when streams have closed. Whoever has no partition is not counted (D7)."""
 
@@ -46,6 +64,7 @@ class Quota:
         self._log = log
         self._sequence = count(1)
         self._streams: Counter[Key] = Counter()
+        self._lines: dict[Key, _Line] = {}
         self._untold: set[Key] = set()
         """Of which subscriptions may have another number."""
         self._has_news = anyio.Event()
@@ -65,13 +84,43 @@ class Quota:
         self._is_known = True
         granted = False
         try:
-            granted = await self._client.open(
-                OpenStream(edge=self._edge, sequence=next(self._sequence), count=self._count(key))
-            )
+            granted = await self._ask(key)
         finally:
             if not granted:
                 self._forget(key)
         return granted
+
+    async def _ask(self, key: Key) -> bool:
+        """Ask by one question for all that came while the last one was under way, since a question is a transaction."""
+        line, mine = self._lines.setdefault(key, _Line()), _Ticket()
+        line.waiting[mine] = None
+        try:
+            async with line.turn:
+                while mine.outcome is None:
+                    together = [each for each in line.waiting if not each.is_alone]
+                    await self._ask_for(key, line, [mine] if mine.is_alone else together)
+        finally:
+            line.waiting.pop(mine, None)
+            if not line.waiting:
+                self._lines.pop(key, None)
+        if isinstance(mine.outcome, BusError):
+            raise mine.outcome
+        return mine.outcome
+
+    async def _ask_for(self, key: Key, line: _Line, asked: list[_Ticket]) -> None:
+        """Ask whether all of these fit; where they do not, each is asked for by itself next."""
+        count = Count(endpoint=key[0], partition=key[1], streams=self._streams[key] - len(line.waiting) + len(asked))
+        outcome: bool | BusError
+        try:
+            outcome = await self._client.open(OpenStream(edge=self._edge, sequence=next(self._sequence), count=count))
+        except BusError as error:
+            outcome = error
+        for ticket in asked:
+            if outcome is False and len(asked) > 1:
+                ticket.is_alone = True
+            else:
+                ticket.outcome = outcome
+                line.waiting.pop(ticket, None)
 
     def close(self, endpoint: str, partition: str | None) -> None:
         """Give a place back; subscriptions hears of it soon."""

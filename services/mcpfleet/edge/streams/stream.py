@@ -108,6 +108,13 @@ class Stream:
         if self._wake is not None and not self._is_fenced:
             self._rouse()
 
+    def offer_newest(self, key: str, notice: Notice) -> None:
+        """Have a change told in the place of an older one of the same thing that waits."""
+        if key in self._pending and self._exit is None:
+            self._pending[key] = notice
+        else:
+            self.offer(key, notice)
+
     def see(self, view: View) -> None:
         """Take what the caller sees from now on, and tell of the lists that differ."""
         self.view = view

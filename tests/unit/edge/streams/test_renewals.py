@@ -16,7 +16,7 @@ from mcpfleet.edge.streams.permission import Unasked, Unending
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
 from tests.kit.waiting import until
-from tests.unit.edge.streams.test_stream import stream
+from tests.unit.edge.streams.opened import stream
 
 ANN = Principal(subject="ann")
 

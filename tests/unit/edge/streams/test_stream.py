@@ -5,63 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import pytest
 
-from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.client import Client, ClientStalled
+from mcpfleet.edge.client import ClientStalled
 from mcpfleet.edge.streams.permission import Unending
-from mcpfleet.edge.streams.stream import Exit, Stream
-from mcpfleet.views.rights import Policy, Rights
-from mcpfleet.views.view import View, view_of
+from mcpfleet.edge.streams.stream import Exit
 from mcpfleet.wire.filter import Filter
 from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
 from tests.kit.waiting import until
-from tests.unit.edge.asgi import Exchange, Post
-from tests.unit.edge.served import tool
-
-URI = "library://books/1"
-
-
-def seen(*names: str, number: int = 1) -> View:
-    """What a caller sees of these tools."""
-    listed = tuple(Listed(pool="library", digest=tool(name).digest, definition=tool(name)) for name in names)
-    snapshot = Snapshot(endpoint="mcp", number=number, name="library", version="1", listed=listed)
-    return view_of(snapshot, Policy.of(snapshot, hides_uncovered=False), Rights(is_named=False))
-
-
-@dataclass
-class Open:
-    """A stream, its client, and how it ended."""
-
-    stream: Stream
-    exchange: Exchange
-    ends: list[Any] = field(default_factory=list)
-
-    async def run(self) -> None:
-        try:
-            self.ends.append(await self.stream.run())
-        except ClientStalled:
-            self.ends.append(ClientStalled)
-
-    async def told(self, count: int) -> list[str]:
-        """Wait for so many messages, and say what each is."""
-        return [message.get("method", "the end") for message in await self.exchange.events(count)]
-
-
-def stream(honoured: Filter | None = None, *, write_timeout: float = 5.0, **settings: Any) -> Open:
-    exchange = Exchange(Post(), parts=[])
-    client = Client(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=write_timeout)
-    chosen: dict[str, Any] = {"keepalive": 60.0, "lasts": 60.0, "bound": 4} | settings
-    made = Stream(
-        client, b'"s"', endpoint="mcp", permission=chosen.pop("permission", Unending(ANONYMOUS)),
-        honoured=Filter(frozenset({"tools"}), (URI,)) if honoured is None else honoured, view=seen("search"), **chosen,
-    )  # fmt: skip
-    return Open(made, exchange)
+from tests.unit.edge.streams.opened import URI, Open, seen, stream
 
 
 @asynccontextmanager

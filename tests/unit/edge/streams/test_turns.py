@@ -7,7 +7,7 @@ import asyncio
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.streams.turns import Turns
 from tests.kit.waiting import until
-from tests.unit.edge.streams.test_stream import stream
+from tests.unit.edge.streams.opened import stream
 
 
 async def test_each_is_told_once_and_others_have_their_turn_meanwhile() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import structlog
 from sqlalchemy import update
-from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.catalog.ledger import Ledger
@@ -27,14 +26,6 @@ def tool(name: str) -> Definition:
 
 def ledger(store: Store, log: FilteringBoundLogger | None = None, **settings: Any) -> Ledger:
     return Ledger(store, CatalogSettings(**settings), log=log or structlog.get_logger())
-
-
-def captured(capture: LogCapture) -> FilteringBoundLogger:
-    """A logger whose lines a test reads."""
-    log: FilteringBoundLogger = structlog.wrap_logger(
-        None, processors=[capture], wrapper_class=structlog.make_filtering_bound_logger("debug")
-    )
-    return log
 
 
 async def announce(books: Ledger, pool: str, process: str, what: Manifest) -> None:

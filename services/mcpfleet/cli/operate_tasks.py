@@ -1,0 +1,71 @@
+"""`mcpfleet tasks list` and `stop`: an operator's view of all tasks, on the bus."""
+
+from __future__ import annotations
+
+import typer
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.cli.operate import on_bus
+from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, OperatorTasksClient
+from mcpfleet.process.settings import ProcessSettings
+
+
+async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
+    """Show tasks that have not ended, whoever's they are; returns the exit code."""
+
+    async def work(bus: Bus) -> int:
+        try:
+            listing = await OperatorTasksClient(bus).list(wanted)
+        except BusError as error:
+            typer.echo(f"the tasks service does not answer: {error}", err=True)
+            return 1
+        show_listing(listing)
+        return 0
+
+    return await on_bus(settings, work)
+
+
+async def stop_task(settings: ProcessSettings, task: str) -> int:
+    """End a task at once, whoever runs it; returns the exit code."""
+
+    async def work(bus: Bus) -> int:
+        try:
+            stopped = await OperatorTasksClient(bus).stop(task)
+        except BusError as error:
+            typer.echo(f"the tasks service does not answer: {error}", err=True)
+            return 1
+        if not stopped.known:
+            typer.echo("there is no such task", err=True)
+            return 1
+        typer.echo(f"the task is {stopped.status}")
+        return 0
+
+    return await on_bus(settings, work)
+
+
+def show_listing(listing: Listing) -> None:
+    """Print tasks as a table."""
+    if not listing.tasks:
+        typer.echo("there are none")
+        return
+    rows: list[tuple[str, ...]] = [("task", "tool", "pool", "status", "worker", "attempts", "age", "quiet", "")]
+    rows += [_row(task) for task in listing.tasks]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    if listing.more:
+        typer.echo("there are more: --most shows up to 200")
+
+
+def _row(task: ListedTask) -> tuple[str, ...]:
+    times = (_seconds(task.age), _seconds(task.quiet))
+    asked = "cancel asked" if task.cancel_asked else ""
+    return (task.id, task.name, task.pool, task.status, task.holder or "-", str(task.attempts), *times, asked)
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if value >= 2 * size:
+            return f"{value / size:.0f} {unit}"
+    return f"{value:.0f} s"

@@ -1,0 +1,217 @@
+"""Tells listen streams of the tasks that they name: hints are heard, and each stream reads with its own rights (K15).
+
+A hint names no task and carries no state. Whoever watches reads again, one task after the other within a stream, and
+is told what `tasks/get` would say (M73). What was told never goes back; what a lost hint hid is found by its version.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus, Subscription
+from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.tasks import Binding, TasksClient, TaskView, task_hint_subject, task_key
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.edge.tasks import policy, shapes
+from mcpfleet.edge.tasks.creation import SERVICE, is_id
+from mcpfleet.edge.tasks.questions import check_answerable
+from mcpfleet.wire.errors import Rejection, not_answered
+from mcpfleet.wire.notices import task_changed
+from mcpfleet.wire.reply import NotSpliceable
+
+KEY: Final = "task "
+"""Begins the key under which a task's change waits in its stream; no URI does."""
+_AT_ONCE: Final = 64
+"""Streams whose tasks are read at once."""
+_AGAIN: Final = 1.0
+"""Seconds before a reading that was not answered is tried again."""
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    """One stream's tasks."""
+
+    stream: Stream
+    capabilities: dict[str, Any]
+    told: dict[str, int]
+    """By each task the version that the stream was told last, or that was there when it began."""
+    changed: dict[str, None] = field(default_factory=dict)
+    """Tasks to be read, in the order of their first hints."""
+    is_running: bool = False
+    has_begun: bool = False
+
+
+class TaskNews:
+    """Watches tasks for streams."""
+
+    def __init__(self, bus: Bus, client: TasksClient, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
+        self._bus = bus
+        self._client = client
+        self._settings = settings
+        self._log = log
+        self._watches: dict[Stream, _Watch] = {}
+        self._by_key: dict[str, dict[_Watch, str]] = {}
+        """By the hint's key: who watches, and the task's id."""
+        self._heard: dict[str, Subscription] = {}
+        self._places = anyio.Semaphore(_AT_ONCE)
+        self._gap_is_over = anyio.Event()
+        self._tasks: TaskGroup | None = None
+        bus.on_link(self._on_link)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Read what has changed, and compare versions from time to time, until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            task_status.started()
+            while True:
+                with anyio.move_on_after(self._settings.heal_interval * random.uniform(0.75, 1.25)):  # noqa: S311  # no secret
+                    await self._gap_is_over.wait()
+                self._gap_is_over = anyio.Event()
+                await self._heal()
+
+    # -- watching -----------------------------------------------------------------------------------------------------
+
+    def has_room(self, stream: Stream) -> bool:
+        """Whether the edge watches as many more tasks (MCPFLEET_WATCHED_TASKS)."""
+        return len(self._by_key) + len(stream.honoured.task_ids) <= self._settings.watched_tasks
+
+    async def watch(self, stream: Stream, capabilities: dict[str, Any]) -> None:
+        """Hear the hints of a stream's tasks until `unwatch`; those that come before it begins are kept (K18)."""
+        ids = [task for task in stream.honoured.task_ids if is_id(task)]
+        watch = self._watches[stream] = _Watch(stream, capabilities, dict.fromkeys(ids, 0))
+        for task in ids:
+            key = task_key(task)
+            self._by_key.setdefault(key, {})[watch] = task
+            if key not in self._heard:
+                subscription = await self._bus.subscribe(task_hint_subject(key), self._on_hint)
+                if key in self._heard or key not in self._by_key:  # in the meantime
+                    await self._bus.leave(subscription)
+                else:
+                    self._heard[key] = subscription
+
+    def unwatch(self, stream: Stream) -> None:
+        """Undo `watch`, whether or not that came to its end."""
+        watch = self._watches.pop(stream, None)
+        if watch is None:
+            return
+        for task in watch.told:
+            self._forget(watch, task)
+
+    def _forget(self, watch: _Watch, task: str) -> None:
+        key = task_key(task)
+        watchers = self._by_key.get(key, {})
+        watchers.pop(watch, None)
+        if not watchers:
+            self._by_key.pop(key, None)
+            subscription = self._heard.pop(key, None)
+            if subscription is not None and self._tasks is not None:
+                self._tasks.start_soon(self._bus.leave, subscription)
+
+    async def accept(self, stream: Stream) -> None:
+        """Look each task up, and leave those out that are not there for the stream's caller (K16, D2).
+
+        Raises:
+            Rejection: 504.
+        """
+        watch = self._watches[stream]
+        for task in list(watch.told):
+            try:
+                view = await self._read(stream, task)
+            except BusError:
+                raise not_answered(SERVICE) from None
+            if view is None:
+                del watch.told[task]
+                self._forget(watch, task)
+            elif task not in watch.changed:
+                watch.told[task] = view.version
+        stream.honoured = replace(stream.honoured, task_ids=tuple(watch.told))
+        watch.changed = {task: None for task in watch.changed if task in watch.told}
+        watch.has_begun = True
+        self._go_on(watch)
+
+    # -- what changes -------------------------------------------------------------------------------------------------
+
+    def _on_hint(self, message: Incoming) -> None:
+        key = message.subject.rpartition(".")[2]
+        version = int(message.body[:18]) if message.body.isdigit() else 0
+        for watch, task in list(self._by_key.get(key, {}).items()):
+            if version > watch.told[task] or not watch.has_begun:
+                self.look_again(watch.stream, task)
+
+    def look_again(self, stream: Stream, task: str) -> None:
+        """Read a task for a stream, and tell it what is new."""
+        watch = self._watches.get(stream)
+        if watch is not None and task in watch.told:
+            watch.changed.setdefault(task, None)
+            self._go_on(watch)
+
+    def _go_on(self, watch: _Watch) -> None:
+        if watch.has_begun and watch.changed and not watch.is_running and self._tasks is not None:
+            watch.is_running = True
+            self._tasks.start_soon(self._project, watch)
+
+    async def _project(self, watch: _Watch) -> None:
+        """Read a stream's changed tasks, one after the other (K17)."""
+        try:
+            async with self._places:
+                while watch.changed and not watch.stream.is_over and watch.stream in self._watches:
+                    task = next(iter(watch.changed))
+                    del watch.changed[task]
+                    if not await self._tell(watch, task):
+                        watch.changed.setdefault(task, None)
+                        await anyio.sleep(_AGAIN)
+        finally:
+            watch.is_running = False
+
+    async def _tell(self, watch: _Watch, task: str) -> bool:
+        """Tell a stream what a task is now; false where nobody could be asked."""
+        try:
+            view = await self._read(watch.stream, task)
+        except BusError:
+            return False
+        if view is None or task not in watch.told or view.version < watch.told[task]:
+            return True
+        try:
+            check_answerable(view.requests, watch.capabilities)
+            notice = task_changed(shapes.detailed(view))
+        except Rejection:  # a poll would be refused, so this says nothing (K11)
+            return True
+        except NotSpliceable as error:
+            self._log.error("a task's end is malformed", pool=view.pool, error=str(error))
+            return True
+        watch.told[task] = view.version
+        watch.stream.offer_newest(KEY + task, notice)
+        return True
+
+    async def _read(self, stream: Stream, task: str) -> TaskView | None:
+        principal = stream.permission.principal
+        view = await self._client.get(task, Binding.of(stream.endpoint, principal))
+        return view if view is not None and policy.allows(view.policy, principal) else None
+
+    # -- healing ------------------------------------------------------------------------------------------------------
+
+    def _on_link(self, is_up: bool) -> None:
+        if is_up:
+            self._gap_is_over.set()
+
+    async def _heal(self) -> None:
+        """Find changes whose hints were lost."""
+        watched = {task for watchers in self._by_key.values() for task in watchers.values()}
+        if not watched:
+            return
+        try:
+            versions = await self._client.versions(watched)
+        except BusError as error:
+            self._log.debug("the versions of tasks are not known", error=str(error))
+            return
+        for watch in list(self._watches.values()):
+            for task, told in watch.told.items():
+                if versions.get(task, 0) > told and watch.has_begun:
+                    self.look_again(watch.stream, task)

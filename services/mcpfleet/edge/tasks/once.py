@@ -1,0 +1,256 @@
+"""Calls under an idempotency key: the first runs, and its repeats get what it gave; nothing runs twice (D9, I1 to I3).
+
+Repeats wait here, and never in a worker's slot. What the first call came to is kept by its worker, before the result
+leaves; where nobody knows, the key stays uncertain, and each repeat is told so.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from pydantic_core import to_json
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import LACKING, Reservation
+from mcpfleet.contracts.manifest import Definition, digest_of
+from mcpfleet.contracts.tasks import (
+    Binding,
+    Once,
+    Outcome,
+    Reserve,
+    Reserved,
+    TasksClient,
+    TaskView,
+    once_key,
+    task_hint_subject,
+)
+from mcpfleet.edge.calls import Call, End
+from mcpfleet.edge.client import ClientGone
+from mcpfleet.edge.ends import Told
+from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.tasks import shapes
+from mcpfleet.edge.tasks.creation import MISMATCH, REPEAT, SERVICE, declares, failed, read
+from mcpfleet.views.view import Target
+from mcpfleet.wire.capabilities import TASKS
+from mcpfleet.wire.errors import Rejection, missing_capabilities, no_capacity, not_answered
+from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
+
+UNCERTAIN: Final = (
+    "A call with this idempotency key was begun before, and nobody knows whether it had its effect: nothing was run "
+    "now. Find out, by a tool that reads, before calling with a new key."
+)
+TOO_LARGE: Final = (
+    "A call with this idempotency key has ended, and its result was too large to be kept: nothing was run."
+)
+_KEPT: Final = {Outcome.MISMATCH: (MISMATCH, "key_mismatch"), Outcome.UNCERTAIN: (UNCERTAIN, "key_uncertain")}
+_MARGIN: Final = 5.0
+"""Seconds that a reservation lasts beyond its call's deadline."""
+_AGAIN: Final = 1.0
+"""Seconds after which a repeat asks without having been told."""
+_MOST_WAITING: Final = 1_000
+"""Repeats that wait at one edge."""
+_END_WITHIN: Final = 5.0
+
+Run = Callable[[Reservation, Callable[[Call], None]], Awaitable[str | None]]
+"""Runs the call itself under its reservation, and lets its end be seen; returns the error's type."""
+
+
+def key_of(definition: Definition, arguments: Mapping[str, Any]) -> str | None:
+    """The idempotency key of a call, where its tool has one and the call says it."""
+    if definition.idempotency_key is None:
+        return None
+    value = arguments.get(definition.idempotency_key)
+    is_key = isinstance(value, str | int) and not isinstance(value, bool)
+    return str(value) if is_key and value != "" else None
+
+
+def once_of(inquiry: Inquiry, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
+    """Name a key within its endpoint, principal and tool, and the arguments that it came with."""
+    binding = Binding.of(inquiry.request.endpoint, inquiry.principal)
+    return Once(key=once_key(binding, tool, key), arguments=digest_of(to_json(_sorted(arguments))))
+
+
+@dataclass(slots=True, eq=False)
+class _First:
+    """The first call, as its end shows."""
+
+    end: End | None = None
+    line: str | None = None
+
+    def see(self, call: Call) -> None:
+        self.end, self.line = call.end, call.line
+
+    @property
+    def ended(self) -> str | None:
+        """What its key must hear; nothing of a result, which its worker has kept."""
+        if self.end in (End.RESULT, End.TASK, End.RESULT_LOST):
+            return None
+        asked = self.end is End.ASK or (self.end is End.ERROR and (self.line or "").startswith(LACKING))
+        return "not_run" if asked else "uncertain"
+
+
+@dataclass(slots=True, eq=False)
+class OnceCalls:
+    """Runs calls once."""
+
+    bus: Bus
+    client: TasksClient
+    log: FilteringBoundLogger
+    _waiting: int = field(default=0)
+
+    async def answer(self, inquiry: Inquiry, target: Target, once: Once, run: Run) -> str | None:
+        """Run a call, or answer with what the first one under its key gave; returns the error's type.
+
+        Raises:
+            Rejection: 504 where the key cannot be asked for, 503 where too many wait, -32021 where the first call
+                became a task and the client takes none.
+            ClientGone: nobody waits any more.
+        """
+        definition, holder = target.listed.definition, secrets.token_hex(16)
+        wanted = Reserve(
+            once=once,
+            pool=target.listed.pool,
+            lasts=min(definition.timeout + _MARGIN, 86_400.0),
+            holder=holder,
+            again_is_safe=definition.again_is_safe,
+        )
+        reserved = await self._reserve(wanted)
+        if reserved.outcome is Outcome.RUNNING:
+            reserved = await self._wait(inquiry, wanted, definition.timeout + _MARGIN)
+        if reserved.outcome is Outcome.NEW:
+            return await self._run(wanted, Reservation(once.key, once.arguments, reserved.fence), run)
+        told = await self._repeated(inquiry, reserved)
+        await inquiry.request.client.answer(told.status, told.body)
+        return told.error_type
+
+    async def _reserve(self, wanted: Reserve) -> Reserved:
+        try:
+            return await self.client.reserve(wanted)
+        except BusError as error:
+            self.log.warning("an idempotency key could not be asked for", error=str(error))
+            raise not_answered(SERVICE) from None
+
+    async def _run(self, wanted: Reserve, reservation: Reservation, run: Run) -> str | None:
+        first = _First()
+        ended: str | None = "uncertain"
+        try:
+            error = await run(reservation, first.see)
+            ended = first.ended
+        except Rejection:
+            # Refused before anything ran, unless an end was there already.
+            ended = "not_run" if first.end is None else first.ended
+            raise
+        finally:
+            if ended is not None:
+                with anyio.move_on_after(_END_WITHIN, shield=True):
+                    await self._end(wanted.model_copy(update={"ended": ended}))
+        return error
+
+    async def _end(self, wanted: Reserve) -> None:
+        """Say how the first call ended; unsaid, its key is uncertain once its time is over."""
+        try:
+            await self.client.reserve(wanted)
+        except BusError as error:
+            self.log.warning("the end of a call under an idempotency key was not noted", error=str(error))
+
+    async def _wait(self, inquiry: Inquiry, wanted: Reserve, seconds: float) -> Reserved:
+        """Wait for the first call's end: told by a hint, and by asking, since hints may be lost."""
+        if self._waiting >= _MOST_WAITING:
+            raise no_capacity(1)
+        self._waiting += 1
+        reserved: Reserved | None = None
+        failure: Rejection | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_when_gone, inquiry, tasks.cancel_scope)
+                try:
+                    reserved = await self._ask_until(wanted, time.monotonic() + seconds)
+                except Rejection as rejection:  # raised again outside of the group, which would wrap it
+                    failure = rejection
+                tasks.cancel_scope.cancel()
+        finally:
+            self._waiting -= 1
+        if failure is not None:
+            raise failure
+        if reserved is None:
+            raise ClientGone
+        return reserved
+
+    async def _ask_until(self, wanted: Reserve, deadline: float) -> Reserved:
+        told = anyio.Event()
+
+        def hear(_message: Incoming) -> None:
+            told.set()
+
+        subscription = await self.bus.subscribe(task_hint_subject(wanted.once.key), hear)
+        try:
+            while True:
+                reserved = await self._reserve(wanted)
+                if reserved.outcome is not Outcome.RUNNING or time.monotonic() > deadline:
+                    return reserved
+                with anyio.move_on_after(_AGAIN):
+                    await told.wait()
+                told = anyio.Event()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
+                await self.bus.leave(subscription)
+
+    async def _repeated(self, inquiry: Inquiry, reserved: Reserved) -> Told:
+        """What a repeat is told."""
+        if reserved.task is not None:
+            return await self.handle(inquiry, reserved.task)
+        if reserved.outcome is Outcome.REPEAT:
+            if reserved.result is None:
+                return failed(inquiry, TOO_LARGE, "key_result_too_large")
+            return Told(200, inquiry.response(marked(reserved.result.encode())), None)
+        text, error_type = _KEPT.get(reserved.outcome, _KEPT[Outcome.UNCERTAIN])
+        return failed(inquiry, text, error_type)
+
+    async def handle(self, inquiry: Inquiry, task: str) -> Told:
+        """The handle of the first call's task."""
+        view = await read(self.client, inquiry, task)
+        return handle_again(inquiry, view)
+
+
+def handle_again(inquiry: Inquiry, view: TaskView) -> Told:
+    """A task's handle, as a repeat gets it.
+
+    Raises:
+        Rejection: -32021 where the client takes no tasks.
+    """
+    if not declares(inquiry):
+        raise missing_capabilities((TASKS,))
+    return Told(200, inquiry.response(shapes.created(view, {REPEAT: True})), None)
+
+
+def marked(result: bytes) -> bytes:
+    """Mark a result as a repeat (I2).
+
+    Raises:
+        NotSpliceable: it is none of ours.
+    """
+    if not result.startswith(RESULT_HEAD):
+        raise NotSpliceable("a result must begin with its _meta")
+    rest = result[len(RESULT_HEAD) :]
+    comma = b"" if rest.startswith(b"}") else b","
+    return b"%b%b:true%b%b" % (RESULT_HEAD, to_json(REPEAT), comma, rest)
+
+
+async def _cancel_when_gone(inquiry: Inquiry, scope: anyio.CancelScope) -> None:
+    await inquiry.request.client.wait_gone()
+    scope.cancel()
+
+
+def _sorted(value: Any) -> Any:
+    """Order keys at every depth: the order in which a client writes them makes no other call."""
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value

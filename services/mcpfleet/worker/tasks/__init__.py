@@ -1,0 +1,1 @@
+"""Durable tasks on a worker: taken, kept, run, asked, and ended or given back."""

@@ -1,0 +1,359 @@
+"""The worker's side of durable tasks on the bus: claims, keeps leases, hears cancels, writes ends, gives back.
+
+It lives on the bus's loop, and handlers run elsewhere: they take orders, and are heard by `hear`. Whether a task is
+still this worker's is the service's word alone, by the fence of each write: a lease that could not be renewed for a
+while may still be ours, since none is handed out while the service itself was away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus, Subscription
+from mcpfleet.bus.errors import BusError, Failed, NotRun, Refused, TooLarge, Unanswered
+from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import Reservation
+from mcpfleet.contracts.origin import Origin
+from mcpfleet.contracts.pool_tasks import (
+    Ask,
+    Claimed,
+    Defer,
+    PoolTasksClient,
+    Question,
+    QuestionsAsked,
+    Released,
+    Remember,
+    Settle,
+    Settled,
+    Step,
+    Stepped,
+    nudge_subject,
+    work_subject,
+)
+from mcpfleet.contracts.pool_tasks import Release as ReleaseTask
+from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Status
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.wire.reply import result_body
+from mcpfleet.worker.actor import CallActor
+from mcpfleet.worker.frames import Ended, Report, Said
+from mcpfleet.worker.progress_rate import ProgressRate
+from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.table import Held, Key
+from mcpfleet.worker.tasks.extending import Extending
+from mcpfleet.worker.tasks.holding import Holding, Holdings, task_key
+from mcpfleet.worker.tasks.looking import Looking
+from mcpfleet.worker.tasks.settling import Release, following
+from mcpfleet.worker.tasks.side import HeldTask
+
+_GROUP: Final = "workers"
+_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+
+Answer = TypeVar("Answer")
+
+
+class Lost(Exception):
+    """Raised when a task is no longer this worker's."""
+
+
+class TaskActor:
+    """Holds tasks."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        pool: str,
+        settings: WorkerSettings,
+        *,
+        calls: CallActor,
+        order: Callable[[Held | Key], None],
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Describe the worker.
+
+        Args:
+            bus: the worker's bus.
+            pool: whose tasks it takes.
+            settings: slots, intervals and bounds.
+            calls: whose slots tasks take.
+            order: tells the handlers' side to run a task, or to cancel the run of this name.
+            log: for what an operator should know.
+        """
+        self._bus = bus
+        self._pool = pool
+        self._settings = settings
+        self._calls = calls
+        self._order = order
+        self._log = log
+        self._client = PoolTasksClient(bus, pool)
+        self._held = Holdings()
+        self._extending = Extending(self._client, bus.process, self._held, settings, hear=self, log=log)
+        self._looking = Looking(
+            self._client, bus.process, settings,
+            take=self._take, room=self._room, held=self._held.__len__, log=log,
+        )  # fmt: skip
+        self._looking.on_unheard = self._extending.note_unheard
+        self._work: Subscription | None = None
+        self._is_leaving = False
+        self._idle = anyio.Event()
+        self._tasks: TaskGroup | None = None
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Claim and keep tasks, until cancelled."""
+        await self._bus.subscribe(nudge_subject(self._pool, self._bus.process), self._on_nudge)
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self._tasks.start_soon(self._looking.run)
+            self._tasks.start_soon(self._extending.run)
+            task_status.started()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None  # what the handlers' side says from now on, nobody writes
+
+    async def offer(self, definitions: Iterable[str]) -> None:
+        """Take tasks of these definitions, and of no others."""
+        self._looking.definitions = tuple(sorted(definitions))
+        if self._looking.definitions and self._work is None and not self._is_leaving:
+            self._work = await self._bus.subscribe(work_subject(self._pool), self._on_work, _GROUP)
+        self._looking.look()
+
+    def held_definitions(self) -> set[str]:
+        """The definitions whose tasks are held."""
+        return {each.definition for each in self._held}
+
+    async def drain(self) -> None:
+        """Take no more tasks, end the runs of those that are held, and give them back."""
+        self._is_leaving = True
+        if self._work is not None:
+            await self._bus.leave(self._work)
+        for holding in self._held:
+            self._stop(holding)
+        with anyio.move_on_after(self._settings.task_leaves):
+            while len(self._held):
+                self._idle = anyio.Event()
+                await self._idle.wait()
+        # A handler that does not return ends with this process: another worker may go on sooner than by the lease.
+        for holding in self._held:
+            if not holding.has_returned and not holding.is_lost:
+                await self._finish(holding, Release())
+
+    # -- what arrives -------------------------------------------------------------------------------------------------
+
+    def _on_work(self, message: Incoming) -> None:
+        del message
+        self._looking.look()
+
+    def _on_nudge(self, message: Incoming) -> None:
+        del message
+        self._extending.extend_now()
+
+    def _room(self, *, waits_alone: bool) -> int:
+        if self._is_leaving or self._calls.is_blocked:
+            return 0
+        return self._held.room(free=self._calls.free_slots, most=self._settings.task_slots, waits_alone=waits_alone)
+
+    def _take(self, claimed: Claimed, asked: float) -> None:
+        """Run a task that was claimed."""
+        holding = Holding(claimed.id, claimed.fence, claimed.definition, asked, alone=claimed.alone)
+        self._held.add(holding)
+        if self._is_leaving or claimed.definition not in self._looking.definitions:
+            holding.has_returned = True
+            self._end(holding, Release())
+            return
+        self._calls.occupy()
+        self._order(_order(claimed, work_subject(self._pool)))
+
+    # -- what `extend` brings -----------------------------------------------------------------------------------------
+
+    def lose(self, holding: Holding, why: str) -> None:
+        """Stop a task that is no longer ours, and write nothing more for it."""
+        if holding.is_lost:
+            return
+        self._log.warning("a task is lost", task=holding.id, why=why)
+        holding.is_lost = True
+        self._stop(holding)
+        if holding.has_returned:
+            self._drop(holding)
+
+    def cancel(self, holding: Holding) -> None:
+        """End a task's run, since its client wants that."""
+        if not holding.is_cancelled:
+            holding.is_cancelled = True
+            self._stop(holding)
+
+    def _stop(self, holding: Holding) -> None:
+        if not holding.has_returned:
+            self._order(holding.key)
+
+    # -- what the handlers' side says ---------------------------------------------------------------------------------
+
+    def hear(self, frame: Said) -> None:
+        """Hear of a task what its handler's side says."""
+        holding = self._held.get(frame.key)
+        if isinstance(frame, Ended):
+            if holding is None or not holding.has_returned:
+                self._calls.vacate()
+                self._looking.freed()
+            if holding is not None:
+                holding.has_returned = True
+                self._end(holding, following(holding, frame))
+        elif isinstance(frame, Report) and holding is not None:
+            holding.message = frame.body.decode()
+            self._extending.say()
+
+    def _end(self, holding: Holding, then: Settle | Release | None) -> None:
+        if then is None or self._tasks is None:
+            self._drop(holding)
+        else:
+            self._tasks.start_soon(self._finish, holding, then)
+
+    async def _finish(self, holding: Holding, then: Settle | Release) -> None:
+        """Write a task's end, or give it back, however long that takes while it is ours."""
+        try:
+            await self._insist(holding, lambda: self._write(holding, then))
+        except Lost:
+            pass
+        except BusError as error:
+            self._log.error("a task's end was not written", task=holding.id, error=str(error))
+        finally:
+            self._drop(holding)
+
+    async def _write(self, holding: Holding, then: Settle | Release) -> None:
+        answer: Settled | Released
+        try:
+            if isinstance(then, Settle):
+                answer = await self._client.settle(then)
+            else:
+                answer = await self._client.release(
+                    ReleaseTask(id=holding.id, fence=holding.fence, failed=then.failed, after=then.after)
+                )
+        except (Failed, TooLarge) as error:
+            if isinstance(error, Failed) and error.kind != Fault.TOO_LARGE:
+                raise
+            self._log.error("a task's result is too large", task=holding.id, error=str(error))
+            answer = await self._client.settle(_too_large(holding, str(error)))
+        if answer.lost:
+            self._log.warning("a task's end was refused: it is another's, or has ended", task=holding.id)
+
+    def _drop(self, holding: Holding) -> None:
+        self._held.drop(holding)
+        self._looking.freed()
+        if not len(self._held):
+            self._idle.set()
+
+    # -- errands of the handlers' side --------------------------------------------------------------------------------
+
+    async def step(self, key: Key, step: str, name: str, result: str) -> Stepped:
+        """Remember a step."""
+        holding = self._held.get(key)
+        if holding is None or holding.is_lost:
+            return Stepped(lost=True)
+        message = Step(id=holding.id, fence=holding.fence, key=step, name=name, result=result)
+        try:
+            kept = await self._insist(holding, lambda: self._client.step(message))
+        except Lost:
+            return Stepped(lost=True)
+        if kept.lost:
+            self.lose(holding, "a step was refused")
+        return kept
+
+    async def ask(self, key: Key, questions: tuple[Question, ...]) -> QuestionsAsked:
+        """Ask the task's client; with an answer missing the task is no longer ours."""
+        holding = self._held.get(key)
+        if holding is None or holding.is_lost:
+            return QuestionsAsked(lost=True)
+        message = Ask(id=holding.id, fence=holding.fence, questions=questions)
+        try:
+            asked = await self._insist(holding, lambda: self._client.ask(message))
+        except Lost:
+            return QuestionsAsked(lost=True)
+        if asked.lost:
+            self.lose(holding, "a question was refused")
+        elif asked.waiting:
+            holding.is_lost = True  # it is nobody's until the answers are there
+        return asked
+
+    async def defer(self, held: Held, task: NewTask, once: Once | None) -> Key:
+        """Make a task of a call that runs, and hold it."""
+        asked = time.monotonic()
+        deferred = await self._client.defer(Defer(task=task, process=self._bus.process, once=once))
+        if deferred.outcome is not Outcome.NEW:
+            raise Failed(Fault.REFUSED, f"the call cannot become a task: its idempotency key is {deferred.outcome}")
+        holding = Holding(task.id, deferred.fence, task.definition, asked)
+        self._held.add(holding)
+        # Without its handle nobody could ever read it.
+        holding.is_cancelled = not self._calls.hand_over(held, task.id) and once is None
+        self._extending.say()
+        return task_key(task.id, deferred.fence)
+
+    async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
+        """Keep a call's first result, before it leaves; false where that was not to be had."""
+        wanted = Remember(key=once.key, fence=once.fence, result=result)
+        pause = _PAUSE
+        while True:
+            try:
+                return not (await self._client.remember(wanted)).lost
+            except BusError as error:
+                is_too_large = isinstance(error, TooLarge) or (
+                    isinstance(error, Failed) and error.kind == Fault.TOO_LARGE
+                )
+                if is_too_large and wanted.result is not None:
+                    wanted = wanted.model_copy(update={"result": None})
+                    continue
+                self._log.warning("a call's first result was not kept", error=str(error))
+            if time.monotonic() + pause > deadline:
+                return False
+            await anyio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _insist(self, holding: Holding, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Ask until there is an answer; what is asked is safe to repeat.
+
+        Raises:
+            Lost: the task is no longer ours.
+            BusError: it is refused.
+        """
+        pause = _PAUSE
+        while not holding.is_lost:
+            try:
+                return await ask()
+            except (TooLarge, Refused):
+                raise
+            except (NotRun, Unanswered) as error:
+                self._log.debug("the tasks service does not answer", error=str(error))
+            except Failed as error:
+                if error.kind != Fault.UNAVAILABLE:
+                    raise
+            await anyio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        raise Lost
+
+
+def _order(claimed: Claimed, subject: str) -> HeldTask:
+    now = time.monotonic()
+    return HeldTask(
+        key=task_key(claimed.id, claimed.fence),
+        definition=claimed.definition,
+        subject=subject,
+        body=b"",
+        # The service ends it at its limit; this is for a worker that hears nothing of that.
+        deadline=now + max(0.0, claimed.limit) + _LONGEST_PAUSE,
+        trace=Origin.trace_of(claimed.origin) or TraceContext.fresh(sampled=False),
+        wants_progress=False,
+        progress=ProgressRate(1.0, now),
+        is_task=True,
+        claimed=claimed,
+    )
+
+
+def _too_large(holding: Holding, why: str) -> Settle:
+    text = result_body({"resultType": "complete", "content": [{"type": "text", "text": why}], "isError": True})
+    return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text.decode())

@@ -1,0 +1,158 @@
+"""A task's questions and steps: kept by the tasks service, known in every attempt, on every worker (M69, M70)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from mcpfleet.app import AskError, Declined, Question
+from mcpfleet.app.asking import Suspended, Unusable
+from mcpfleet.app.step import running_step
+from mcpfleet.contracts import pool_tasks
+from mcpfleet.contracts.manifest import digest_of
+from mcpfleet.contracts.pool_tasks import Claimed, step_key
+from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS
+from mcpfleet.worker.rounds import Rounds
+from mcpfleet.worker.table import Key
+from mcpfleet.worker.tasks.side import TaskSide
+
+_TRIES: Final = 10
+"""Times that one question is asked, where its answers are not of the form that the handler reads."""
+
+_Known = dict[str, tuple[str, Any]]
+
+
+class TaskAsker(Rounds):
+    """Asks a task's client through the service. A question without an answer ends the run, as in rounds.
+
+    The answers come by `tasks/update`, and the handler runs again from its top, on whichever worker takes the task.
+    What was answered by rounds before a call became a task is known besides.
+    """
+
+    most = MOST_ANSWERS
+
+    def __init__(self, task: str, key: Key, side: TaskSide, before: Rounds, claimed: Claimed | None = None) -> None:
+        """Begin a run, or go on with one.
+
+        Args:
+            task: the task's id.
+            key: names the holding.
+            side: the way to the service.
+            before: the declaration, the client's capabilities, and what a call knew before it became the task.
+            claimed: what earlier attempts left.
+        """
+        self._continue(before)
+        self._task = task
+        self._key = key
+        self._side = side
+        self._given: _Known = {}
+        """Answers by their keys, with the digests of their questions."""
+        self._done: dict[str, str] = {}
+        if claimed is not None:
+            self._given = {each.key: (each.digest, from_json(each.answer)) for each in claimed.answers}
+            self._done = {each.key: each.result for each in claimed.steps}
+
+    async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
+        """Answer all of these, or end the run.
+
+        Raises:
+            Suspended: one has no valid answer yet.
+            Declined: the user would not answer one.
+            ClientLacks: the client that made the task cannot answer one.
+            AskError: the declaration does not name one, or a key names two.
+        """
+        self._check(questions)
+        found: dict[str, Any] = {}
+        keyed = [(self._key_of(question), question) for question in questions]
+        names = {key: key for key, _ in keyed}
+        for _ in range(_TRIES):
+            waiting = [
+                (key, question)
+                for key, question in keyed
+                if key not in found and not self._read(key, question, names, found)
+            ]
+            if not waiting:
+                break
+            await self._put([(names[key], question) for key, question in waiting])
+        else:
+            raise AskError("a question's answers were not of the form that the handler reads, too often")
+        answers = [found[key] for key, _ in keyed]
+        for answer in answers:
+            if isinstance(answer, Declined):
+                raise answer
+        return answers
+
+    async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do a step, or answer with what it gave in an earlier attempt: by name, arguments and order among equals."""
+        known = self._next_step(name, arguments)
+        if known in self._steps:  # of the rounds before it was a task
+            return self._steps[known]
+        ordinal = int(known.rpartition(":")[2]) - 1
+        key = step_key(self._task, name, digest_of(arguments), ordinal)
+        if key in self._done:
+            return from_json(self._done[key])
+        token = running_step.set(key)
+        try:
+            value = await work()
+        finally:
+            running_step.reset(token)
+        kept = await self._side.step(self._key, key, name[:KEY_LENGTH], to_json(value).decode())
+        if kept.lost:
+            self._suspend({})
+        return value if kept.result is None else from_json(kept.result)
+
+    def _read(self, key: str, question: Question[Any], names: dict[str, str], found: dict[str, Any]) -> bool:
+        """Read what is there; one that the handler cannot read is asked for again, by another key (M70)."""
+        while True:
+            name = names[key]
+            if name == key and key in self._known:
+                raw = self._known[key]
+            elif name in self._given:
+                digest, raw = self._given[name]
+                if digest != _digest(question):
+                    raise _clash(name)
+            else:
+                return False
+            try:
+                found[key] = question.read(raw)
+            except Unusable:
+                number = int(name[len(key) + 1 :] or 1) + 1 if name != key else 2
+                names[key] = f"{key}.{number}"
+                continue
+            except Declined as declined:
+                found[key] = declined
+            return True
+
+    async def _put(self, waiting: Sequence[tuple[str, Question[Any]]]) -> None:
+        asked = tuple(
+            pool_tasks.Question(key=name, digest=_digest(question), request=_request(question).decode())
+            for name, question in waiting
+        )
+        answered = await self._side.ask(self._key, asked)
+        if answered.clash is not None:
+            raise _clash(answered.clash)
+        self._given |= {each.key: (each.digest, from_json(each.answer)) for each in answered.answers}
+        if answered.lost or answered.waiting:
+            self._suspend(dict(waiting))
+
+    def _suspend(self, waiting: dict[str, Question[Any]]) -> None:
+        self._is_suspended = True
+        self._open |= waiting
+        raise Suspended
+
+
+def _request(question: Question[Any]) -> bytes:
+    return to_json({"method": question.method, "params": question.params})
+
+
+def _digest(question: Question[Any]) -> str:
+    return digest_of(_request(question))
+
+
+def _clash(key: str) -> AskError:
+    return AskError(
+        f"the question {key!r} was asked otherwise before: what it says must be the same in every attempt, or have "
+        "another key"
+    )

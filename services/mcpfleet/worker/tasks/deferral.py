@@ -1,0 +1,98 @@
+"""Makes a task of a call while its handler runs: `ctx.defer()`."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import anyio
+
+from mcpfleet.app import ClientLacks, Progress
+from mcpfleet.app.tasking import Onward
+from mcpfleet.contracts.call import CallBody
+from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.origin import Origin
+from mcpfleet.contracts.tasks import Binding, NewTask, Once
+from mcpfleet.wire.capabilities import TASKS
+from mcpfleet.worker.frames import Report
+from mcpfleet.worker.rounds import Rounds
+from mcpfleet.worker.table import Held, Key
+from mcpfleet.worker.tasks.asker import TaskAsker
+from mcpfleet.worker.tasks.settling import status_message
+from mcpfleet.worker.tasks.side import TaskSide
+
+
+def new_id() -> str:
+    """Make a task's id: 192 random bits, safe in a header (M72)."""
+    return secrets.token_urlsafe(24)
+
+
+@dataclass(slots=True, eq=False)
+class Deferral:
+    """Makes a task of one call."""
+
+    held: Held
+    call: CallBody
+    definition: Definition
+    pool: str
+    rounds: Rounds
+    side: TaskSide | None
+    become: Callable[[Key, TaskAsker], None]
+    """Has the run go by the task's name, without the call's deadline."""
+    tell: Callable[[Report], None]
+
+    @property
+    def can(self) -> bool:
+        """Whether the client takes a handle."""
+        return self.call.deferring is not None and self.side is not None
+
+    async def __call__(self) -> Onward:
+        """Make the task.
+
+        Raises:
+            ClientLacks: the client takes none.
+            BusError: the tasks service does not answer.
+        """
+        deferring, side = self.call.deferring, self.side
+        if deferring is None or side is None:
+            raise ClientLacks([TASKS])
+        task = self._task()
+        once = None
+        if self.call.once is not None:
+            once = Once(key=self.call.once.key, arguments=self.call.once.arguments, fence=self.call.once.fence)
+        # Whoever cancels the call meanwhile cancels the task's run right after: nobody must lose sight of it.
+        with anyio.CancelScope(shield=True):
+            key = await side.defer(self.held, task, once)
+        asker = TaskAsker(task.id, key, side, self.rounds)
+        self.become(key, asker)
+        return Onward(asker, status_reporter(key, self.tell), time.monotonic() + self.definition.run_limit)
+
+    def _task(self) -> NewTask:
+        assert self.call.deferring is not None
+        deferring, definition = self.call.deferring, self.definition
+        # What was answered and remembered goes with the task, and is not asked again (M69).
+        call = replace(self.call, answers=None, memory=self.rounds.memory(), deferring=None, once=None, log_level=None)
+        return NewTask(
+            id=new_id(),
+            binding=Binding.of(deferring.endpoint, call.principal),
+            pool=self.pool,
+            definition=self.held.definition,
+            name=definition.name,
+            origin=Origin(deferring.endpoint, call, self.held.trace).write(),
+            policy=deferring.policy,
+            run_limit=definition.run_limit,
+            retention=definition.retention,
+        )
+
+
+def status_reporter(key: Key, tell: Callable[[Report], None]) -> Callable[[Progress], None]:
+    """Make what takes a task's progress: its status message."""
+
+    def report(progress: Progress) -> None:
+        reached = f"{progress.value:g}" if progress.total is None else f"{progress.value:g} of {progress.total:g}"
+        text = f"{progress.message} ({reached})" if progress.message else reached
+        tell(Report(key, status_message(text).encode(errors="replace")))
+
+    return report

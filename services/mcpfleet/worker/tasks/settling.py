@@ -1,0 +1,67 @@
+"""What becomes of a task whose handler has returned: decided from its last frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic_core import from_json, to_json
+
+from mcpfleet.contracts.call import FrameKind
+from mcpfleet.contracts.pool_tasks import Settle
+from mcpfleet.contracts.tasks import MESSAGE_LENGTH, Status
+from mcpfleet.worker.frames import Ended
+from mcpfleet.worker.tasks.holding import Holding
+
+TRY_AGAIN = "1 try-again"
+"""A result's line, followed by seconds: the attempt failed, and this is the task's end if it was the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """It is given back."""
+
+    failed: Settle | None = None
+    after: float = 0.0
+
+
+Next = Settle | Release | None
+
+
+def following(holding: Holding, ended: Ended) -> Next:
+    """Decide what is written; nothing of what is lost, or waits for its client."""
+    if holding.is_lost or ended.kind is FrameKind.ASK:
+        return None
+    if not ended.body:  # its run was ended from outside
+        if holding.is_cancelled:
+            return Settle(id=holding.id, fence=holding.fence, status=Status.CANCELLED)
+        return Release()
+    end = settled(holding, ended)
+    line = ended.header or ""
+    if line.startswith(TRY_AGAIN) and not holding.is_cancelled:
+        return Release(failed=end, after=float(line.rpartition(" ")[2]))
+    return end
+
+
+def settled(holding: Holding, ended: Ended) -> Settle:
+    """The end of a handler that gave a result, or a JSON-RPC error (M68)."""
+    text = ended.body.decode()
+    if ended.kind is FrameKind.RESULT:
+        return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text)
+    return failed(holding, text, "application_error")
+
+
+def failed(holding: Holding, error: str, failure: str) -> Settle:
+    """A failure, whose status message says what its error says."""
+    message = from_json(error).get("message")
+    words = status_message(message) if isinstance(message, str) else None
+    return Settle(id=holding.id, fence=holding.fence, status=Status.FAILED, end=error, message=words, failure=failure)
+
+
+def internal(why: str) -> str:
+    """An error of ours, as text."""
+    return to_json({"code": -32603, "message": why}).decode()
+
+
+def status_message(text: str) -> str:
+    """Cut a text to what a status message may be."""
+    return text.replace("\x00", "")[:MESSAGE_LENGTH]

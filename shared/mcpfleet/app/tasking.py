@@ -1,0 +1,92 @@
+"""What a tool says of its tasks, and of repeats of its calls; and how a call goes on once it has become a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from mcpfleet.app.asking import Asker
+from mcpfleet.app.errors import Mistake
+from mcpfleet.app.progress import Progress
+from mcpfleet.contracts.manifest import LONGEST_RETENTION, LONGEST_RUN, Tasking
+
+_KEYS: Final = frozenset({"string", "integer"})
+
+
+@dataclass(frozen=True, slots=True)
+class Onward:
+    """How a call goes on as the task that was made of it."""
+
+    asker: Asker
+    report: Callable[[Progress], None]
+    deadline: float
+    """Monotonic seconds at which its run limit is over."""
+
+
+class Defer(Protocol):
+    """Makes a task of a call."""
+
+    @property
+    def can(self) -> bool:
+        """Whether the client takes a task's handle, where the endpoint has tasks."""
+
+    async def __call__(self) -> Onward:
+        """Make the task; the client has its handle from then on.
+
+        Raises:
+            ClientLacks: the client takes none.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """Checked when the tool is declared.
+
+    Raises:
+        Mistake: a rule below is broken.
+    """
+
+    task: Tasking | None = None
+    run_limit: float = 3600.0
+    retention: float = 3600.0
+    idempotency_key: str | None = None
+    again_is_safe: bool = False
+
+    def __post_init__(self) -> None:
+        if self.task not in (None, "required", "optional"):
+            raise Mistake(f'task must be "required", "optional" or None, not {self.task!r}')
+        for name, value, most in (
+            ("run_limit", self.run_limit, LONGEST_RUN),
+            ("retention", self.retention, LONGEST_RETENTION),
+        ):
+            if not 0 < value <= most:
+                raise Mistake(f"{name} must be over 0 and up to {most:.0f} seconds, not {value}")
+
+    def check(self, schema: dict[str, Any], *, is_sanitized: bool) -> None:
+        """Hold them to what the tool otherwise is.
+
+        Args:
+            schema: of its arguments.
+            is_sanitized: it has a sanitizer, which would have to run whenever a task's result is read.
+
+        Raises:
+            Mistake: they do not fit.
+        """
+        if self.task is not None and is_sanitized:
+            raise Mistake("a tool with a sanitizer runs no tasks: let the handler return what its caller may see")
+        if self.idempotency_key is None:
+            return
+        stated = schema.get("properties", {}).get(self.idempotency_key)
+        if not isinstance(stated, dict) or stated.get("type") not in _KEYS:
+            raise Mistake("idempotency_key must name an argument that is a text or an integer", self.idempotency_key)
+
+    def members(self) -> dict[str, Any]:
+        """What the definition says of them."""
+        return {
+            "task": self.task,
+            "run_limit": self.run_limit,
+            "retention": self.retention,
+            "idempotency_key": self.idempotency_key,
+            "again_is_safe": self.again_is_safe,
+        }

@@ -1,0 +1,314 @@
+"""An upgrade: every process is drained and started again, the application changes, and clients call and listen on.
+
+    .venv/bin/python -m tests.chaos.upgrade --rounds 10
+
+Clients are official ones, on connections that they keep alive, through a balancer that knows connections alone. None
+of their calls may fail, each stream ends by its result, and whose list changed hears so once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from mcp import Client
+from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from rich.console import Console
+
+from mcpfleet.cli.child import Child
+from mcpfleet.testing.fleet import Fleet
+from tests.kit.passage import Passage, passage
+from tests.kit.waiting import until
+
+APP: Final = '''
+"""Version {version} of an application that is upgraded."""
+
+import anyio
+
+from mcpfleet.app import App, Context
+
+app = App("shop", version="{version}")
+
+
+@app.tool()
+async def same(number: int, ctx: Context) -> int:
+    """Is the same in all versions, and takes a while."""
+    await ctx.progress(1, total=2)
+    await anyio.sleep(0.05)
+    return number
+
+
+@app.tool()
+async def touch(ctx: Context) -> str:
+    """Change what is watched."""
+    await ctx.resource_updated("shop://stock")
+    return "touched"
+
+
+@app.tool()
+async def changed({parameter}: int) -> int:
+    """Takes another parameter in each version."""
+    return {parameter}
+
+
+@app.tool()
+async def only_in_{name}() -> str:
+    """Comes and goes."""
+    return "{version}"
+
+
+@app.resource("shop://stock")
+async def stock() -> str:
+    """What is there."""
+    return "much"
+
+
+@app.prompt()
+def advertise(what: str) -> str:
+    """Praise something."""
+    return f"Buy {{what}}"
+'''
+ENVIRONMENT: Final = {"MCPFLEET_LAME": "1.5", "MCPFLEET_LOG_LEVEL": "info"}
+_UNREADY_SEEN: Final = 0.3
+"""Seconds until the balancer knows that an edge is not ready any more."""
+_PAUSE: Final = 0.02
+_LATER_HINTS: Final = 10
+_CALLERS: Final = 2
+"""Clients for each kind of call."""
+
+
+@dataclass
+class Heard:
+    """What one listening client heard."""
+
+    changes: int = 0
+    """Of its list."""
+    updates: int = 0
+    """Of the resource."""
+    streams: int = 0
+    """That it opened."""
+    ended: int = 0
+    """Of those, that the server ended by a result."""
+    is_open: bool = False
+    tools: list[str] = field(default_factory=list)
+    """As it listed them last."""
+
+
+@dataclass
+class Findings:
+    """What clients saw."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    """Streams that ended without a result."""
+    miscounted: list[str] = field(default_factory=list)
+    """Steps after which a client had heard of its list not as often as it changed."""
+
+
+class Upgrade:
+    """A fleet of two of everything under load, whose processes are replaced one by one."""
+
+    def __init__(self, fleet: Fleet, balancer: Passage, folder: Path) -> None:
+        self.found = Findings()
+        self._fleet = fleet
+        self._balancer = balancer
+        self._folder = folder
+        self._version = 1
+        self._listeners = {"tools": [Heard(), Heard()], "prompts": [Heard(), Heard()]}
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def load(self) -> AsyncIterator[None]:
+        """Have clients call and listen for the length of a block; all streams are open when it begins."""
+        kinds: dict[str, Callable[[Client, int], Awaitable[Any]]] = {
+            "plain call": lambda client, number: client.call_tool("same", {"number": number}),
+            "call with progress": self._with_progress,
+            "touch": lambda client, _: client.call_tool("touch", {}),
+            "read": lambda client, _: client.read_resource("shop://stock", cache_mode="bypass"),
+            "prompt": lambda client, _: client.get_prompt("advertise", {"what": "tea"}),
+            "list": lambda client, _: client.list_tools(cache_mode="bypass"),
+        }
+        async with anyio.create_task_group() as tasks:
+            for name, call in [*kinds.items()] * _CALLERS:
+                tasks.start_soon(self._call, name, call)
+            for heard in self._listeners["tools"]:
+                tasks.start_soon(self._listen, heard, {"tools_list_changed": True})
+            for heard in self._listeners["prompts"]:
+                watched = {"prompts_list_changed": True, "resource_subscriptions": ["shop://stock"]}
+                tasks.start_soon(self._listen, heard, watched)
+            await until(self._all_listen)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def _call(self, name: str, call: Callable[[Client, int], Awaitable[Any]]) -> None:
+        """Call without a pause, and keep what went wrong."""
+        async with Client(self._balancer.url) as client:
+            while True:
+                self.found.calls[name] += 1
+                try:
+                    result = await call(client, self.found.calls[name])
+                except MCPError as error:
+                    self.found.failed.append(f"{name}: {error}")
+                else:
+                    if getattr(result, "is_error", False):
+                        self.found.failed.append(f"{name}: {result.content}")
+                await anyio.sleep(_PAUSE)
+
+    async def _with_progress(self, client: Client, number: int) -> Any:
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            del progress, total, message
+
+        return await client.call_tool("same", {"number": number}, progress_callback=hear)
+
+    async def _listen(self, heard: Heard, watched: dict[str, Any]) -> None:
+        """Listen, and again whenever the server ends the stream; what it means is read anew each time."""
+        async with Client(self._balancer.url) as client:
+            while True:
+                try:
+                    async with client.listen(**watched) as stream:
+                        heard.streams += 1
+                        heard.tools = await self._tools(client)
+                        heard.is_open = True
+                        async for event in stream:
+                            heard.updates += isinstance(event, ResourceUpdated)
+                            if not isinstance(event, ResourceUpdated):
+                                heard.changes += 1
+                            if isinstance(event, ToolsListChanged):
+                                heard.tools = await self._tools(client)
+                    heard.ended += 1
+                except (SubscriptionLost, MCPError) as error:
+                    self.found.lost.append(f"{watched}: {error}")
+                    await anyio.sleep(_PAUSE)
+                finally:
+                    heard.is_open = False
+
+    async def _tools(self, client: Client) -> list[str]:
+        return sorted(tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools)
+
+    def _all_listen(self) -> bool:
+        return all(heard.is_open for listeners in self._listeners.values() for heard in listeners)
+
+    # -- what is done to the fleet ------------------------------------------------------------------------------------
+
+    async def restart_services(self) -> None:
+        """Restart the processes of the services, one after the other."""
+        for child in self._fleet.service_processes:
+            before = _ready_lines(child)
+            await self._fleet.restart(child)
+            await until(lambda child=child, before=before: _ready_lines(child) >= before + 4, within=30)  # type: ignore[misc]  # mypy infers no lambda with a default
+        await self._settle({"tools": 0, "prompts": 0})
+
+    async def restart_edges(self) -> None:
+        """Restart the edges, one after the other; the balancer learns late that one leaves."""
+        for child in list(self._fleet.edges):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._lead_away, child.url or "")
+                await self._fleet.restart(child)
+            self._balancer.ready = self._fleet.urls
+        await self._settle({"tools": 0, "prompts": 0})
+        unended = [heard for each in self._listeners.values() for heard in each if not heard.ended]
+        if unended:
+            self.found.lost.append(f"{len(unended)} clients listened on though every edge was restarted")
+
+    async def _lead_away(self, url: str) -> None:
+        await anyio.sleep(_UNREADY_SEEN)
+        self._balancer.ready = [each for each in self._balancer.ready if each != url]
+
+    async def restart_workers(self) -> None:
+        """Restart the workers of the same version, one after the other."""
+        for child in self._serving():
+            await self._fleet.restart(child)
+        await self._settle({"tools": 0, "prompts": 0})
+
+    async def replace_application(self) -> None:
+        """Replace each worker by one of the next version, which adds, removes and changes a tool."""
+        leaving = self._serving()
+        self._version += 1
+        path = self.write(self._folder, self._version)
+        for child in leaving:
+            await self._fleet.add_worker(path)
+            await child.stop(within=60)
+        await self._settle({"tools": 1, "prompts": 0})
+        async with Client(self._balancer.url) as client:
+            result = await client.call_tool("changed", {f"argument_{self._version}": 7})
+            if result.is_error or result.structured_content != 7:
+                self.found.failed.append(f"the changed tool: {result}")
+
+    def _serving(self) -> list[Child]:
+        return [worker for worker in self._fleet.workers if worker.is_running]
+
+    async def _settle(self, changes: dict[str, int]) -> None:
+        """Wait until all clients listen and have the newest list, and look how often each heard that it changed."""
+        newest = f"only_in_{self._version}"
+        await until(self._all_listen, within=20)
+        await until(lambda: all(newest in heard.tools for heard in self._listeners["tools"]), within=20)
+        told = sum(heard.updates for heard in self._listeners["prompts"])
+        # What came twice, or to the wrong client, would have come before later hints on the same streams.
+        await until(lambda: sum(heard.updates for heard in self._listeners["prompts"]) > told + _LATER_HINTS)
+        for kind, listeners in self._listeners.items():
+            self.found.miscounted += [
+                f"version {self._version}: {kind}_list_changed {heard.changes} times instead of {changes[kind]}"
+                for heard in listeners
+                if heard.changes != changes[kind]
+            ]
+            for heard in listeners:
+                heard.changes = heard.updates = 0
+
+    @staticmethod
+    def write(folder: Path, version: int) -> Path:
+        """Write a version of the application."""
+        path = folder / f"shop_{version}.py"
+        path.write_text(APP.format(version=f"{version}.0.0", parameter=f"argument_{version}", name=version))
+        return path
+
+
+def _ready_lines(child: Child) -> int:
+    """How often services of a process have said that they are ready."""
+    assert child.log is not None
+    return child.log.read_text().count('"event": "ready"')
+
+
+async def upgrade(rounds: int) -> Findings:
+    """Replace everything so many times."""
+    with tempfile.TemporaryDirectory(prefix="upgrade-") as folder:
+        first = Upgrade.write(Path(folder), 1)
+        async with (
+            Fleet(first, edges=2, workers=2, services=2, environment=ENVIRONMENT) as fleet,
+            passage(fleet.urls) as balancer,
+        ):
+            going = Upgrade(fleet, balancer, Path(folder))
+            async with going.load():
+                for _ in range(rounds):
+                    await going.restart_services()
+                    await going.restart_edges()
+                    await going.restart_workers()
+                    await going.replace_application()
+            return going.found
+
+
+def is_clean(found: Findings) -> bool:
+    """Whether nobody noticed."""
+    return not (found.failed or found.lost or found.miscounted)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    findings = anyio.run(upgrade, parser.parse_args().rounds)
+    console = Console(width=120, highlight=False)
+    for kind, count in findings.calls.items():
+        console.print(f"{kind}: {count:,}")
+    for line in (*findings.failed, *findings.lost, *findings.miscounted):
+        console.print(line, markup=False)
+    sys.exit(not is_clean(findings))

@@ -1,0 +1,26 @@
+"""What a test's work costs the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """The statements that run meanwhile, by their first word, without those that begin a transaction."""
+    seen: list[str] = []
+
+    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        word = statement.split(maxsplit=1)[0]
+        if word != "BEGIN":
+            seen.append(word)
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)

@@ -1,0 +1,74 @@
+"""Clients of the revisions of 2025, over any edge, without a session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from mcpfleet.testing.fleet import Fleet
+from mcpfleet.wire.versions import LEGACY
+from tests.kit.raw import connected
+from tests.kit.waiting import until
+
+APP = Path(__file__).with_name("app.py")
+LIBRARY = Path(__file__).parents[2] / "examples" / "library.py"
+
+
+async def post(url: str, method: str, params: dict[str, Any], version: str = LEGACY[0]) -> Any:
+    """Ask as a client of 2025 does, on a connection of its own."""
+    async with connected(url) as connection:
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        await connection.send_body(json.dumps(message).encode(), {"MCP-Protocol-Version": version})
+        return (await connection.answer()).message
+
+
+async def test_d11_the_official_client_of_2025_is_served() -> None:
+    async with Fleet(LIBRARY, edges=2) as fleet, Client(fleet.urls[0], mode="legacy") as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tools["search"].output_schema is not None
+        assert tools["search"].output_schema["type"] == "object", "M78: a list is wrapped"
+        found = await client.call_tool("search", {"query": "e"})
+        assert not found.is_error
+        assert isinstance(found.structured_content, dict)
+        assert found.structured_content.keys() == {"result"}
+        with pytest.raises(MCPError) as raised:
+            await client.read_resource("library://nothing")
+        assert raised.value.error.code == -32002
+
+
+async def test_l1_each_request_may_come_to_another_edge() -> None:
+    async with Fleet(APP, edges=2) as fleet:
+        handshake = {"protocolVersion": LEGACY[1], "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        agreed = await post(fleet.urls[0], "initialize", handshake)
+        assert agreed["result"]["protocolVersion"] == LEGACY[1]
+        called = await post(fleet.urls[1], "tools/call", {"name": "add", "arguments": {"left": 2, "right": 3}})
+        assert called["result"]["structuredContent"] == {"result": 5}
+        assert "resultType" not in called["result"]
+
+
+async def test_p9_a_client_of_2025_that_leaves_has_not_cancelled(tmp_path: Path) -> None:
+    async with Fleet(APP) as fleet:
+        async with connected(fleet.urls[0]) as connection:
+            params = {"name": "hold", "arguments": {"folder": str(tmp_path)}}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            await connection.send_body(json.dumps(message).encode(), {"MCP-Protocol-Version": LEGACY[0]})
+            await until((tmp_path / "started").exists, within=10)
+        (tmp_path / "release").touch()
+        await until((tmp_path / "finished").exists, within=10)
+    assert not (tmp_path / "cancelled").exists()
+
+
+@pytest.mark.parametrize("version", LEGACY)
+async def test_d3_arguments_that_fail_the_schema_are_told_as_the_revision_has_it(version: str) -> None:
+    """2025-06-18 knows them as an error of the protocol, and later revisions as a result that the model reads."""
+    async with Fleet(APP) as fleet:
+        told = await post(fleet.urls[0], "tools/call", {"name": "add", "arguments": {"left": "x"}}, version)
+    if version == "2025-06-18":
+        assert told["error"]["code"] == -32602
+    else:
+        assert told["result"]["isError"] is True

@@ -1,0 +1,173 @@
+"""Many listen streams while permissions end, services are away, NATS is cut off, and an edge leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+
+from mcpfleet.cli.operate import publish, revoke
+from mcpfleet.testing.fleet import Fleet
+from tests.contract.fleet.listener import ACK, END, UPDATED, Listener, changed, listening
+from tests.fleet.test_streams import APP, BOOK, at_every_edge, plain
+from tests.kit.severable import Severable, severable
+from tests.kit.waiting import until
+
+ANN, BOB = "secret-of-ann", "secret-of-bob"
+GUARDED = {
+    "MCPFLEET_AUTHORIZATION": "static",
+    "MCPFLEET_TOKENS": json.dumps(
+        {
+            "tokens": [
+                {"token": ANN, "subject": "ann", "tenant": "acme", "audience": "mcp"},
+                {"token": BOB, "subject": "bob", "tenant": "other", "audience": "mcp"},
+            ]
+        }
+    ),
+    "MCPFLEET_PARTITION_STREAMS": "1000",
+}
+OTHER = "library://books/2"
+
+
+@asynccontextmanager
+async def held(fleet: Fleet, token: str, count: int) -> AsyncIterator[list[Listener]]:
+    """So many streams of one caller at each edge, that watch a book."""
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(plain())
+        found: list[Listener] = []
+        for url in fleet.urls:
+            streams = listening(http, url, count, token=token, resourceSubscriptions=[BOOK])
+            found += await stack.enter_async_context(streams)
+        yield found
+
+
+async def status(url: str, token: str | None = None) -> int:
+    """The status of a listen, which is left at once."""
+    async with plain() as http:
+        stream = Listener()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.run, http, url, {"resourceSubscriptions": [BOOK]}, token)
+            await until(lambda: stream.messages or stream.is_over)
+            tasks.cancel_scope.cancel()
+        return stream.status
+
+
+async def asked_of(fleet: Fleet, exchange: str) -> int:
+    """How many messages of an exchange the services have taken, as their metrics count it."""
+    [part] = [part for part in fleet.logs().split("== ") if part.startswith("services\n")]
+    lines = [json.loads(line) for line in part.splitlines() if line.startswith("{")]
+    url = next(line["url"] for line in lines if line["event"] == "admin port")
+    async with httpx2.AsyncClient() as client:
+        text = (await client.get(f"{url}/metrics")).text
+    found = [line for line in text.splitlines() if exchange in line and "_count" in line]
+    return int(sum(float(line.rpartition(" ")[2]) for line in found))
+
+
+@pytest.mark.timeout(180)
+async def test_s3_a_revocation_ends_a_third_of_600_streams_within_a_second_and_no_others() -> None:
+    """S12, S13: over three edges; nothing is delivered after it, and the others do not notice."""
+    async with (
+        Fleet(APP, edges=3, environment=GUARDED) as fleet,
+        held(fleet, ANN, 67) as anns,
+        held(fleet, BOB, 133) as bobs,
+    ):
+        assert await revoke(fleet.nats_settings("operator"), "subject", "ann") == 0
+        revoked = time.monotonic()
+        assert await publish(fleet.nats_settings("operator"), "mcp", [BOOK]) == 0
+        await until(lambda: all(stream.is_over for stream in anns), within=20)
+        took = sorted(stream.ended - revoked for stream in anns)
+        assert took[len(took) * 99 // 100 - 1] < 1.0, took[-5:]
+        assert {tuple(stream.kinds()) for stream in anns} == {(ACK, END)}
+        assert "revo" not in json.dumps([stream.messages[-1] for stream in anns])
+        await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in bobs))
+        assert not any(stream.is_over for stream in bobs)
+
+
+@pytest.mark.timeout(120)
+async def test_streams_outlive_a_restart_of_all_services_and_new_ones_are_refused_meanwhile() -> None:
+    """S1, blueprint 6: subscriptions, catalog, authorization and the store are away for a while."""
+    async with Fleet(APP, edges=2, environment=GUARDED) as fleet, held(fleet, ANN, 5) as streams:
+        await fleet.services.kill()
+        for url in fleet.urls:
+            assert await status(url, ANN) == 503
+        assert await publish(fleet.nats_settings("operator"), "mcp", [BOOK]) == 0
+        await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in streams))
+        await fleet.restart(fleet.services, drain=False)
+        with anyio.fail_after(20):
+            while [await status(url, ANN) for url in fleet.urls] != [200, 200]:  # noqa: ASYNC110  # no event of ours
+                await anyio.sleep(0.1)
+        async with held(fleet, ANN, 2) as more:
+            assert await publish(fleet.nats_settings("operator"), "mcp", [BOOK]) == 0
+            await until(lambda: all(stream.kinds() == [ACK, UPDATED, UPDATED] for stream in streams))
+            await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in more))
+
+
+@pytest.mark.timeout(120)
+async def test_s2_without_authorization_streams_go_on_to_the_end_of_their_permission_and_end_there() -> None:
+    lasts = 4.0
+    own = {**GUARDED, "MCPFLEET_ADMISSION_LASTS": f"{lasts}", "MCPFLEET_PERMISSION_LASTS": f"{lasts}"}
+    async with Fleet(APP, edges=2, environment=own) as fleet, held(fleet, ANN, 5) as streams:
+        await anyio.sleep(lasts)  # their first permission has ended, and was renewed
+        assert not any(stream.is_over for stream in streams)
+        await fleet.services.kill()
+        died = time.monotonic()
+        assert await publish(fleet.nats_settings("operator"), "mcp", [BOOK]) == 0
+        await until(lambda: all(stream.is_over for stream in streams), within=3 * lasts)
+        assert {tuple(stream.kinds()) for stream in streams} == {(ACK, UPDATED, END)}
+        assert max(stream.ended for stream in streams) < died + lasts + 1.0
+
+
+@pytest.mark.timeout(120)
+async def test_s19_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_each_thing() -> None:
+    """What changed meanwhile is made good, lists by their number, resources by catching up; times are a fifth."""
+    links: dict[str, Severable] = {}
+    async with AsyncExitStack() as stack:
+
+        async def route(name: str, url: str) -> str:
+            if name != "edge 1":
+                return url
+            links[name] = await stack.enter_async_context(severable(url))
+            return links[name].url
+
+        fleet = await stack.enter_async_context(Fleet(APP, edges=2, factor=5, route=route))
+        wanted = {"resourceSubscriptions": [BOOK, OTHER], "toolsListChanged": True}
+        streams = await stack.enter_async_context(at_every_edge(fleet, 10, **wanted))
+        cut, whole = streams[:10], streams[10:]
+        links["edge 1"].cut()
+        async with Client(fleet.urls[1]) as client:
+            await client.call_tool("rename", {"book": 1, "title": "Sanditon"})
+            await client.call_tool("grow", {"name": "added"})
+        await until(lambda: all(len(stream.messages) == 3 for stream in whole))
+        assert {(tuple(stream.uris()), len(stream.kinds())) for stream in whole} == {((BOOK,), 3)}
+        await anyio.sleep(2)
+        assert {tuple(stream.kinds()) for stream in cut} == {(ACK,)}
+        links["edge 1"].heal()
+        await until(lambda: all(len(stream.messages) >= 4 for stream in cut), within=20)
+        await anyio.sleep(1)
+        for stream in cut:
+            assert sorted(stream.kinds()[1:]) == sorted([UPDATED, UPDATED, changed("tools")])
+            assert sorted(stream.uris()) == [BOOK, OTHER]
+        assert {(tuple(stream.uris()), len(stream.kinds())) for stream in whole} == {((BOOK,), 3)}
+
+
+@pytest.mark.timeout(120)
+async def test_s12_s17_a_draining_edge_ends_many_streams_one_after_the_other_and_exits_by_itself() -> None:
+    async with Fleet(APP, environment={"MCPFLEET_DRAIN": "10"}) as fleet:
+        async with at_every_edge(fleet, 300, resourceSubscriptions=[BOOK]) as streams:
+            began = time.monotonic()
+            fleet.edges[0].signal(signal.SIGTERM)
+            await until(lambda: not fleet.edges[0].is_running, within=20)
+            assert time.monotonic() - began < 12
+        assert {tuple(stream.kinds()) for stream in streams} == {(ACK, END)}
+        for stream in streams:
+            assert stream.messages[-1]["result"]["resultType"] == "complete"
+            assert stream.messages[-1]["id"] == stream.id
+        ends = sorted(stream.ended for stream in streams)
+        assert ends[-1] - ends[0] > 3, "spread, so that not all come to another edge at once"

@@ -1,0 +1,94 @@
+"""Tasks that outlive the processes which run them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+
+from mcpfleet.testing.fleet import Fleet
+from tests.kit.tasks import TaskClient, text_of
+from tests.kit.waiting import until
+
+APP = Path(__file__).with_name("tasks_app.py")
+
+
+class Notes:
+    """What the handlers noted: each line's words, and the process."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        self._path = path
+
+    def of(self, what: str) -> list[int]:
+        """The processes that noted it, in order."""
+        lines = [line.rpartition(" ") for line in self._path.read_text().splitlines()]
+        return [int(process) for said, _, process in lines if said == what]
+
+
+@asynccontextmanager
+async def fleet(folder: Path, *, edges: int = 1) -> AsyncIterator[tuple[Fleet, list[TaskClient], Notes]]:
+    """A fleet with two workers, a client at each edge, and the notes."""
+    notes = Notes(folder / "notes")
+    environment = {"TASKS_NOTES": str(folder / "notes")}
+    async with (
+        Fleet(APP, edges=edges, workers=2, environment=environment) as running,
+        httpx2.AsyncClient() as http,
+    ):
+        yield running, [TaskClient(http, url) for url in running.urls], notes
+
+
+async def test_d8_a_killed_workers_task_is_completed_by_another_within_15_s_and_its_own_time(tmp_path: Path) -> None:
+    """D8; its step is remembered, and not done again."""
+    async with fleet(tmp_path) as (running, [client], notes):
+        task = await client.start("work", seconds=3.0)
+        await until(lambda: notes.of("step a"), within=10)
+        await client.until(task, "working")
+        while "statusMessage" not in await client.get(task):
+            pass
+        [victim] = [worker for worker in running.workers if worker.pid == notes.of("run")[0]]
+        killed = time.monotonic()
+        await victim.kill()
+        done = await client.until(task, within=18)
+        taken = time.monotonic() - killed
+    assert text_of(done) == "A done"
+    assert taken < 15 + 3
+    assert len(set(notes.of("run"))) == 2
+    assert len(notes.of("step a")) == 1, "what a step gave is kept"
+
+
+async def test_k21_a_task_that_waits_for_input_survives_the_death_of_all_workers_and_services(tmp_path: Path) -> None:
+    """The answer counts, is not asked again, and arrives once; a handle is read and answered at any edge."""
+    async with fleet(tmp_path, edges=2) as (running, [one, two], notes):
+        task = await one.start("ask")
+        await one.until(task, "input_required")
+        for worker in running.workers:
+            await worker.kill()
+        await running.restart(running.services, drain=False)
+        with_answer = await two.until(task, "input_required")
+        assert list(with_answer["inputRequests"]) == ["go"]
+        await two.update(task, go={"yes": True})
+        assert (await one.get(task))["status"] == "working"
+        await running.add_worker(APP)
+        done = await one.until(task, within=15)
+    assert text_of(done) == "A True"
+    assert len(notes.of("run")) == 2
+    assert len(notes.of("step a")) == 1
+
+
+async def test_a_worker_paused_past_its_lease_is_refused_and_told(tmp_path: Path) -> None:
+    """Another one completes the task; what the first one says of it when it wakes changes nothing (K7)."""
+    async with fleet(tmp_path) as (running, [client], notes):
+        task = await client.start("work", seconds=1.0)
+        await until(lambda: notes.of("step a"), within=10)
+        [victim] = [worker for worker in running.workers if worker.pid == notes.of("run")[0]]
+        running.pause(victim)
+        done = await client.until(task, within=25)
+        running.resume(victim)
+        await until(lambda: "a task is lost" in running.logs() or "end was refused" in running.logs(), within=10)
+        after = await client.get(task)
+    assert text_of(done) == "A done"
+    assert after == done
