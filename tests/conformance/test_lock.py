@@ -1,4 +1,4 @@
-"""The lock files of the suite and of the benchmark's server: exact, checked by digests, and free of addresses."""
+"""The lock files of the npm projects: exact, checked by digests, and free of addresses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 HERE = Path(__file__).parent
 SERVER = HERE.parent / "benchmarks" / "typescript"
+BROWSER = HERE.parent / "fleet" / "browser"
 SUITE = "@modelcontextprotocol/conformance"
 
 
@@ -27,7 +28,7 @@ def test_the_benchmark_is_beside_one_release_of_the_server() -> None:
     assert {name: locked[f"node_modules/{name}"]["version"] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("project", [HERE, SERVER], ids=["suite", "server"])
+@pytest.mark.parametrize("project", [HERE, SERVER, BROWSER], ids=["suite", "server", "browser"])
 def test_the_lock_checks_contents_and_names_no_registry(project: Path) -> None:
     """Each package has its digest, and comes from whichever registry a machine uses."""
     packages = json.loads((project / "package-lock.json").read_text())["packages"]

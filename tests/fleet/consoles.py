@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
@@ -32,7 +32,11 @@ class Pictures:
         self._came = anyio.Event()
 
     async def run(self, url: str) -> None:
-        """Read a stream until cancelled."""
+        """Read a stream until cancelled, or until its process has ended."""
+        with suppress(httpx2.TransportError):
+            await self._read(url)
+
+    async def _read(self, url: str) -> None:
         async with (
             httpx2.AsyncClient(timeout=None) as http,
             http.stream("GET", f"{url}/events") as answer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import httpx2
@@ -13,6 +14,7 @@ from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening
 from tests.fleet.consoles import ON, bus_as, consoles, looking
 from tests.fleet.tasking import complete, make, take
+from tests.kit.waiting import until
 
 APP = Path(__file__).with_name("app.py")
 LIBRARY = Path(__file__).with_name("library_app.py")
@@ -33,6 +35,12 @@ async def test_an_edges_console_shows_the_whole_fleet_and_a_stream_open_and_clos
                     await client.call_tool("rename", {"book": 1, "title": "Emma"})
                 await pictures.until(lambda each: each["totals"]["hints"] > 0 and each["totals"]["told"] > 0)
             await pictures.until(lambda each: each["totals"]["streams"] == 0)
+        fleet.edges[1].signal(signal.SIGTERM)
+        await pictures.until(lambda each: each["totals"]["processes"] == 6)
+        fleet.edges[0].signal(signal.SIGTERM)
+        await until(lambda: not fleet.edges[0].is_running)
+        assert [edge.exit_code for edge in fleet.edges] == [0, 0], "an open page holds nobody up"
+        assert '"level": "error"' not in fleet.logs()
 
 
 async def test_a_services_console_shows_a_task_move_through_its_states() -> None:

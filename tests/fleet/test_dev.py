@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
+import httpx2
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from psutil import Process as Children
@@ -69,6 +70,15 @@ async def dev(*arguments: object, environment: Mapping[str, str] | None = None) 
 async def mcpfleet(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     with anyio.fail_after(30):
         return await anyio.run_process([*MCPFLEET, *arguments], check=False, stdin=subprocess.DEVNULL)
+
+
+async def test_the_log_names_a_console_that_shows_the_fleet() -> None:
+    async with dev(LIBRARY) as terminal:
+        await terminal.ready(1)
+        await terminal.say("/console")
+        url = next(word.removeprefix("url=") for line in terminal.errors for word in line.split() if "/console" in word)
+        async with httpx2.AsyncClient() as http:
+            assert "console/console.js" in (await http.get(url)).text
 
 
 async def test_the_library_answers_people_and_programs_and_control_c_drains() -> None:

@@ -37,12 +37,20 @@ class Console:
         self._jaeger = jaeger
         self._known = Known()
         self._watchers = 0
+        self.over = anyio.Event()
+        """Set when nothing is heard any more, for the process ends."""
         self._changed = anyio.Event()
         self._drawn = b""
         self._drawn_at = 0.0
 
     async def run(self) -> None:
         """Hear while somebody looks, until cancelled; one task subscribes and leaves, so that neither overtakes."""
+        try:
+            await self._hear()
+        finally:
+            self.over.set()
+
+    async def _hear(self) -> None:
         hearing: Subscription | None = None
         while True:
             if self._watchers and hearing is None:
@@ -56,8 +64,8 @@ class Console:
                 await self._changed.wait()
 
     def enter(self) -> bool:
-        """Somebody looks, until `leave`; false where there are too many who do."""
-        if self._watchers >= MOST_WATCHERS:
+        """Somebody looks, until `leave`; false where there are too many who do, or it is over."""
+        if self._watchers >= MOST_WATCHERS or self.over.is_set():
             return False
         self._watchers += 1
         self._changed.set()

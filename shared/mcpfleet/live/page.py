@@ -71,11 +71,11 @@ class ConsolePage:
         return answer
 
     async def _events(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Send the picture again and again, until the browser leaves, does not read, or the lifetime is over."""
+        """Send pictures until the browser leaves or does not read, the process ends, or the lifetime is over."""
         if scope["method"] == "HEAD":
             await _answer(scope, send, 200, b"text/event-stream", b"")
         elif not self._console.enter():
-            await _answer(scope, send, 503, b"text/plain", b"too many consoles are open\n")
+            await _answer(scope, send, 503, b"text/plain", b"too many consoles are open, or the process ends\n")
         else:
             try:
                 await self._stream(receive, send)
@@ -88,14 +88,17 @@ class ConsolePage:
         with anyio.move_on_after(LIFETIME):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
-                while True:
+                while not self._console.over.is_set():
                     event = b"data: %b\n\n" % self._console.drawn()
                     with anyio.move_on_after(WRITE_WITHIN) as patience:
                         await send({"type": "http.response.body", "body": event, "more_body": True})
                     if patience.cancelled_caught:
                         tasks.cancel_scope.cancel()
-                    await anyio.sleep(EVERY)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    with anyio.move_on_after(EVERY):
+                        await self._console.over.wait()
+                tasks.cancel_scope.cancel()
+        with anyio.move_on_after(WRITE_WITHIN):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _until_gone(receive: ASGIReceiveCallable, scope: anyio.CancelScope) -> None:

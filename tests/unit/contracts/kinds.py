@@ -17,7 +17,7 @@ from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.outcome import ending
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts import call, catalog, hints, pool_tasks, tasks
+from mcpfleet.contracts import call, catalog, figures, hints, pool_tasks, tasks
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
 from mcpfleet.contracts.call import CallBody, Completing, Pull
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
@@ -176,6 +176,8 @@ def _subjects() -> Kind:
         AUTHORITY_SUBJECT: "a hint: permission has ended; the body is an Authority",
         pool_tasks.work_subject("library"): "a task waits",
         pool_tasks.nudge_subject("library", WORKER): "a task has news",
+        **{figures.service_figures_subject(role, EDGE): f"figures of {role}" for role in figures.Role},
+        figures.pool_figures_subject("library", WORKER): "a worker's figures",
     }
     return _table(SUBJECTS, {**asked, **others})
 

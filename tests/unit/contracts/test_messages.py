@@ -35,6 +35,7 @@ from mcpfleet.contracts.catalog import (
     Withdraw,
     Withdrawn,
 )
+from mcpfleet.contracts.figures import Figures, Lack, Trouble
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Settle
@@ -64,6 +65,19 @@ REVOCATION = Revocation(number=7, kind="tenant", key="0" * 32)
 
 MESSAGES = [
     *TASK_MESSAGES,
+    Figures(started=1.5, ready=True),
+    Figures(
+        version="0.1.0",
+        started=1.5,
+        ready=False,
+        stopping=True,
+        lacks=(Lack(name="nats", why="no link"),),
+        numbers={"streams": 2, "tasks_ended_completed": 1},
+        troubles=(
+            Trouble(at=2.5, level="error", event="handler failed", of="tool=add", trace="a" * 32, sampled=True),
+            Trouble(at=2.5, level="warning", event="link lost"),
+        ),
+    ),
     Admit(endpoint="mcp"),
     Admit(endpoint="mcp", credential=SecretStr("token")),
     Admitted(principal=Principal(), lasts=10),

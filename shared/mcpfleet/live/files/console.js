@@ -136,13 +136,25 @@ function show(picture) {
   document.getElementById("unshown").hidden = !picture.unshown;
 }
 
-const events = new EventSource("console/events");
-events.onmessage = (event) => {
-  heard = Date.now();
-  say("live", "live");
-  show(JSON.parse(event.data));
-};
-events.onerror = () => say("lost", "this process does not answer; what is below is old");
+function lose() {
+  say("lost", "this process does not answer; what is below is old");
+}
+
+function listen() {
+  const opened = new EventSource("console/events");
+  opened.onmessage = (event) => {
+    heard = Date.now();
+    say("live", "live");
+    show(JSON.parse(event.data));
+  };
+  opened.onerror = lose;
+  return opened;
+}
+
+let events = listen();
 setInterval(() => {
-  if (heard && Date.now() - heard > WORST_SILENCE) say("lost", "this process does not answer; what is below is old");
-}, 1000);
+  if (Date.now() - heard < WORST_SILENCE) return;
+  if (heard) lose();
+  // A browser opens a stream again by itself, but not after an answer that was none, such as 503.
+  if (events.readyState === EventSource.CLOSED) events = listen();
+}, WORST_SILENCE / 2);
