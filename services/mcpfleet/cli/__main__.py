@@ -13,6 +13,7 @@ import typer
 from mcpfleet.cli import tasks
 from mcpfleet.cli.known import SETTINGS
 from mcpfleet.cli.serving import serve
+from mcpfleet.cli.token import Token
 from mcpfleet.contracts.authorization import RevokedKind
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.run import MISCONFIGURED
@@ -108,17 +109,19 @@ def worker(target: Target) -> None:
 
 
 @app.command()
-def call(
+def call(  # noqa: PLR0917
     url: Url,
     tool: Annotated[str, typer.Argument(help="The tool's name.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 300.0,
+    token: Token = None,
 ) -> None:
     """Call a tool: a bar while it reports progress, then its result."""
     from mcpfleet.cli.call import run_call  # noqa: PLC0415
+    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
 
-    raise typer.Exit(run_call(url, tool, arguments or [], timeout=timeout, as_json=as_json))
+    raise typer.Exit(run_call(Door(url, token), tool, arguments or [], timeout=timeout, as_json=as_json))
 
 
 @app.command()
@@ -151,19 +154,21 @@ def publish(
 
 
 @app.command()
-def watch(
+def watch(  # noqa: PLR0917
     url: Url,
     uris: Annotated[list[str] | None, typer.Argument(help="Resources to watch.")] = None,
     tools: Annotated[bool, typer.Option("--tools", help="Watch the list of tools.")] = False,
     prompts: Annotated[bool, typer.Option("--prompts", help="Watch the list of prompts.")] = False,
     resources: Annotated[bool, typer.Option("--resources", help="Watch the list of resources.")] = False,
+    token: Token = None,
 ) -> None:
     """Show what changes, as it happens, until ^C; without a choice, all three lists."""
+    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
     from mcpfleet.cli.watch import Wish, run_watch  # noqa: PLC0415
 
     nothing = not (uris or tools or prompts or resources)
     wish = Wish(tools=tools or nothing, prompts=prompts or nothing, resources=resources or nothing, uris=uris or ())
-    raise typer.Exit(run_watch(url, wish))
+    raise typer.Exit(run_watch(Door(url, token), wish))
 
 
 @app.command()

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 import anyio
 from mcp import Client
-from mcp.shared.exceptions import MCPError
 from mcp_types import (
     AudioContent,
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
     ImageContent,
-    Implementation,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -24,7 +21,7 @@ from mcp_types import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from mcpfleet.process.errors import leaves
+from mcpfleet.cli.connecting import Door
 
 
 def read_arguments(pairs: list[str]) -> dict[str, Any]:
@@ -50,22 +47,14 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-async def call_tool(url: str, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:
+async def call_tool(door: Door, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:
     """Call a tool and print what came back; returns the exit code: 0 for a result, 1 for a failure."""
-    info = Implementation(name="mcpfleet", version=version("mcpfleet"))
     try:
-        async with Client(url, client_info=info, read_timeout_seconds=timeout) as client:
+        async with door.open(timeout) as client:
             result = await _call(client, tool, arguments, quiet=as_json or not sys.stderr.isatty())
     except Exception as error:
-        return _complain(_reason(url, leaves(error)[0]))
+        return _complain(door.reason(error))
     return _print(result, as_json=as_json)
-
-
-def _reason(url: str, error: BaseException) -> str:
-    """Say why there is no result, in a line."""
-    if isinstance(error, MCPError):
-        return f"{error} ({error.error.code})"
-    return f"{url} does not answer as an MCP server: {str(error) or type(error).__name__}"
 
 
 async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: bool) -> CallToolResult:
@@ -114,10 +103,10 @@ def _complain(what: object) -> int:
     return 1
 
 
-def run_call(url: str, tool: str, pairs: list[str], *, timeout: float, as_json: bool) -> int:
+def run_call(door: Door, tool: str, pairs: list[str], *, timeout: float, as_json: bool) -> int:
     """Read the arguments and make the call; see `call_tool`."""
     try:
         arguments = read_arguments(pairs)
     except ValueError as error:
         return _complain(error)
-    return anyio.run(lambda: call_tool(url, tool, arguments, timeout=timeout, as_json=as_json))
+    return anyio.run(lambda: call_tool(door, tool, arguments, timeout=timeout, as_json=as_json))

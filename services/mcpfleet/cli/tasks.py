@@ -8,6 +8,7 @@ import anyio
 import typer
 
 from mcpfleet.cli.serving import serve
+from mcpfleet.cli.token import Token
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import ProcessSettings
 
@@ -31,27 +32,27 @@ def tasks(context: typer.Context) -> None:
 
 
 @app.command()
-def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
+def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Show a task of yours."""
     from mcpfleet.cli.task_commands import run_get  # noqa: PLC0415
 
-    raise typer.Exit(run_get(url, task, timeout=timeout, as_json=as_json))
+    raise typer.Exit(run_get(url, task, token=token, timeout=timeout, as_json=as_json))
 
 
 @app.command()
-def cancel(url: Url, task: Task, timeout: Timeout = 30.0) -> None:
+def cancel(url: Url, task: Task, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Have a task of yours end."""
     from mcpfleet.cli.task_commands import run_cancel  # noqa: PLC0415
 
-    raise typer.Exit(run_cancel(url, task, timeout=timeout))
+    raise typer.Exit(run_cancel(url, task, token=token, timeout=timeout))
 
 
 @app.command()
-def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
+def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Show each change of a task of yours until it has ended."""
     from mcpfleet.cli.task_commands import run_watch  # noqa: PLC0415
 
-    raise typer.Exit(run_watch(url, task, timeout=timeout, as_json=as_json))
+    raise typer.Exit(run_watch(url, task, token=token, timeout=timeout, as_json=as_json))
 
 
 @app.command("list")

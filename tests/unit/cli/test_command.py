@@ -85,8 +85,17 @@ def test_a_setting_that_nobody_knows_is_an_error_with_the_nearest(
     assert "did you mean MCPFLEET_QUEUE_WAIT?" in said
 
 
-def test_a_call_without_a_server_says_which_address_does_not_answer() -> None:
-    done = CliRunner().invoke(cli.app, ["call", "http://127.0.0.1:9/mcp", "search"])
+def test_a_token_that_is_none_is_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["call", "http://127.0.0.1:9/mcp", "search"], ["tasks", "get", "http://127.0.0.1:9/mcp", "a"]):
+        code, said = run(monkeypatch, capsys, *words, environ={"MCPFLEET_TOKEN": "my secret\n"})
+        assert (code, "MCPFLEET_TOKEN" in said, "secret" in said) == (MISCONFIGURED, True, False)
+
+
+@pytest.mark.parametrize("words", [["call", "http://127.0.0.1:9/mcp", "search"], ["watch", "http://127.0.0.1:9/mcp"]])
+def test_without_a_server_a_command_ends_and_says_which_address_does_not_answer(words: list[str]) -> None:
+    done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 1
     assert "http://127.0.0.1:9/mcp" in done.stderr
     assert "Traceback" not in done.output
