@@ -53,7 +53,7 @@ async def call_tool(door: Door, tool: str, arguments: dict[str, Any], *, timeout
         async with door.open(timeout) as client:
             result = await _call(client, tool, arguments, quiet=as_json or not sys.stderr.isatty())
     except Exception as error:
-        return _complain(door.reason(error))
+        return complain(door.reason(error))
     return _print(result, as_json=as_json)
 
 
@@ -98,8 +98,9 @@ def _show(block: ContentBlock) -> str:
             return f"[resource {block.resource.uri}]"
 
 
-def _complain(what: object) -> int:
-    Console(stderr=True, highlight=False).print(str(what), style="red", markup=False)
+def complain(what: object) -> int:
+    """Say on standard error why there is no result; returns the exit code."""
+    Console(stderr=True, highlight=False).print(str(what), style="red", markup=False, soft_wrap=True)
     return 1
 
 
@@ -108,5 +109,5 @@ def run_call(door: Door, tool: str, pairs: list[str], *, timeout: float, as_json
     try:
         arguments = read_arguments(pairs)
     except ValueError as error:
-        return _complain(error)
+        return complain(error)
     return anyio.run(lambda: call_tool(door, tool, arguments, timeout=timeout, as_json=as_json))

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents
 from rich.console import Console
 
+from mcpfleet.cli.call import complain
 from mcpfleet.cli.connecting import Door
 from mcpfleet.process.errors import leaves
 
@@ -77,7 +78,7 @@ class Watch:
                 self._say("the server ended the stream; listening again", "dim")
             except Exception as error:
                 if not self._heard or (self._door.is_shut and not self._is_open):
-                    Console(stderr=True, highlight=False).print(self._reason(error), style="red", markup=False)
+                    complain(self._reason(error))
                     return
                 self._say(f"lost: {self._reason(error)}; trying again", "yellow")
             if time.monotonic() - began > _LONGEST_PAUSE:
