@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
+import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from psutil import Process as Children
@@ -86,6 +87,24 @@ async def test_the_library_answers_people_and_programs_and_control_c_drains() ->
 
         terminal.process.send_signal(signal.SIGINT)
         assert await terminal.process.wait() == 0
+
+
+async def test_an_operators_command_finds_the_fleet_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS has a free port and a password that nobody knows: a note for this user alone tells both, until the end."""
+    monkeypatch.chdir(tmp_path)
+    note = tmp_path / ".mcpfleet" / "dev.json"
+    async with dev(LIBRARY, "--no-reload") as terminal:
+        await terminal.ready(1)
+        assert note.stat().st_mode & 0o777 == 0o600
+        listed = await mcpfleet("tasks", "list")
+        assert (listed.returncode, listed.stdout) == (0, b"there are none\n"), listed.stderr
+        published = await mcpfleet("publish", "library://books/1")
+        assert published.returncode == 0, published.stderr
+        strange = await mcpfleet("publish", "library://books/1", "--endpoint", "nope")
+        assert (strange.returncode, b"has no endpoint 'nope': one of mcp" in strange.stderr) == (2, True)
+    assert not note.exists()
 
 
 async def test_a_changed_file_is_served_without_a_word(tmp_path: Path) -> None:

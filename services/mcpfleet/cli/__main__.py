@@ -127,11 +127,12 @@ def call(  # noqa: PLR0917
 @app.command()
 def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> None:
     """Take a pool without workers off the lists at once, instead of after a while."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import withdraw as withdraw_pool  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
 
     check_pools([pool])
-    raise typer.Exit(anyio.run(withdraw_pool, ProcessSettings.load(), pool))
+    raise typer.Exit(anyio.run(withdraw_pool, operator_settings(), pool))
 
 
 @app.command()
@@ -140,17 +141,14 @@ def publish(
     endpoint: Annotated[str, typer.Option(help="The endpoint's name.")] = "mcp",
 ) -> None:
     """Tell the clients that watch resources that these have changed; whoever watches nothing hears nothing."""
+    from mcpfleet.cli.dev_note import check_endpoint, operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import publish as publish_uris  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
-    from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
 
     check_pools([endpoint], "endpoint's")
-    try:
-        for uri in uris:
-            check_published(uri)
-    except BadUri as error:
-        raise ConfigurationError(str(error)) from None
-    raise typer.Exit(anyio.run(publish_uris, ProcessSettings.load(), endpoint, uris))
+    check_endpoint(endpoint)
+    _check_uris(uris)
+    raise typer.Exit(anyio.run(publish_uris, operator_settings(), endpoint, uris))
 
 
 @app.command()
@@ -166,6 +164,7 @@ def watch(  # noqa: PLR0917
     from mcpfleet.cli.connecting import Door  # noqa: PLC0415
     from mcpfleet.cli.watch import Wish, run_watch  # noqa: PLC0415
 
+    _check_uris(uris or [])
     nothing = not (uris or tools or prompts or resources)
     wish = Wish(tools=tools or nothing, prompts=prompts or nothing, resources=resources or nothing, uris=uris or ())
     raise typer.Exit(run_watch(Door(url, token), wish))
@@ -179,6 +178,7 @@ def revoke(
     policy: Annotated[bool, typer.Option("--policy", help="End nobody's: ask anew what everybody may do.")] = False,
 ) -> None:
     """End a permission everywhere at once: what was admitted is asked anew, and tokens issued before are refused."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import revoke as revoke_name  # noqa: PLC0415
 
     named: dict[RevokedKind, str] = {"subject": subject, "client": client, "tenant": tenant}
@@ -186,7 +186,7 @@ def revoke(
     if len(chosen) + policy != 1:
         raise ConfigurationError("name one of --subject, --client, --tenant and --policy")
     kind, name = chosen[0] if chosen else ("policy", "")
-    raise typer.Exit(anyio.run(revoke_name, ProcessSettings.load(), kind, name))
+    raise typer.Exit(anyio.run(revoke_name, operator_settings(), kind, name))
 
 
 @app.command()
@@ -229,6 +229,17 @@ def _check_target(target: str) -> None:
     path = target.partition(":")[0]
     if path.endswith(".py") and not Path(path).is_file():
         raise ConfigurationError(f"{path}: there is no such file")
+
+
+def _check_uris(uris: list[str]) -> None:
+    """Refuse what no resource of a fleet is called."""
+    from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
+
+    try:
+        for uri in uris:
+            check_published(uri)
+    except BadUri as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _refuse_unknown_names() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -12,8 +14,10 @@ import anyio
 import typer
 
 from mcpfleet.cli.child import Child
+from mcpfleet.cli.dev_note import NOTE, noted
 from mcpfleet.cli.embedded_nats import EmbeddedNats
-from mcpfleet.cli.fleet import Fleet, Keep, Plan, running
+from mcpfleet.cli.fleet import OPERATOR, Fleet, Keep, Plan, running
+from mcpfleet.contracts.endpoints import EndpointSettings
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 10.0
@@ -39,7 +43,11 @@ class Development:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_signals)
             with self._work:
-                async with running(self._plan, self._keeper) as fleet, anyio.create_task_group() as beside:
+                async with (
+                    running(self._plan, self._keeper) as fleet,
+                    _note(fleet),
+                    anyio.create_task_group() as beside,
+                ):
                     for url in fleet.urls:
                         typer.echo(f"ready {url}")
                     if fleet.nats is not None:
@@ -105,6 +113,18 @@ class Development:
 async def develop(plan: Plan, reload: bool) -> None:
     """Run a fleet as `Development.run` does."""
     await Development(plan, reload=reload).run()
+
+
+@asynccontextmanager
+async def _note(fleet: Fleet) -> AsyncIterator[None]:
+    """Leave the note for operators' commands, where there is a NATS that only we know and a folder that takes it."""
+    with ExitStack() as stack:
+        if fleet.nats is not None:
+            try:
+                stack.enter_context(noted(fleet.nats_settings(OPERATOR), list(EndpointSettings.load().endpoints)))
+            except OSError as error:
+                say(f"`mcpfleet publish` and the like will not find this fleet: {NOTE}: {error.strerror}", "yellow")
+        yield
 
 
 def say(sentence: str, colour: str) -> None:

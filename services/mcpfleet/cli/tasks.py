@@ -10,7 +10,6 @@ import typer
 from mcpfleet.cli.serving import serve
 from mcpfleet.cli.token import Token
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.settings import ProcessSettings
 
 app = typer.Typer(
     help="Run the tasks service: durable tasks. With a command: look at tasks, and end them.",
@@ -64,6 +63,7 @@ def list_(
     most: Annotated[int, typer.Option(help="How many, the oldest first.", min=1, max=200)] = 50,
 ) -> None:
     """Show all tasks that have not ended; for operators, on the bus."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
     from mcpfleet.cli.task_commands import list_tasks  # noqa: PLC0415
     from mcpfleet.contracts.operator_tasks import ListTasks, Why  # noqa: PLC0415
@@ -73,12 +73,13 @@ def list_(
         raise ConfigurationError("name one of --stuck, --waiting and --retried")
     check_pools([pool] if pool else [])
     wanted = ListTasks(why=chosen[0] if chosen else Why.ALL, pool=pool, most=most)
-    raise typer.Exit(anyio.run(list_tasks, ProcessSettings.load(), wanted))
+    raise typer.Exit(anyio.run(list_tasks, operator_settings(), wanted))
 
 
 @app.command()
 def stop(task: Task) -> None:
     """End a task at once, whoever it is of and whatever runs it; for operators, on the bus."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.task_commands import stop_task  # noqa: PLC0415
 
-    raise typer.Exit(anyio.run(stop_task, ProcessSettings.load(), task))
+    raise typer.Exit(anyio.run(stop_task, operator_settings(), task))

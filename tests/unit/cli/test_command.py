@@ -64,6 +64,7 @@ def test_it_says_its_version() -> None:
         pytest.param(["revoke"], "name one of --subject", id="nobody to revoke"),
         pytest.param(["revoke", "--subject", "ann", "--policy"], "name one of --subject", id="two to revoke"),
         pytest.param(["publish", "books/1"], "'books/1' is no absolute URI", id="a URI"),
+        pytest.param(["watch", "http://127.0.0.1:9/mcp", "books"], "'books' is no absolute URI", id="what to watch"),
         pytest.param(["publish", "a:b", "--endpoint", "My"], "'My' is no endpoint's name", id="an endpoint's name"),
         pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
     ],
@@ -91,6 +92,14 @@ def test_a_token_that_is_none_is_not_quoted(
     for words in (["call", "http://127.0.0.1:9/mcp", "search"], ["tasks", "get", "http://127.0.0.1:9/mcp", "a"]):
         code, said = run(monkeypatch, capsys, *words, environ={"MCPFLEET_TOKEN": "my secret\n"})
         assert (code, "MCPFLEET_TOKEN" in said, "secret" in said) == (MISCONFIGURED, True, False)
+
+
+def test_an_endpoint_that_the_settings_do_not_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ = {"MCPFLEET_ENDPOINTS": '{"staff": {"path": "/staff"}}'}
+    code, said = run(monkeypatch, capsys, "publish", "shop://terms", "--endpoint", "nope", environ=environ)
+    assert (code, said) == (MISCONFIGURED, "MCPFLEET_ENDPOINTS has no endpoint 'nope': one of staff\n")
 
 
 @pytest.mark.parametrize("words", [["call", "http://127.0.0.1:9/mcp", "search"], ["watch", "http://127.0.0.1:9/mcp"]])
