@@ -54,7 +54,7 @@ async def call_tool(door: Door, tool: str, arguments: dict[str, Any], *, timeout
             result = await _call(client, tool, arguments, quiet=as_json or not sys.stderr.isatty())
     except Exception as error:
         return complain(door.reason(error))
-    return _print(result, as_json=as_json)
+    return show_result(result, as_json=as_json)
 
 
 async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: bool) -> CallToolResult:
@@ -70,7 +70,8 @@ async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: 
         return await client.call_tool(tool, arguments, progress_callback=report)
 
 
-def _print(result: CallToolResult, *, as_json: bool) -> int:
+def show_result(result: CallToolResult, *, as_json: bool) -> int:
+    """Print a result: structured content, and the blocks that say more; returns the exit code."""
     if as_json:
         print(result.model_dump_json(by_alias=True, exclude_none=True))  # noqa: T201
         return 1 if result.is_error else 0
@@ -78,10 +79,26 @@ def _print(result: CallToolResult, *, as_json: bool) -> int:
     style = "red" if result.is_error else None
     if result.structured_content is not None and not result.is_error:
         console.print_json(data=result.structured_content)
-    else:
-        for block in result.content:
-            console.print(_show(block), style=style, markup=False, soft_wrap=True)
+    for block in _beside(result):
+        console.print(_show(block), style=style, markup=False, soft_wrap=True)
     return 1 if result.is_error else 0
+
+
+def _beside(result: CallToolResult) -> list[ContentBlock]:
+    """The blocks that structured content does not say already."""
+    if result.structured_content is None or result.is_error:
+        return list(result.content)
+    return [block for block in result.content if not _says(block, result.structured_content)]
+
+
+def _says(block: ContentBlock, structured: object) -> bool:
+    if not isinstance(block, TextContent):
+        return False
+    try:
+        value = json.loads(block.text)
+    except ValueError:
+        value = block.text
+    return structured in (value, block.text, {"result": value}, {"result": block.text})
 
 
 def _show(block: ContentBlock) -> str:
