@@ -50,7 +50,9 @@ def mcpfleet(
 @app.command()
 def dev(  # noqa: PLR0917  # the command line's options are its parameters
     target: Target,
-    port: Annotated[int, typer.Option(help="The first edge's port; the others follow. 0 takes free ones.")] = 8000,
+    port: Annotated[
+        int, typer.Option(help="The first edge's port; the others follow. 0 takes free ones.", min=0)
+    ] = 8000,
     edges: Annotated[int, typer.Option(help="How many edges.", min=1)] = 1,
     workers: Annotated[int, typer.Option(help="How many workers.", min=1)] = 1,
     reload: Annotated[bool, typer.Option(help="Start the workers again when a Python file changes.")] = True,
@@ -58,7 +60,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     nats: Annotated[str | None, typer.Option(help="A NATS without users, instead of an embedded one.")] = None,
 ) -> None:
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
-    from mcpfleet.cli.dev import develop  # noqa: PLC0415
+    from mcpfleet.cli.dev import check_ports, develop  # noqa: PLC0415
     from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
 
     os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
@@ -67,6 +69,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
     _refuse_unknown_names()
     _check_target(target)
+    check_ports(port, edges)
     plan = Plan(
         target=target, edges=edges, workers=workers, port=port, nats_url=nats, store_url=store,
         settings=ProcessSettings.load(),
@@ -122,6 +125,19 @@ def call(  # noqa: PLR0917
     from mcpfleet.cli.connecting import Door  # noqa: PLC0415
 
     raise typer.Exit(run_call(Door(url, token), tool, arguments or [], timeout=timeout, as_json=as_json))
+
+
+@app.command("list")
+def list_(
+    url: Url,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 30.0,
+    token: Token = None,
+) -> None:
+    """Show the tools, resources, templates and prompts of an endpoint, with their descriptions."""
+    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
+    from mcpfleet.cli.listing import run_list  # noqa: PLC0415
+
+    raise typer.Exit(run_list(Door(url, token), timeout=timeout))
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from importlib.metadata import version
 
@@ -66,6 +67,7 @@ def test_it_says_its_version() -> None:
         pytest.param(["publish", "books/1"], "'books/1' is no absolute URI", id="a URI"),
         pytest.param(["watch", "http://127.0.0.1:9/mcp", "books"], "'books' is no absolute URI", id="what to watch"),
         pytest.param(["publish", "a:b", "--endpoint", "My"], "'My' is no endpoint's name", id="an endpoint's name"),
+        pytest.param(["dev", __file__, "--port", "99999"], "--port 99999: there is no port 99999", id="a port"),
         pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
     ],
 )
@@ -92,6 +94,15 @@ def test_a_token_that_is_none_is_not_quoted(
     for words in (["call", "http://127.0.0.1:9/mcp", "search"], ["tasks", "get", "http://127.0.0.1:9/mcp", "a"]):
         code, said = run(monkeypatch, capsys, *words, environ={"MCPFLEET_TOKEN": "my secret\n"})
         assert (code, "MCPFLEET_TOKEN" in said, "secret" in said) == (MISCONFIGURED, True, False)
+
+
+def test_a_port_that_is_taken_is_named_by_the_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = run(monkeypatch, capsys, "dev", __file__, "--port", str(port))
+    assert (code, said) == (MISCONFIGURED, f"--port {port}: cannot listen on port {port}: Address already in use\n")
 
 
 def test_an_endpoint_that_the_settings_do_not_have_is_refused(
