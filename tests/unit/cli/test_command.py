@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -106,8 +107,9 @@ def test_a_port_that_is_taken_is_named_by_the_option(
 
 
 def test_an_endpoint_that_the_settings_do_not_have_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where no `dev` runs
     environ = {"MCPFLEET_ENDPOINTS": '{"staff": {"path": "/staff"}}'}
     code, said = run(monkeypatch, capsys, "publish", "shop://terms", "--endpoint", "nope", environ=environ)
     assert (code, said) == (MISCONFIGURED, "MCPFLEET_ENDPOINTS has no endpoint 'nope': one of staff\n")
