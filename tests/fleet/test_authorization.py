@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -297,3 +300,36 @@ async def test_the_other_modes_admit_and_refuse(mode: str, environment: dict[str
             response = await post(fleet.urls[0], call("whoami"), token)
             assert response.json()["result"]["structuredContent"]["subject"] == "ann"
             assert await status(fleet.urls[0], "other") == 401
+
+
+async def test_m63_the_commands_call_with_a_token_and_say_what_they_lack(tmp_path: Path) -> None:
+    """`mcpfleet call`, `watch` and `tasks` without a token, with one of another scope, and with a good one."""
+    listed = [
+        {"token": "reader-token", "subject": "ann", "audience": "mcp"},
+        {"token": "writer-token", "subject": "bob", "audience": "mcp", "scopes": ["books:read", "books:write"]},
+    ]
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(json.dumps({"tokens": listed}))
+    environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS_FILE": str(tokens)}
+    async with Fleet(APP, environment=environment) as fleet:
+        [url] = fleet.urls
+        for words in (("call", url, "write"), ("watch", url), ("tasks", "get", url, "a-task")):
+            without = await command(*words)
+            assert (without.returncode, "needs a token (401)" in without.stderr) == (1, True), without
+        stranger = await command("call", url, "whoami", token="stranger-token")
+        assert "does not take this token (401)" in stranger.stderr
+        reader = await command("call", url, "write", token="reader-token")
+        assert reader.returncode == 1
+        assert "lacks a scope (403): it needs books:read books:write" in reader.stderr
+        writer = await command("call", url, "write", "--token", "writer-token")
+        assert (writer.returncode, writer.stdout) == (0, "written\n"), writer
+        for said in (stranger, reader, writer):
+            assert "-token" not in said.stdout + said.stderr.replace("--token", "")
+
+
+async def command(*words: str, token: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `mcpfleet`, with a token in its environment."""
+    with anyio.fail_after(30):
+        environment = {**os.environ, "MCPFLEET_TOKEN": token}
+        done = await anyio.run_process([sys.executable, "-m", "mcpfleet.cli", *words], check=False, env=environment)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())

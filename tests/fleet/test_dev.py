@@ -14,6 +14,7 @@ from pathlib import Path
 
 import anyio
 import httpx2
+import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from psutil import Process as Children
@@ -90,12 +91,33 @@ async def test_the_library_answers_people_and_programs_and_control_c_drains() ->
             assert (shown.returncode, b"Melville" in shown.stdout) == (0, True), shown.stderr
         piped = await mcpfleet("call", urls[0], "search", "query=moby", "--json")
         assert json.loads(piped.stdout)["isError"] is False
+        listed = (await mcpfleet("list", urls[0])).stdout.decode()
+        assert "tools:" in listed
+        assert "  search " in listed
         failed = await mcpfleet("call", urls[0], "read_book", "book=9999")
         assert (failed.returncode, failed.stdout) == (1, b"")
         assert failed.stderr
 
         terminal.process.send_signal(signal.SIGINT)
         assert await terminal.process.wait() == 0
+
+
+async def test_an_operators_command_finds_the_fleet_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NATS has a free port and a password that nobody knows: a note for this user alone tells both, until the end."""
+    monkeypatch.chdir(tmp_path)
+    note = tmp_path / ".mcpfleet" / "dev.json"
+    async with dev(LIBRARY, "--no-reload") as terminal:
+        await terminal.ready(1)
+        assert note.stat().st_mode & 0o777 == 0o600
+        listed = await mcpfleet("tasks", "list")
+        assert (listed.returncode, listed.stdout) == (0, b"there are none\n"), listed.stderr
+        published = await mcpfleet("publish", "library://books/1")
+        assert published.returncode == 0, published.stderr
+        strange = await mcpfleet("publish", "library://books/1", "--endpoint", "nope")
+        assert (strange.returncode, b"has no endpoint 'nope': one of mcp" in strange.stderr) == (2, True)
+    assert not note.exists()
 
 
 async def test_a_changed_file_is_served_without_a_word(tmp_path: Path) -> None:
@@ -112,6 +134,22 @@ async def test_a_changed_file_is_served_without_a_word(tmp_path: Path) -> None:
             while b"after" not in (await mcpfleet("call", url, "answer")).stdout:
                 pass
         assert b"before" in first.stdout
+
+
+async def test_a_mistake_made_meanwhile_is_said_once_and_its_mending_awaited(tmp_path: Path) -> None:
+    application = tmp_path / "shop.py"
+    text = LIBRARY_LIKE.format(answer="before")
+    application.write_text(text)
+    async with dev(application) as terminal:
+        [url] = await terminal.ready(1)
+        assert b"before" in (await mcpfleet("call", url, "answer")).stdout
+        application.write_text(text + "def broken(:\n")
+        await terminal.say("it is started when a file changes")
+        await anyio.sleep(2)  # in which it would have been started again, and failed
+        assert sum("SyntaxError" in line for line in terminal.errors) == 1
+        application.write_text(text.replace("before", "after"))
+        while b"after" not in (await mcpfleet("call", url, "answer")).stdout:
+            pass
 
 
 async def test_a_mistake_in_the_application_ends_dev_and_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import httpx2
 from mcp import Client
 from rich.console import Console
 
+from mcpfleet.cli.connecting import Door
 from mcpfleet.cli.operate import publish
 from mcpfleet.cli.watch import Watch, Wish
 from mcpfleet.testing.fleet import Fleet
@@ -138,7 +139,7 @@ async def test_mcpfleet_watch_shows_what_changes_and_comes_back() -> None:
     written = io.StringIO()
     async with Fleet(APP) as fleet, anyio.create_task_group() as tasks:
         wish = Wish(tools=True, uris=[BOOK])
-        tasks.start_soon(Watch(fleet.urls[0], wish, Console(file=written, width=200)).run)
+        tasks.start_soon(Watch(Door(fleet.urls[0]), wish, Console(file=written, width=200)).run)
         await until(lambda: f"{BOOK}: Emma" in written.getvalue())
         assert "tools: 4: flood, grow, rename, shrink" in written.getvalue()
         async with Client(fleet.urls[0]) as client:

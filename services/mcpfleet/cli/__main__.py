@@ -13,6 +13,7 @@ import typer
 from mcpfleet.cli import tasks
 from mcpfleet.cli.known import SETTINGS
 from mcpfleet.cli.serving import serve
+from mcpfleet.cli.token import Token
 from mcpfleet.contracts.authorization import RevokedKind
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.run import MISCONFIGURED
@@ -49,7 +50,9 @@ def mcpfleet(
 @app.command()
 def dev(  # noqa: PLR0917  # the command line's options are its parameters
     target: Target,
-    port: Annotated[int, typer.Option(help="The first edge's port; the others follow. 0 takes free ones.")] = 8000,
+    port: Annotated[
+        int, typer.Option(help="The first edge's port; the others follow. 0 takes free ones.", min=0)
+    ] = 8000,
     edges: Annotated[int, typer.Option(help="How many edges.", min=1)] = 1,
     workers: Annotated[int, typer.Option(help="How many workers.", min=1)] = 1,
     reload: Annotated[bool, typer.Option(help="Start the workers again when a Python file changes.")] = True,
@@ -57,7 +60,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     nats: Annotated[str | None, typer.Option(help="A NATS without users, instead of an embedded one.")] = None,
 ) -> None:
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
-    from mcpfleet.cli.dev import develop  # noqa: PLC0415
+    from mcpfleet.cli.dev import check_ports, develop  # noqa: PLC0415
     from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
 
     os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
@@ -66,6 +69,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
     _refuse_unknown_names()
     _check_target(target)
+    check_ports(port, edges)
     plan = Plan(
         target=target, edges=edges, workers=workers, port=port, nats_url=nats, store_url=store,
         settings=ProcessSettings.load(),
@@ -108,27 +112,43 @@ def worker(target: Target) -> None:
 
 
 @app.command()
-def call(
+def call(  # noqa: PLR0917
     url: Url,
     tool: Annotated[str, typer.Argument(help="The tool's name.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 300.0,
+    token: Token = None,
 ) -> None:
     """Call a tool: a bar while it reports progress, then its result."""
     from mcpfleet.cli.call import run_call  # noqa: PLC0415
+    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
 
-    raise typer.Exit(run_call(url, tool, arguments or [], timeout=timeout, as_json=as_json))
+    raise typer.Exit(run_call(Door(url, token), tool, arguments or [], timeout=timeout, as_json=as_json))
+
+
+@app.command("list")
+def list_(
+    url: Url,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 30.0,
+    token: Token = None,
+) -> None:
+    """Show the tools, resources, templates and prompts of an endpoint, with their descriptions."""
+    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
+    from mcpfleet.cli.listing import run_list  # noqa: PLC0415
+
+    raise typer.Exit(run_list(Door(url, token), timeout=timeout))
 
 
 @app.command()
 def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> None:
     """Take a pool without workers off the lists at once, instead of after a while."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import withdraw as withdraw_pool  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
 
     check_pools([pool])
-    raise typer.Exit(anyio.run(withdraw_pool, ProcessSettings.load(), pool))
+    raise typer.Exit(anyio.run(withdraw_pool, operator_settings(), pool))
 
 
 @app.command()
@@ -137,33 +157,33 @@ def publish(
     endpoint: Annotated[str, typer.Option(help="The endpoint's name.")] = "mcp",
 ) -> None:
     """Tell the clients that watch resources that these have changed; whoever watches nothing hears nothing."""
+    from mcpfleet.cli.dev_note import check_endpoint, operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import publish as publish_uris  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
-    from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
 
     check_pools([endpoint], "endpoint's")
-    try:
-        for uri in uris:
-            check_published(uri)
-    except BadUri as error:
-        raise ConfigurationError(str(error)) from None
-    raise typer.Exit(anyio.run(publish_uris, ProcessSettings.load(), endpoint, uris))
+    check_endpoint(endpoint)
+    _check_uris(uris)
+    raise typer.Exit(anyio.run(publish_uris, operator_settings(), endpoint, uris))
 
 
 @app.command()
-def watch(
+def watch(  # noqa: PLR0917
     url: Url,
     uris: Annotated[list[str] | None, typer.Argument(help="Resources to watch.")] = None,
     tools: Annotated[bool, typer.Option("--tools", help="Watch the list of tools.")] = False,
     prompts: Annotated[bool, typer.Option("--prompts", help="Watch the list of prompts.")] = False,
     resources: Annotated[bool, typer.Option("--resources", help="Watch the list of resources.")] = False,
+    token: Token = None,
 ) -> None:
     """Show what changes, as it happens, until ^C; without a choice, all three lists."""
+    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
     from mcpfleet.cli.watch import Wish, run_watch  # noqa: PLC0415
 
+    _check_uris(uris or [])
     nothing = not (uris or tools or prompts or resources)
     wish = Wish(tools=tools or nothing, prompts=prompts or nothing, resources=resources or nothing, uris=uris or ())
-    raise typer.Exit(run_watch(url, wish))
+    raise typer.Exit(run_watch(Door(url, token), wish))
 
 
 @app.command()
@@ -174,6 +194,7 @@ def revoke(
     policy: Annotated[bool, typer.Option("--policy", help="End nobody's: ask anew what everybody may do.")] = False,
 ) -> None:
     """End a permission everywhere at once: what was admitted is asked anew, and tokens issued before are refused."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import revoke as revoke_name  # noqa: PLC0415
 
     named: dict[RevokedKind, str] = {"subject": subject, "client": client, "tenant": tenant}
@@ -181,7 +202,7 @@ def revoke(
     if len(chosen) + policy != 1:
         raise ConfigurationError("name one of --subject, --client, --tenant and --policy")
     kind, name = chosen[0] if chosen else ("policy", "")
-    raise typer.Exit(anyio.run(revoke_name, ProcessSettings.load(), kind, name))
+    raise typer.Exit(anyio.run(revoke_name, operator_settings(), kind, name))
 
 
 @app.command()
@@ -224,6 +245,17 @@ def _check_target(target: str) -> None:
     path = target.partition(":")[0]
     if path.endswith(".py") and not Path(path).is_file():
         raise ConfigurationError(f"{path}: there is no such file")
+
+
+def _check_uris(uris: list[str]) -> None:
+    """Refuse what no resource of a fleet is called."""
+    from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
+
+    try:
+        for uri in uris:
+            check_published(uri)
+    except BadUri as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _refuse_unknown_names() -> None:

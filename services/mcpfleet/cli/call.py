@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 import anyio
 from mcp import Client
-from mcp.shared.exceptions import MCPError
 from mcp_types import (
     AudioContent,
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
     ImageContent,
-    Implementation,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -24,7 +21,7 @@ from mcp_types import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from mcpfleet.process.errors import leaves
+from mcpfleet.cli.connecting import Door
 
 
 def read_arguments(pairs: list[str]) -> dict[str, Any]:
@@ -50,22 +47,14 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-async def call_tool(url: str, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:
+async def call_tool(door: Door, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:
     """Call a tool and print what came back; returns the exit code: 0 for a result, 1 for a failure."""
-    info = Implementation(name="mcpfleet", version=version("mcpfleet"))
     try:
-        async with Client(url, client_info=info, read_timeout_seconds=timeout) as client:
+        async with door.open(timeout) as client:
             result = await _call(client, tool, arguments, quiet=as_json or not sys.stderr.isatty())
     except Exception as error:
-        return _complain(_reason(url, leaves(error)[0]))
-    return _print(result, as_json=as_json)
-
-
-def _reason(url: str, error: BaseException) -> str:
-    """Say why there is no result, in a line."""
-    if isinstance(error, MCPError):
-        return f"{error} ({error.error.code})"
-    return f"{url} does not answer as an MCP server: {str(error) or type(error).__name__}"
+        return complain(door.reason(error))
+    return show_result(result, as_json=as_json)
 
 
 async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: bool) -> CallToolResult:
@@ -81,7 +70,8 @@ async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: 
         return await client.call_tool(tool, arguments, progress_callback=report)
 
 
-def _print(result: CallToolResult, *, as_json: bool) -> int:
+def show_result(result: CallToolResult, *, as_json: bool) -> int:
+    """Print a result: structured content, and the blocks that say more; returns the exit code."""
     if as_json:
         print(result.model_dump_json(by_alias=True, exclude_none=True))  # noqa: T201
         return 1 if result.is_error else 0
@@ -89,10 +79,26 @@ def _print(result: CallToolResult, *, as_json: bool) -> int:
     style = "red" if result.is_error else None
     if result.structured_content is not None and not result.is_error:
         console.print_json(data=result.structured_content)
-    else:
-        for block in result.content:
-            console.print(_show(block), style=style, markup=False, soft_wrap=True)
+    for block in _beside(result):
+        console.print(_show(block), style=style, markup=False, soft_wrap=True)
     return 1 if result.is_error else 0
+
+
+def _beside(result: CallToolResult) -> list[ContentBlock]:
+    """The blocks that structured content does not say already."""
+    if result.structured_content is None or result.is_error:
+        return list(result.content)
+    return [block for block in result.content if not _says(block, result.structured_content)]
+
+
+def _says(block: ContentBlock, structured: object) -> bool:
+    if not isinstance(block, TextContent):
+        return False
+    try:
+        value = json.loads(block.text)
+    except ValueError:
+        value = block.text
+    return structured in (value, block.text, {"result": value}, {"result": block.text})
 
 
 def _show(block: ContentBlock) -> str:
@@ -109,15 +115,16 @@ def _show(block: ContentBlock) -> str:
             return f"[resource {block.resource.uri}]"
 
 
-def _complain(what: object) -> int:
-    Console(stderr=True, highlight=False).print(str(what), style="red", markup=False)
+def complain(what: object) -> int:
+    """Say on standard error why there is no result; returns the exit code."""
+    Console(stderr=True, highlight=False).print(str(what), style="red", markup=False, soft_wrap=True)
     return 1
 
 
-def run_call(url: str, tool: str, pairs: list[str], *, timeout: float, as_json: bool) -> int:
+def run_call(door: Door, tool: str, pairs: list[str], *, timeout: float, as_json: bool) -> int:
     """Read the arguments and make the call; see `call_tool`."""
     try:
         arguments = read_arguments(pairs)
     except ValueError as error:
-        return _complain(error)
-    return anyio.run(lambda: call_tool(url, tool, arguments, timeout=timeout, as_json=as_json))
+        return complain(error)
+    return anyio.run(lambda: call_tool(door, tool, arguments, timeout=timeout, as_json=as_json))

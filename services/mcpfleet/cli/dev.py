@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -12,12 +15,17 @@ import anyio
 import typer
 
 from mcpfleet.cli.child import Child
+from mcpfleet.cli.dev_note import NOTE, noted
 from mcpfleet.cli.embedded_nats import EmbeddedNats
-from mcpfleet.cli.fleet import Fleet, Keep, Plan, running
+from mcpfleet.cli.fleet import OPERATOR, Fleet, Keep, Plan, running
+from mcpfleet.contracts.endpoints import EndpointSettings
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.run import MISCONFIGURED
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 10.0
 _STABLE_AFTER: Final = 30.0
+_LAST_PORT: Final = 65_535
 
 
 class Development:
@@ -29,6 +37,7 @@ class Development:
         self._fleet: Fleet | None = None
         self._again: dict[Child, anyio.Event] = {}
         self._work = anyio.CancelScope()
+        self._is_watching = False
 
     async def run(self) -> None:
         """Run until ^C or SIGTERM, then drain; a second signal kills what still runs.
@@ -39,7 +48,11 @@ class Development:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_signals)
             with self._work:
-                async with running(self._plan, self._keeper) as fleet, anyio.create_task_group() as beside:
+                async with (
+                    running(self._plan, self._keeper) as fleet,
+                    _note(fleet),
+                    anyio.create_task_group() as beside,
+                ):
                     for url in fleet.urls:
                         typer.echo(f"ready {url}")
                     if fleet.nats is not None:
@@ -63,6 +76,9 @@ class Development:
                 return
             if anyio.current_time() - started > _STABLE_AFTER:
                 pause = _FIRST_PAUSE
+            if self._is_watching and child in self._fleet.workers and child.exit_code == MISCONFIGURED:
+                say(f"{child.name} cannot start as the application is; it is started when a file changes", "yellow")
+                await self._again[child].wait()
             if not self._again[child].is_set():
                 say(f"{child.name} has ended; it is started again in {pause:g} s", "yellow")
                 with anyio.move_on_after(pause):
@@ -85,6 +101,7 @@ class Development:
             return
         from watchfiles import PythonFilter, awatch  # noqa: PLC0415  # it costs start-up time
 
+        self._is_watching = True
         async for changes in awatch(directory, watch_filter=PythonFilter(), debounce=200):
             names = sorted({Path(path).name for _, path in changes})
             say(f"{', '.join(names)} changed: the workers start again", "cyan")
@@ -102,9 +119,39 @@ class Development:
                     await self._fleet.kill()
 
 
+def check_ports(first: int, number: int) -> None:
+    """Refuse ports that there are not, or that somebody has; 0 takes free ones.
+
+    Raises:
+        ConfigurationError: an edge could not listen.
+    """
+    for port in range(first, first + number) if first else ():
+        if port > _LAST_PORT:
+            raise ConfigurationError(f"--port {first}: there is no port {port}")
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+                trial.listen()
+            except OSError as error:
+                raise ConfigurationError(f"--port {first}: cannot listen on port {port}: {error.strerror}") from None
+
+
 async def develop(plan: Plan, reload: bool) -> None:
     """Run a fleet as `Development.run` does."""
     await Development(plan, reload=reload).run()
+
+
+@asynccontextmanager
+async def _note(fleet: Fleet) -> AsyncIterator[None]:
+    """Leave the note for operators' commands, where there is a NATS that only we know and a folder that takes it."""
+    with ExitStack() as stack:
+        if fleet.nats is not None:
+            try:
+                stack.enter_context(noted(fleet.nats_settings(OPERATOR), list(EndpointSettings.load().endpoints)))
+            except OSError as error:
+                say(f"`mcpfleet publish` and the like will not find this fleet: {NOTE}: {error.strerror}", "yellow")
+        yield
 
 
 def say(sentence: str, colour: str) -> None:

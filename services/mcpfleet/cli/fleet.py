@@ -23,14 +23,16 @@ from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
-from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.settings import TOKEN_VARIABLE, ProcessSettings
 
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
 _SERVICES: Final = ("authorization", "catalog", "subscriptions", "tasks")
 _OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
 """What the names of secrets begin with that services alone need."""
-_NOT_INHERITED: Final = ("MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", *_OF_SERVICES)
+_NOT_INHERITED: Final = (
+    "MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", TOKEN_VARIABLE, *_OF_SERVICES
+)  # fmt: skip
 _NATS_URL: Final = "MCPFLEET_NATS_URL"
 _READY_WITHIN: Final = 60.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})

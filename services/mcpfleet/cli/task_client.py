@@ -12,6 +12,8 @@ import httpx2
 import typer
 from rich.console import Console
 
+from mcpfleet.cli.connecting import refusal
+from mcpfleet.cli.token import authorization
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, MODERN, PROTOCOL_VERSION_META_KEY
 
@@ -26,9 +28,11 @@ class NoAnswer(Exception):
 class TaskClient:
     """Asks an endpoint for tasks, as a client that can take them."""
 
-    def __init__(self, url: str, *, timeout: float, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, *, timeout: float, token: str | None = None, transport: httpx2.AsyncBaseTransport | None = None
+    ) -> None:
         self._url = url
-        self._http = httpx2.AsyncClient(timeout=timeout, transport=transport)
+        self._http = httpx2.AsyncClient(headers=authorization(token), timeout=timeout, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,6 +63,9 @@ class TaskClient:
         }
         try:
             answer = await self._http.post(self._url, json=message, headers=headers)
+            refused = refusal(self._url, answer.status_code, answer.headers)
+            if refused is not None:
+                raise NoAnswer(refused)
             body: dict[str, Any] = answer.json()
             if "error" in body:
                 raise NoAnswer(f"{body['error']['message']} ({body['error']['code']})")
@@ -86,30 +93,30 @@ class TaskClient:
 _Work: TypeAlias = Callable[[TaskClient], Awaitable[dict[str, Any]]]
 
 
-def run_get(url: str, task: str, *, timeout: float, as_json: bool) -> int:
+def run_get(url: str, task: str, *, token: str | None, timeout: float, as_json: bool) -> int:
     """Show a task; returns the exit code."""
-    return _run(lambda client: client.ask("tasks/get", task), url, timeout=timeout, as_json=as_json)
+    return _run(lambda client: client.ask("tasks/get", task), url, token=token, timeout=timeout, as_json=as_json)
 
 
-def run_cancel(url: str, task: str, *, timeout: float) -> int:
+def run_cancel(url: str, task: str, *, token: str | None, timeout: float) -> int:
     """Have a task end; returns the exit code."""
 
     async def cancel(client: TaskClient) -> dict[str, Any]:
         await client.ask("tasks/cancel", task)
         return await client.ask("tasks/get", task)
 
-    return _run(cancel, url, timeout=timeout, as_json=False)
+    return _run(cancel, url, token=token, timeout=timeout, as_json=False)
 
 
-def run_watch(url: str, task: str, *, timeout: float, as_json: bool) -> int:
+def run_watch(url: str, task: str, *, token: str | None, timeout: float, as_json: bool) -> int:
     """Show a task until it has ended; returns the exit code."""
     show = (lambda _: None) if as_json else _show_state
-    return _run(lambda client: client.watch(task, show), url, timeout=timeout, as_json=as_json)
+    return _run(lambda client: client.watch(task, show), url, token=token, timeout=timeout, as_json=as_json)
 
 
-def _run(work: _Work, url: str, *, timeout: float, as_json: bool) -> int:
+def _run(work: _Work, url: str, *, token: str | None, timeout: float, as_json: bool) -> int:
     async def ask() -> dict[str, Any]:
-        async with TaskClient(url, timeout=timeout) as client:
+        async with TaskClient(url, timeout=timeout, token=token) as client:
             return await work(client)
 
     try:

@@ -8,8 +8,8 @@ import anyio
 import typer
 
 from mcpfleet.cli.serving import serve
+from mcpfleet.cli.token import Token
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.settings import ProcessSettings
 
 app = typer.Typer(
     help="Run the tasks service: durable tasks. With a command: look at tasks, and end them.",
@@ -31,27 +31,27 @@ def tasks(context: typer.Context) -> None:
 
 
 @app.command()
-def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
+def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Show a task of yours."""
     from mcpfleet.cli.task_client import run_get  # noqa: PLC0415
 
-    raise typer.Exit(run_get(url, task, timeout=timeout, as_json=as_json))
+    raise typer.Exit(run_get(url, task, token=token, timeout=timeout, as_json=as_json))
 
 
 @app.command()
-def cancel(url: Url, task: Task, timeout: Timeout = 30.0) -> None:
+def cancel(url: Url, task: Task, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Have a task of yours end."""
     from mcpfleet.cli.task_client import run_cancel  # noqa: PLC0415
 
-    raise typer.Exit(run_cancel(url, task, timeout=timeout))
+    raise typer.Exit(run_cancel(url, task, token=token, timeout=timeout))
 
 
 @app.command()
-def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0) -> None:
+def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Show each change of a task of yours until it has ended."""
     from mcpfleet.cli.task_client import run_watch  # noqa: PLC0415
 
-    raise typer.Exit(run_watch(url, task, timeout=timeout, as_json=as_json))
+    raise typer.Exit(run_watch(url, task, token=token, timeout=timeout, as_json=as_json))
 
 
 @app.command("list")
@@ -63,6 +63,7 @@ def list_(
     most: Annotated[int, typer.Option(help="How many, the oldest first.", min=1, max=200)] = 50,
 ) -> None:
     """Show all tasks that have not ended; for operators, on the bus."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import list_tasks  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
     from mcpfleet.contracts.operator_tasks import ListTasks, Why  # noqa: PLC0415
@@ -72,12 +73,13 @@ def list_(
         raise ConfigurationError("name one of --stuck, --waiting and --retried")
     check_pools([pool] if pool else [])
     wanted = ListTasks(why=chosen[0] if chosen else Why.ALL, pool=pool, most=most)
-    raise typer.Exit(anyio.run(list_tasks, ProcessSettings.load(), wanted))
+    raise typer.Exit(anyio.run(list_tasks, operator_settings(), wanted))
 
 
 @app.command()
 def stop(task: Task) -> None:
     """End a task at once, whoever it is of and whatever runs it; for operators, on the bus."""
+    from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import stop_task  # noqa: PLC0415
 
-    raise typer.Exit(anyio.run(stop_task, ProcessSettings.load(), task))
+    raise typer.Exit(anyio.run(stop_task, operator_settings(), task))

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final
 
 import anyio
@@ -20,9 +19,11 @@ from mcp.client.subscriptions import (
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
-from mcp_types import BlobResourceContents, Implementation
+from mcp_types import BlobResourceContents
 from rich.console import Console
 
+from mcpfleet.cli.call import complain
+from mcpfleet.cli.connecting import Door
 from mcpfleet.process.errors import leaves
 
 _FIRST_PAUSE: Final = 0.5
@@ -41,10 +42,10 @@ class Wish:
     uris: Sequence[str] = ()
 
 
-def run_watch(url: str, wish: Wish) -> int:
+def run_watch(door: Door, wish: Wish) -> int:
     """Watch until ^C; see `Watch.run`."""
     try:
-        anyio.run(Watch(url, wish, Console(highlight=False)).run)
+        anyio.run(Watch(door, wish, Console(highlight=False)).run)
     except KeyboardInterrupt:
         return 0
     return 1
@@ -53,13 +54,21 @@ def run_watch(url: str, wish: Wish) -> int:
 class Watch:
     """Shows what changes at an endpoint."""
 
-    def __init__(self, url: str, wish: Wish, console: Console) -> None:
-        self._url = url
+    def __init__(self, door: Door, wish: Wish, console: Console) -> None:
+        self._door = door
         self._wish = wish
         self._console = console
+        self._heard = False
+        """Whether there ever was a stream."""
+        self._is_open = False
+        """Whether the last attempt led to one."""
 
     async def run(self) -> None:
-        """Listen, and listen again whenever a stream ends; returns where the server has nothing of what was wished."""
+        """Listen, and listen again whenever a stream ends.
+
+        Returns where to try again would be in vain: the server refuses, or has nothing of what was wished, or there
+        was none to begin with.
+        """
         pause = _FIRST_PAUSE
         while True:
             began = time.monotonic()
@@ -68,7 +77,10 @@ class Watch:
                     return
                 self._say("the server ended the stream; listening again", "dim")
             except Exception as error:
-                self._say(f"lost: {_reason(leaves(error)[0])}; trying again", "yellow")
+                if not self._heard or (self._door.is_shut and not self._is_open):
+                    complain(self._reason(error))
+                    return
+                self._say(f"lost: {self._reason(error)}; trying again", "yellow")
             if time.monotonic() - began > _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
             await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311  # so that not all come back at once
@@ -76,10 +88,10 @@ class Watch:
 
     async def _listen(self) -> bool:
         """Show one stream to its end; false where nothing of the wish is honoured."""
-        info = Implementation(name="mcpfleet", version=version("mcpfleet"))
         wish = self._wish
+        self._is_open = False
         async with (
-            Client(self._url, client_info=info, read_timeout_seconds=_READ_WITHIN) as client,
+            self._door.open(_READ_WITHIN) as client,
             client.listen(
                 tools_list_changed=wish.tools,
                 prompts_list_changed=wish.prompts,
@@ -87,9 +99,10 @@ class Watch:
                 resource_subscriptions=wish.uris,
             ) as stream,
         ):
+            self._heard = self._is_open = True
             honoured = stream.honored.model_dump(by_alias=True, exclude_none=True)
             if not honoured:
-                self._say(f"{self._url} tells of nothing of that", "red")
+                self._say(f"{self._door.url} tells of nothing of that", "red")
                 return False
             # What changed before the stream was open is seen by reading now, and what changes from here on comes.
             await self._read_all(client, stream)
@@ -130,6 +143,10 @@ class Watch:
             case _:
                 return "resources", lambda: _resources(client)
 
+    def _reason(self, error: BaseException) -> str:
+        lost = any(isinstance(leaf, SubscriptionLost) for leaf in leaves(error))
+        return "the stream broke off" if lost else self._door.reason(error)
+
     def _say(self, sentence: str, style: str | None = None) -> None:
         at = time.strftime("%H:%M:%S")
         self._console.print(f"{at}  {sentence}", style=style, markup=False, soft_wrap=True)
@@ -161,9 +178,3 @@ async def _resource(client: Client, uri: str) -> str:
 
 def _names(names: list[str]) -> str:
     return f"{len(names)}: {', '.join(names)}" if names else "none"
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, SubscriptionLost):
-        return "the stream broke off"
-    return str(error) or type(error).__name__

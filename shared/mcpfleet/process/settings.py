@@ -27,6 +27,8 @@ from mcpfleet.process.errors import ConfigurationError
 
 PREFIX: Final = "MCPFLEET_"
 """What the name of every variable of ours begins with."""
+TOKEN_VARIABLE: Final = "MCPFLEET_TOKEN"  # noqa: S105  # its name
+"""No setting: the commands for people take a caller's token from it."""
 
 
 @dataclass(frozen=True, slots=True)

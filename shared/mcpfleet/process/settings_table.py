@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
-from mcpfleet.process.settings import PREFIX, SECONDS, Settings, Unit, is_secret, variable
+from mcpfleet.process.settings import PREFIX, SECONDS, TOKEN_VARIABLE, Settings, Unit, is_secret, variable
 
 LEAST_SCALED: Final = 0.1
 """Seconds below which no duration is scaled: a busy machine is that late by itself."""
@@ -76,7 +76,8 @@ def unknown_names(environ: Mapping[str, str], classes: Iterable[type[Settings]])
             known.add(variable(name))
             if is_secret(field):
                 known.add(f"{variable(name)}_FILE")
-    strangers = sorted(name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in known)
+    fine = known | {TOKEN_VARIABLE}  # which is nobody's setting, and so the nearest to none
+    strangers = sorted(name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in fine)
     return [
         UnknownName(name, next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None))
         for name in strangers

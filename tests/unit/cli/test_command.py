@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -64,7 +66,9 @@ def test_it_says_its_version() -> None:
         pytest.param(["revoke"], "name one of --subject", id="nobody to revoke"),
         pytest.param(["revoke", "--subject", "ann", "--policy"], "name one of --subject", id="two to revoke"),
         pytest.param(["publish", "books/1"], "'books/1' is no absolute URI", id="a URI"),
+        pytest.param(["watch", "http://127.0.0.1:9/mcp", "books"], "'books' is no absolute URI", id="what to watch"),
         pytest.param(["publish", "a:b", "--endpoint", "My"], "'My' is no endpoint's name", id="an endpoint's name"),
+        pytest.param(["dev", __file__, "--port", "99999"], "--port 99999: there is no port 99999", id="a port"),
         pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
     ],
 )
@@ -85,8 +89,35 @@ def test_a_setting_that_nobody_knows_is_an_error_with_the_nearest(
     assert "did you mean MCPFLEET_QUEUE_WAIT?" in said
 
 
-def test_a_call_without_a_server_says_which_address_does_not_answer() -> None:
-    done = CliRunner().invoke(cli.app, ["call", "http://127.0.0.1:9/mcp", "search"])
+def test_a_token_that_is_none_is_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["call", "http://127.0.0.1:9/mcp", "search"], ["tasks", "get", "http://127.0.0.1:9/mcp", "a"]):
+        code, said = run(monkeypatch, capsys, *words, environ={"MCPFLEET_TOKEN": "my secret\n"})
+        assert (code, "MCPFLEET_TOKEN" in said, "secret" in said) == (MISCONFIGURED, True, False)
+
+
+def test_a_port_that_is_taken_is_named_by_the_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = run(monkeypatch, capsys, "dev", __file__, "--port", str(port))
+    assert (code, said) == (MISCONFIGURED, f"--port {port}: cannot listen on port {port}: Address already in use\n")
+
+
+def test_an_endpoint_that_the_settings_do_not_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where no `dev` runs
+    environ = {"MCPFLEET_ENDPOINTS": '{"staff": {"path": "/staff"}}'}
+    code, said = run(monkeypatch, capsys, "publish", "shop://terms", "--endpoint", "nope", environ=environ)
+    assert (code, said) == (MISCONFIGURED, "MCPFLEET_ENDPOINTS has no endpoint 'nope': one of staff\n")
+
+
+@pytest.mark.parametrize("words", [["call", "http://127.0.0.1:9/mcp", "search"], ["watch", "http://127.0.0.1:9/mcp"]])
+def test_without_a_server_a_command_ends_and_says_which_address_does_not_answer(words: list[str]) -> None:
+    done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 1
     assert "http://127.0.0.1:9/mcp" in done.stderr
     assert "Traceback" not in done.output
