@@ -19,7 +19,7 @@ def test_the_blocks_of_the_guide_for_authors_are_one_application(tmp_path: Path)
     assert len(blocks) > 20
     shop = tmp_path / "shop.py"
     shop.write_text("\n\n".join(blocks))
-    done = subprocess.run(  # noqa: S603  # a process of its own: the page's modules are nobody else's
+    done = subprocess.run(  # a process of its own: the page's modules are nobody else's
         [sys.executable, "-c", LOAD, str(shop)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
