@@ -3,8 +3,8 @@
     .venv/bin/python -m tests.chaos.upgrade --rounds 10
 
 Clients are official ones, but for tasks, which those do not know, on connections that they keep alive, through a
-balancer that knows connections alone. None of their calls may fail, no task is lost, each stream ends by its result, and
-whose list changed hears so once.
+balancer that knows connections alone. None of their calls may fail, no task is lost, each stream ends by its result,
+and whose list changed hears so once.
 """
 
 from __future__ import annotations
