@@ -2,8 +2,9 @@
 
     .venv/bin/python -m tests.chaos.upgrade --rounds 10
 
-Clients are official ones, on connections that they keep alive, through a balancer that knows connections alone. None
-of their calls may fail, each stream ends by its result, and whose list changed hears so once.
+Clients are official ones, but for tasks, which those do not know, on connections that they keep alive, through a
+balancer that knows connections alone. None of their calls may fail, no task is lost, each stream ends by its result,
+and whose list changed hears so once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import httpx2
 from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost, ToolsListChanged
 from mcp.shared.exceptions import MCPError
@@ -27,6 +29,7 @@ from rich.console import Console
 from mcpfleet.cli.child import Child
 from mcpfleet.testing.fleet import Fleet
 from tests.kit.passage import Passage, passage
+from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
 
 APP: Final = '''
@@ -66,6 +69,18 @@ async def only_in_{name}() -> str:
     return "{version}"
 
 
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+@app.tool(task="required")
+async def order(number: int, ctx: Context) -> str:
+    """Is a task, whose worker may leave before it ends."""
+    twice = await ctx.step("double", doubled, number)
+    await anyio.sleep(1.0)
+    return f"ordered {{twice}}"
+
+
 @app.resource("shop://stock")
 async def stock() -> str:
     """What is there."""
@@ -81,6 +96,8 @@ ENVIRONMENT: Final = {"MCPFLEET_LAME": "1.5", "MCPFLEET_LOG_LEVEL": "info"}
 _UNREADY_SEEN: Final = 0.3
 """Seconds until the balancer knows that an edge is not ready any more."""
 _PAUSE: Final = 0.02
+_TASK_ENDS_WITHIN: Final = 15.0
+"""Seconds; whoever holds one gives it back when it leaves, so that no lease need run out."""
 _LATER_HINTS: Final = 10
 _CALLERS: Final = 2
 """Clients for each kind of call."""
@@ -142,6 +159,8 @@ class Upgrade:
         async with anyio.create_task_group() as tasks:
             for name, call in [*kinds.items()] * _CALLERS:
                 tasks.start_soon(self._call, name, call)
+            for _ in range(_CALLERS):
+                tasks.start_soon(self._order)
             for heard in self._listeners["tools"]:
                 tasks.start_soon(self._listen, heard, {"tools_list_changed": True})
             for heard in self._listeners["prompts"]:
@@ -164,6 +183,26 @@ class Upgrade:
                     if getattr(result, "is_error", False):
                         self.found.failed.append(f"{name}: {result.content}")
                 await anyio.sleep(_PAUSE)
+
+    async def _order(self) -> None:
+        """Have one task after the other done, and look at each without a pause until it has ended."""
+        async with httpx2.AsyncClient() as http:
+            client = TaskClient(http, self._balancer.url)
+            while True:
+                self.found.calls["task"] += 1
+                number = self.found.calls["task"]
+                try:
+                    await self._order_once(client, number)
+                except (AssertionError, KeyError, ValueError, TimeoutError, httpx2.HTTPError) as error:
+                    self.found.failed.append(f"task {number}: {error!r}")
+
+    @staticmethod
+    async def _order_once(client: TaskClient, number: int) -> None:
+        task = await client.start("order", number=number)
+        with anyio.fail_after(_TASK_ENDS_WITHIN):
+            while (found := await client.get(task))["status"] == "working":  # noqa: ASYNC110  # it is elsewhere
+                await anyio.sleep(_PAUSE)
+        assert text_of(found) == f"ordered {2 * number}", found
 
     async def _with_progress(self, client: Client, number: int) -> Any:
         async def hear(progress: float, total: float | None, message: str | None) -> None:

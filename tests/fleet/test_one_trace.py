@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated
 from mcp_types import ElicitRequestParams, ElicitResult, ErrorData, TextResourceContents
@@ -18,8 +19,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from mcpfleet.testing.fleet import Fleet
+from tests.contract.fleet.listener import listening
 from tests.kit.otlp import OtlpReceiver, Span, otlp_receiver
 from tests.kit.raw import connected
+from tests.kit.tasks import CAPABLE, TaskClient
 
 APP = Path(__file__).with_name("app.py")
 TRACED = Path(__file__).with_name("traced_app.py")
@@ -175,6 +178,30 @@ async def test_what_each_edge_tells_its_streams_is_linked_to_the_change_and_part
     assert [span.links for span in told] == [((trace_id, span.parent_id),) for span in told]
     assert len({(span.instance, span.parent_id) for span in told}) == 4
     assert NEWS not in str([(span.name, span.attributes) for span in told])
+
+
+async def test_a_task_is_part_of_the_trace_of_its_call_and_so_is_what_streams_are_told_of_it() -> None:
+    """The run, its step, its end, and the hint of it, which is linked to what changed the task."""
+    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet, httpx2.AsyncClient() as http:
+        one = TaskClient(http, fleet.urls[0])
+        waits = await one.start("wait")
+        async with listening(http, fleet.urls[1], capabilities=CAPABLE, taskIds=[waits]) as [stream]:
+            await one.until(waits, "input_required")
+            await one.update(waits, floor={"number": 3})
+            await one.until(waits, "completed")
+            spans = await receiver.wait_for(lambda spans: any(is_told(spans, each) for each in spans))
+    assert stream.messages
+    [told, *_] = [span for span in spans if is_told(spans, span)]
+    mine = of_trace(spans, told.trace_id)
+    names = {span.name for span in mine.values()}
+    assert {"process tasks.create", "process tasks.pool.{pool}.settle"} <= names
+    assert told.links == ((told.trace_id, told.parent_id),)
+
+
+def is_told(spans: Iterable[Span], span: Span) -> bool:
+    """Whether a stream was told of a task's end."""
+    above = [each.name for each in spans if each.span_id == span.parent_id]
+    return span.name == "process hint.task.{key}" and above == ["process tasks.pool.{pool}.settle"]
 
 
 async def test_spans_carry_the_names_of_the_conventions() -> None:

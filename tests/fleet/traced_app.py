@@ -34,6 +34,13 @@ async def news() -> str:
     return "nothing"
 
 
+@app.tool(task="required", asks={"elicitation.form"})
+async def wait(ctx: Context) -> str:
+    """Goes on when its caller has answered."""
+    floor = await ctx.elicit("Which floor?", Floor, key="floor")
+    return f"floor {floor.number}"
+
+
 @app.tool()
 async def tell(ctx: Context) -> str:
     """Say that there are news."""

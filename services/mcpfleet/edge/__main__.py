@@ -103,7 +103,7 @@ async def serve_over(
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    news = TaskNews(bus, TasksClient(bus), settings, log=process.log)
+    news = TaskNews(bus, TasksClient(bus), settings, tracer=process.telemetry.tracer, log=process.log)
     tracer = process.telemetry.tracer
     hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)

@@ -12,6 +12,7 @@ from mcpfleet.contracts.pool_tasks import nudge_subject, work_subject
 from mcpfleet.contracts.tasks import task_hint_subject, task_key
 from mcpfleet.tasks.rules import Change
 from mcpfleet.telemetry.instruments import TasksInstruments
+from mcpfleet.telemetry.trace import TraceContext, current
 
 
 class Signals:
@@ -28,7 +29,7 @@ class Signals:
             if change.ended is not None:
                 self._instruments.ended.add(1, *change.ended)
             if change.version:
-                self._publish(task_hint_subject(task_key(change.task)), str(change.version).encode())
+                self._publish(task_hint_subject(task_key(change.task)), str(change.version).encode(), current.get())
             if change.ready is not None:
                 pool, definition = change.ready
                 self._publish(work_subject(pool), definition.encode())
@@ -39,8 +40,8 @@ class Signals:
         """Tell that the call of an idempotency key has ended."""
         self._publish(task_hint_subject(key), b"")
 
-    def _publish(self, subject: str, body: bytes) -> None:
+    def _publish(self, subject: str, body: bytes, cause: TraceContext | None = None) -> None:
         try:
-            self._bus.publish(subject, body)
+            self._bus.hint(subject, body, cause)
         except NotRun as error:
             self._log.debug("not told", subject=subject, error=str(error))

@@ -22,6 +22,7 @@ from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
 from mcpfleet.contracts.call import CallBody, Completing, Pull
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.watched import statements, watched_subject
 from mcpfleet.edge import calls, ends
 from mcpfleet.edge.protector import Protector
 from mcpfleet.telemetry.trace import TraceContext
@@ -59,7 +60,7 @@ def of_message(message: type[BaseModel], samples: Iterable[BaseModel]) -> Kind:
 
 
 def _messages() -> list[Kind]:
-    samples = [*MESSAGES, SNAPSHOT, Pull(edge=EDGE, call=CALL)]
+    samples = [*MESSAGES, SNAPSHOT, Pull(edge=EDGE, call=CALL), *statements(EDGE, 1, [URI])]
     return [
         of_message(each, [one for one in samples if type(one) is each]) for each in dict.fromkeys(map(type, samples))
     ]
@@ -172,6 +173,7 @@ def _subjects() -> Kind:
         **{call.frame_subject(EDGE, "library", CALL, kind): f"a frame: {kind.name}" for kind in call.FrameKind},
         call.pool_cancel_subject("library"): "a cancel, to all of a pool",
         call.process_cancel_subject("library", WORKER): "a cancel, to one worker",
+        watched_subject("library"): "what is watched; the body is a Watched",
         call.pull_subject("library", WORKER): "a result is fetched",
         AUTHORITY_SUBJECT: "a hint: permission has ended; the body is an Authority",
         pool_tasks.work_subject("library"): "a task waits",

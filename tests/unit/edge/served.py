@@ -128,7 +128,7 @@ class Edge:
             admission=admission, limits=limits, creation=creation, once=once,
         )  # fmt: skip
         streams = StreamInstruments(Metrics())
-        news = TaskNews(bus, tasks, settings, log=log)
+        news = TaskNews(bus, tasks, settings, tracer=Tracer(), log=log)
         self.hub = Hub(bus, self.snapshots, settings, tasks=news, tracer=Tracer(), instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission

@@ -7,6 +7,7 @@ is told what `tasks/get` would say (M73). What was told never goes back; what a 
 from __future__ import annotations
 
 import random
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.bus import header
+from mcpfleet.bus.actor import consumer_span
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
@@ -23,12 +26,15 @@ from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.tasks import policy, shapes
 from mcpfleet.edge.tasks.creation import SERVICE, is_id
 from mcpfleet.edge.tasks.questions import check_answerable
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, not_answered
 from mcpfleet.wire.notices import task_changed
 from mcpfleet.wire.reply import NotSpliceable
 
 KEY: Final = "task "
 """Begins the key under which a task's change waits in its stream; no URI does."""
+_HINT: Final = task_hint_subject("{key}")
 _AT_ONCE: Final = 64
 """Streams whose tasks are read at once."""
 _AGAIN: Final = 1.0
@@ -43,8 +49,8 @@ class _Watch:
     capabilities: dict[str, Any]
     told: dict[str, int]
     """By each task the version that the stream was told last, or that was there when it began."""
-    changed: dict[str, None] = field(default_factory=dict)
-    """Tasks to be read, in the order of their first hints."""
+    changed: dict[str, TraceContext | None] = field(default_factory=dict)
+    """Tasks to be read, in the order of their first hints, and what changed them where that is recorded."""
     is_running: bool = False
     has_begun: bool = False
 
@@ -52,10 +58,13 @@ class _Watch:
 class TaskNews:
     """Watches tasks for streams."""
 
-    def __init__(self, bus: Bus, client: TasksClient, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, bus: Bus, client: TasksClient, settings: EdgeSettings, *, tracer: Tracer, log: FilteringBoundLogger
+    ) -> None:
         self._bus = bus
         self._client = client
         self._settings = settings
+        self._tracer = tracer
         self._log = log
         self._watches: dict[Stream, _Watch] = {}
         self._by_key: dict[str, dict[_Watch, str]] = {}
@@ -132,7 +141,7 @@ class TaskNews:
             elif task not in watch.changed:
                 watch.told[task] = view.version
         stream.honoured = replace(stream.honoured, task_ids=tuple(watch.told))
-        watch.changed = {task: None for task in watch.changed if task in watch.told}
+        watch.changed = {task: cause for task, cause in watch.changed.items() if task in watch.told}
         watch.has_begun = True
         self._go_on(watch)
 
@@ -141,15 +150,16 @@ class TaskNews:
     def _on_hint(self, message: Incoming) -> None:
         key = message.subject.rpartition(".")[2]
         version = int(message.body[:18]) if message.body.isdigit() else 0
+        sent = header.read(message.header)
         for watch, task in list(self._by_key.get(key, {}).items()):
             if version > watch.told[task] or not watch.has_begun:
-                self.look_again(watch.stream, task)
+                self.look_again(watch.stream, task, sent.trace if sent is not None else None)
 
-    def look_again(self, stream: Stream, task: str) -> None:
+    def look_again(self, stream: Stream, task: str, cause: TraceContext | None = None) -> None:
         """Read a task for a stream, and tell it what is new."""
         watch = self._watches.get(stream)
         if watch is not None and task in watch.told:
-            watch.changed.setdefault(task, None)
+            watch.changed.setdefault(task, cause)
             self._go_on(watch)
 
     def _go_on(self, watch: _Watch) -> None:
@@ -163,12 +173,20 @@ class TaskNews:
             async with self._places:
                 while watch.changed and not watch.stream.is_over and watch.stream in self._watches:
                     task = next(iter(watch.changed))
-                    del watch.changed[task]
-                    if not await self._tell(watch, task):
-                        watch.changed.setdefault(task, None)
+                    cause = watch.changed.pop(task)
+                    with self._told_of(task, cause):
+                        was_read = await self._tell(watch, task)
+                    if not was_read:
+                        watch.changed.setdefault(task, cause)
                         await anyio.sleep(_AGAIN)
         finally:
             watch.is_running = False
+
+    def _told_of(self, task: str, cause: TraceContext | None) -> AbstractContextManager[object]:
+        """The span of telling one stream; none where nobody records the change."""
+        if cause is None or not cause.sampled:
+            return nullcontext()
+        return consumer_span(self._tracer, _HINT, task_hint_subject(task_key(task)), cause, links=[cause])
 
     async def _tell(self, watch: _Watch, task: str) -> bool:
         """Tell a stream what a task is now; false where nobody could be asked."""

@@ -39,7 +39,7 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.pool_tasks import Release as ReleaseTask
 from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Status
-from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.telemetry.trace import TraceContext, current
 from mcpfleet.wire.reply import result_body
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.frames import Ended, Report, Said
@@ -164,7 +164,8 @@ class TaskActor:
 
     def _take(self, claimed: Claimed, asked: float) -> None:
         """Run a task that was claimed."""
-        holding = Holding(claimed.id, claimed.fence, claimed.definition, asked, alone=claimed.alone)
+        trace = Origin.trace_of(claimed.origin)
+        holding = Holding(claimed.id, claimed.fence, claimed.definition, asked, trace, alone=claimed.alone)
         self._held.add(holding)
         if self._is_leaving or claimed.definition not in self._looking.definitions:
             holding.has_returned = True
@@ -289,7 +290,7 @@ class TaskActor:
         deferred = await self._client.defer(Defer(task=task, process=self._bus.process, once=once))
         if deferred.outcome is not Outcome.NEW:
             raise Failed(Fault.REFUSED, f"the call cannot become a task: its idempotency key is {deferred.outcome}")
-        holding = Holding(task.id, deferred.fence, task.definition, asked)
+        holding = Holding(task.id, deferred.fence, task.definition, asked, held.trace)
         self._held.add(holding)
         # Without its handle nobody could ever read it.
         holding.is_cancelled = not self._calls.hand_over(held, task.id) and once is None
@@ -325,6 +326,8 @@ class TaskActor:
         """
         pause = _PAUSE
         while not holding.is_lost:
+            outer = current.get()
+            current.set(holding.trace)
             try:
                 return await ask()
             except (TooLarge, Refused):
@@ -334,6 +337,8 @@ class TaskActor:
             except Failed as error:
                 if error.kind != Fault.UNAVAILABLE:
                     raise
+            finally:
+                current.set(outer)
             await anyio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         raise Lost

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.table import Key
 
 TASKS: Final = ""
@@ -26,6 +27,8 @@ class Holding:
     definition: str
     extended: float
     """Monotonic seconds at which the newest lease was asked for."""
+    trace: TraceContext | None = None
+    """Of the call that made it; what is written of the task is part of that."""
     alone: bool = False
     message: str | None = None
     """The newest status message that is not written."""
