@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import anyio.lowlevel
 import pytest
 
 from mcpfleet.bus.connect import bus_of
