@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
-import httpx2
 import pytest
 from mcp import Client
 
@@ -57,17 +56,6 @@ async def status(url: str, token: str | None = None) -> int:
             await until(lambda: stream.messages or stream.is_over)
             tasks.cancel_scope.cancel()
         return stream.status
-
-
-async def asked_of(fleet: Fleet, exchange: str) -> int:
-    """How many messages of an exchange the services have taken, as their metrics count it."""
-    [part] = [part for part in fleet.logs().split("== ") if part.startswith("services\n")]
-    lines = [json.loads(line) for line in part.splitlines() if line.startswith("{")]
-    url = next(line["url"] for line in lines if line["event"] == "admin port")
-    async with httpx2.AsyncClient() as client:
-        text = (await client.get(f"{url}/metrics")).text
-    found = [line for line in text.splitlines() if exchange in line and "_count" in line]
-    return int(sum(float(line.rpartition(" ")[2]) for line in found))
 
 
 @pytest.mark.timeout(180)

@@ -50,6 +50,31 @@ async def test_s6_what_a_handler_publishes_reaches_the_streams_of_every_edge_onc
             assert {message["params"]["_meta"][KEY] for message in stream.messages} == {stream.id}
 
 
+async def test_s18_each_stream_hears_of_what_it_watches_alone_and_only_of_what_there_is() -> None:
+    """S10, S20: streams take no slot of a worker, and are streams from their first byte."""
+    app = library()
+    async with (
+        LocalFleet(app, environment={"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}) as fleet,
+        fleet.http() as http,
+        fleet.client() as client,
+        listening(http, "/mcp", resourceSubscriptions=[BOOK]) as [one],
+    ):
+        kinds: dict[str, Any] = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+        async with listening(http, "/mcp", resourceSubscriptions=[OTHER], **kinds) as [two]:
+            for book in (1, 2):
+                await client.call_tool("place_hold", {"book": book})
+            await two.told(2)
+            await client.call_tool("place_hold", {"book": 2})
+            await two.told(3)
+            await one.told(2)
+            assert (one.uris(), two.uris()) == ([BOOK], [OTHER, OTHER])
+            assert two.messages[0]["params"]["notifications"] == {
+                "toolsListChanged": True,
+                "resourcesListChanged": True,
+                "resourceSubscriptions": [OTHER],
+            }
+
+
 async def test_an_application_publishes_outside_of_calls_too() -> None:
     app = library()
     async with LocalFleet(app, edges=2) as fleet, at_every_edge(fleet, resourceSubscriptions=[BOOK]) as streams:

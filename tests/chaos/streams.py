@@ -1,0 +1,223 @@
+"""Listen streams that open, die and close at random, while edges die too: what is left of them afterwards. Nothing.
+
+    .venv/bin/python -m tests.chaos.streams --minutes 60 --seed 7
+
+A whole fleet lives in this process, over a real NATS. Afterwards the streams of the edges, the counts in the store, the
+subscriptions to NATS, tasks and memory must be where they began.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import anyio
+import httpx2
+import psutil
+from rich.console import Console
+from sqlalchemy import func, select
+
+from mcpfleet.app import App
+from mcpfleet.bus.bus import Bus
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.tables import counts
+from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.listener import ACK, Listener
+
+SETTLED_WITHIN: Final = 20.0
+EDGES: Final = 2
+BOOKS: Final = [f"library://books/{number}" for number in range(100)]
+TOKENS: Final = [{"token": f"secret-{name}", "subject": name, "audience": "mcp"} for name in ("ann", "bob", "cay")]
+ENVIRONMENT: Final = {
+    "MCPFLEET_AUTHORIZATION": "static",
+    "MCPFLEET_TOKENS": json.dumps({"tokens": TOKENS}),
+    "MCPFLEET_PARTITION_STREAMS": "20",
+    "MCPFLEET_PERMISSION_LASTS": "2",
+    "MCPFLEET_WATCHED_KEYS": "30",
+    "MCPFLEET_EDGE_LOST": "3",
+    "MCPFLEET_SUBSCRIPTIONS_SWEEP": "0.5",
+    "MCPFLEET_LOG_LEVEL": "error",
+}
+"""Bounds that are reached, and times that are over soon."""
+Kind = TypeVar("Kind")
+
+
+def alive(kind: type[Kind]) -> list[Kind]:
+    """All objects of a class that this process still holds."""
+    return [thing for thing in gc.get_objects() if isinstance(thing, kind)]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a fleet holds that may leak."""
+
+    streams: int
+    counted: int
+    """In the store."""
+    subscriptions: int
+    tasks: int
+    megabytes: float = field(compare=False)
+
+    @classmethod
+    async def now(cls) -> Holdings:
+        """Count them; what has died is not there any more."""
+        gc.collect()
+        [ledger] = alive(Ledger)
+        async with ledger._store.write() as connection:  # what is counted is asked for by nobody else
+            counted = await connection.scalar(select(func.coalesce(func.sum(counts.c.streams), 0)))
+        hubs = alive(Hub)
+        return cls(
+            sum(map(len, hubs)),
+            int(counted or 0),
+            sum(len(bus.subscriptions) for bus in alive(Bus) if bus.is_up),
+            len(asyncio.all_tasks()),
+            psutil.Process().memory_info().rss / 2**20,
+        )
+
+
+@dataclass
+class Crowd:
+    """Clients that listen for a while, and things that happen."""
+
+    fleet: LocalFleet
+    app: App
+    chance: random.Random
+    ended: Counter[str] = field(default_factory=Counter)
+    """How streams ended, and what happened."""
+
+    async def run(self, seconds: float, hands: int = 40) -> None:
+        """Open, die and close for so long."""
+        with anyio.move_on_after(seconds):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._change)
+                tasks.start_soon(self._kill)
+                for _ in range(hands):
+                    tasks.start_soon(self._listen)
+
+    def _living(self) -> list[int]:
+        return [number for number, edge in enumerate(self.fleet.edges) if edge.is_running]
+
+    async def _listen(self) -> None:
+        while True:
+            stream, notifications = Listener(self.chance.choice([1, "1", 2])), self._wanted()
+            token = str(self.chance.choice(TOKENS)["token"])
+            outcome = "left"
+            with anyio.move_on_after(self.chance.choice([0.005, 0.1, 1.0, 5.0]) * self.chance.random()):
+                try:
+                    async with self.fleet.http(self.chance.choice(self._living())) as http:
+                        await stream.run(http, "/mcp", notifications, token)
+                    outcome = "ended" if stream.status == 200 else str(stream.status)
+                except httpx2.HTTPError as error:
+                    outcome = type(error).__name__
+            assert stream.kinds()[:1] in ([], [ACK]), stream.kinds()
+            self.ended[outcome] += 1
+            await anyio.sleep(0.01 * self.chance.random())
+
+    def _wanted(self) -> dict[str, Any]:
+        uris = self.chance.sample(BOOKS, self.chance.randint(0, 10))
+        return {"resourceSubscriptions": uris, "toolsListChanged": self.chance.random() < 0.5}
+
+    async def _change(self) -> None:
+        """Publish all the time, and add and remove a tool at times."""
+        while True:
+            await anyio.sleep(0.02 * self.chance.random())
+            self.app.publish(self.chance.choice(BOOKS))
+            self.ended["change"] += 1
+            if self.chance.random() < 0.01:
+                if "extra" in self.app.tools:
+                    self.app.remove("tool", "extra")
+                else:
+                    self.app.tool("extra")(_extra)
+
+    async def _kill(self) -> None:
+        """Have one edge die at times, and another come."""
+        while True:
+            await anyio.sleep(self.chance.uniform(3.0, 10.0))
+            await self.fleet.add_edge()
+            await self.fleet.edges[self._living()[0]].kill()
+            self.ended["death of an edge"] += 1
+
+
+async def _extra() -> str:
+    """Come and go."""
+    return "extra"
+
+
+def library() -> App:
+    """An application whose books can be watched."""
+    app = App("library", version="1.0.0")
+
+    @app.resource("library://books/{book}")
+    async def book(book: int) -> str:
+        """A book."""
+        return f"book {book}"
+
+    @app.tool()
+    async def look() -> str:
+        """Look around."""
+        return "books"
+
+    @app.watched
+    async def follow(uris: frozenset[str]) -> None:
+        """Follow what is watched."""
+
+    return app
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was there before and after."""
+
+    before: Holdings
+    after: Holdings
+    ended: Counter[str]
+    megabytes: tuple[float, ...]
+    """What the process had after each minute: a leak grows with all of them."""
+
+
+async def soak(seconds: float, seed: int) -> Findings:
+    """Let a crowd come and go, and look what is left."""
+    app = library()
+    async with LocalFleet(app, edges=EDGES, environment=ENVIRONMENT, nats=True) as fleet:
+        crowd = Crowd(fleet, app, random.Random(seed))
+        await crowd.run(min(3.0, seconds))  # what is made once is made now, and does not count as a leak
+        before = await _settled(None)
+        megabytes = []
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            await crowd.run(min(60.0, left))
+            megabytes.append((await _settled(before)).megabytes)
+        return Findings(before, await _settled(before), crowd.ended, tuple(megabytes))
+
+
+async def _settled(before: Holdings | None) -> Holdings:
+    """What is held once nobody listens, and what died was forgotten."""
+    now = await Holdings.now()
+    with anyio.move_on_after(SETTLED_WITHIN):
+        while now != before if before is not None else now.streams or now.counted:
+            await anyio.sleep(0.25)
+            now = await Holdings.now()
+    return now
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=7)
+    options = parser.parse_args()
+    found = anyio.run(soak, options.minutes * 60, options.seed)
+    console = Console(width=140, highlight=False)
+    for how, times in sorted(found.ended.items()):
+        console.print(f"{times:9,}  {how}")
+    console.print("MB after each minute: " + " ".join(f"{each:.0f}" for each in found.megabytes))
+    console.print(f"before {found.before}\nafter  {found.after}")
+    sys.exit(found.before != found.after)
