@@ -29,7 +29,7 @@ from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.wire.notices import resource_updated
-from tests.unit.edge.streams.test_stream import URI, Open, stream
+from tests.unit.edge.streams.opened import URI, Open, stream
 
 LEASE = 60.0
 """Seconds for which a permission holds (N6)."""
@@ -96,7 +96,7 @@ class Costs:
 async def costs() -> Costs:
     """Measure what an edge does for a hint and for each stream that is told."""
     heard: Counter[str] = Counter()
-    interest = Interest(None, lambda _endpoint, _pool, uri: heard.update([uri]), most=1)  # type: ignore[arg-type]  # it hears without a bus
+    interest = Interest(None, lambda *hint: heard.update([hint[2]]), most=1)  # type: ignore[arg-type]  # it hears without a bus
     subject = resource_hint_subject("mcp", "library", resource_key(URI))
     hint = Incoming(subject, "", URI.encode())
     began = time.process_time()
