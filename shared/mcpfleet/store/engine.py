@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -29,6 +30,9 @@ from mcpfleet.store.url import Dialect, StoreUrl, read_url
 _WRITES: Final = "mcpfleet_writes"
 _RELEASE: Final = 1.0
 """Seconds that giving a connection back may take before it is dropped."""
+_WAL_TURNS: Final = 100
+_WAL_PAUSE: Final = 0.01
+"""Seconds; the switch of another connection takes a few milliseconds, once in a file's life."""
 _LOCK_TURN: Final = 0.25
 """Seconds that SQLite waits for a lock at a time: nobody can end that wait, so it is short, and done again."""
 
@@ -177,7 +181,7 @@ def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa
         connection.isolation_level = None  # or the driver begins transactions by itself
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(bounds.connect * 1000)}")
-        cursor.execute("PRAGMA journal_mode = WAL")
+        _use_wal(cursor)
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute(f"PRAGMA busy_timeout = {int(min(_LOCK_TURN, bounds.statement) * 1000)}")
@@ -189,6 +193,23 @@ def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _use_wal(cursor: Any) -> None:
+    """Have a new file keep a write-ahead log, which it remembers.
+
+    Of several connections that make the switch at once SQLite refuses all but one, without waiting for its turn.
+    """
+    for turn in range(_WAL_TURNS):
+        cursor.execute("PRAGMA journal_mode")
+        if cursor.fetchone()[0] == "wal":
+            return
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if turn == _WAL_TURNS - 1:
+                raise
+            time.sleep(_WAL_PAUSE)
 
 
 def _postgresql(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:
