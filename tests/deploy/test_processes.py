@@ -27,10 +27,13 @@ from tests.unit.edge.asgi import MODERN, request
 
 RESOURCE = "https://mcp.example.com/mcp"
 """What tokens are for: the endpoint's URL as the overlay has it."""
-AWAITED = {"mcpfleet.hint.resource.*.*.*", "mcpfleet.hint.task.*"}
-"""What is heard only while a stream wants it."""
-COMING = {"mcpfleet.pool.library.work", "mcpfleet.process.pool.library.*.nudge"}
-"""What workers hear once they run tasks."""
+AWAITED = {
+    "mcpfleet.figures.>",
+    "mcpfleet.pool.library.watched",
+    "mcpfleet.hint.resource.*.*.*",
+    "mcpfleet.hint.task.*",
+}
+"""What is heard only while a stream, a console or the application wants it."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -139,7 +142,7 @@ async def _heard(fleet: LocalFleet) -> None:
             continue
         own = [subject for each in there if each["authorized_user"] == user for subject in each["subscriptions_list"]]
         for pattern in permissions(user, pool, "mcpfleet")["subscribe"]["allow"]:
-            if user in _users(fleet) and pattern not in AWAITED | COMING:
+            if user in _users(fleet) and pattern not in AWAITED:
                 assert any(covers(pattern, subject) or _same_edge(pattern, subject) for subject in own), (user, pattern)
     for running in fleet.processes.values():
         figures = (await running.get("/metrics")).text
