@@ -43,6 +43,8 @@ class _Wish:
 
     inquiry: Inquiry
     find: Find
+    target: Target
+    """What `find` gives for the inquiry's own view."""
     arguments: dict[str, Any]
     round: Round = FIRST
     uri: str | None = None
@@ -140,7 +142,8 @@ class Uses:
                 raise bad_params("unknown reference or argument")
             return self._check_scopes(inquiry, target)
 
-        definition = find(inquiry.view).listed.definition
+        target = find(inquiry.view)
+        definition = target.listed.definition
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         await self._limits.take_completion(inquiry.request.endpoint, inquiry.principal)
         if asked.argument not in definition.completes:
@@ -148,12 +151,12 @@ class Uses:
             result = reply.result_body({"resultType": "complete", "completion": completion})
             await inquiry.request.client.answer(200, inquiry.response(result))
             return None
-        wish = _Wish(inquiry, find, {}, completing=asked)
+        wish = _Wish(inquiry, find, target, {}, completing=asked)
         return await self._answering.answer(Use(inquiry), Listening(may_stream=False), lambda: self._order(wish))
 
     async def list_resources(self, inquiry: Inquiry, lister: Target, cursor: str | None) -> bytes:
         """Have a lister list: the worker's result."""
-        wish = _Wish(inquiry, lambda _view: lister, {}, cursor=cursor)
+        wish = _Wish(inquiry, lambda _view: lister, lister, {}, cursor=cursor)
         return await self._answering.fetch(Use(inquiry), lambda: self._order(wish))
 
     async def _use(
@@ -165,7 +168,8 @@ class Uses:
         uri: str | None = None,
         finish: Finish = as_it_is,
     ) -> str | None:
-        definition = find(inquiry.view).listed.definition
+        target = find(inquiry.view)
+        definition = target.listed.definition
         params = inquiry.request.params
         brought = self._rounds.begin(inquiry) if "requestState" in params or "inputResponses" in params else FIRST
         meta = inquiry.request.envelope.meta
@@ -182,13 +186,13 @@ class Uses:
         once = None if key is None else once_of(inquiry, definition.name, key, arguments)
         deferring: Deferring | None = None
         if definition.task == "required":
-            wish = _Wish(inquiry, find, arguments, brought)
+            wish = _Wish(inquiry, find, target, arguments, brought)
             return await self._creation.create(inquiry, self._target(wish), self._body(wish), once)
         if definition.task is not None:
             deferring = self._creation.deferring(inquiry, definition)
         may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
         listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
-        wish = _Wish(inquiry, find, arguments, brought, uri, deferring=deferring)
+        wish = _Wish(inquiry, find, target, arguments, brought, uri, deferring=deferring)
         wraps = legacy and definition.kind == "tool" and projection.needs_wrapping(definition.wire.get("outputSchema"))
         use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought, wraps)
         if definition.task is not None:
@@ -224,8 +228,10 @@ class Uses:
         )
 
     def _target(self, wish: _Wish) -> Target:
+        """Look again only where the view is another by now: the same one has the same target, and the same checks."""
         inquiry = wish.inquiry
-        return wish.find(self._snapshots.view(inquiry.request.endpoint, inquiry.principal) or inquiry.view)
+        newest = self._snapshots.view(inquiry.request.endpoint, inquiry.principal)
+        return wish.target if newest is None or newest is inquiry.view else wish.find(newest)
 
     @staticmethod
     def _body(wish: _Wish) -> CallBody:
