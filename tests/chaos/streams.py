@@ -102,6 +102,13 @@ class Crowd:
                 tasks.start_soon(self._kill)
                 for _ in range(hands):
                     tasks.start_soon(self._listen)
+        self._have_extra(False)  # a worker subscribes once for each definition, so there must be as many as at first
+
+    def _have_extra(self, there: bool) -> None:
+        if "extra" in self.app.tools and not there:
+            self.app.remove("tool", "extra")
+        elif "extra" not in self.app.tools and there:
+            self.app.tool("extra")(_extra)
 
     def _living(self) -> list[int]:
         return [number for number, edge in enumerate(self.fleet.edges) if edge.is_running]
@@ -133,10 +140,7 @@ class Crowd:
             self.app.publish(self.chance.choice(BOOKS))
             self.ended["change"] += 1
             if self.chance.random() < 0.01:
-                if "extra" in self.app.tools:
-                    self.app.remove("tool", "extra")
-                else:
-                    self.app.tool("extra")(_extra)
+                self._have_extra("extra" not in self.app.tools)
 
     async def _kill(self) -> None:
         """Have one edge die at times, and another come."""
