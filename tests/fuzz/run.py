@@ -22,8 +22,8 @@ from typing import Any
 _WORD = re.compile(rb"[A-Za-z0-9$/._=?+-]{2,48}")
 LONGEST = 16_384
 """Bytes of an input."""
-SLOWEST = 10
-"""Seconds after which an input counts as one that hangs."""
+SLOWEST = 60
+"""Seconds after which an input counts as one that hangs; by the clock, so that other work beside it counts too."""
 MEMORY = 1_024
 """MiB that this process may take."""
 
