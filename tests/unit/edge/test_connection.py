@@ -14,9 +14,9 @@ from anyio.abc import SocketStream
 from h2.connection import H2Connection
 from psutil import Process
 
-from mcpfleet.edge.client import Client, ClientStalled
-from mcpfleet.edge.connection import IdleConnections
-from mcpfleet.edge.server import EdgeConfig, run_server
+from mcpfleet.edge.http.client import Client, ClientStalled
+from mcpfleet.edge.http.connection import IdleConnections
+from mcpfleet.edge.http.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from tests.kit.waiting import until
 

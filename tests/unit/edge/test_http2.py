@@ -14,8 +14,8 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import Event, ResponseReceived, StreamEnded, StreamReset
 
-from mcpfleet.edge.client import Client
-from mcpfleet.edge.server import EdgeConfig, run_server
+from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.http.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 
 HEAD = {b":method": b"POST", b":path": b"/", b":scheme": b"http", b":authority": b"a"}

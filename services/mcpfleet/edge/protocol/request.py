@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.client import Client
+from mcpfleet.edge.http.client import Client
 from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View

@@ -11,9 +11,9 @@ from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND
-from mcpfleet.edge.calls import Call, End
-from mcpfleet.edge.request import Inquiry
-from mcpfleet.edge.rounds import FIRST, Round, Rounds, TooManyRounds
+from mcpfleet.edge.calls.pending import Call, End
+from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds, TooManyRounds
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource

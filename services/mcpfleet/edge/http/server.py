@@ -14,8 +14,8 @@ from hypercorn.asyncio import run as hypercorn_run
 from hypercorn.asyncio import serve
 from hypercorn.config import Config, Sockets
 
-from mcpfleet.edge.connection import Connection, IdleConnections
-from mcpfleet.edge.http2 import Http2
+from mcpfleet.edge.http.connection import Connection, IdleConnections
+from mcpfleet.edge.http.http2 import Http2
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import host_and_port

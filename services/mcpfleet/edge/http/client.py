@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
-from mcpfleet.edge.connection import CONNECTION
-from mcpfleet.edge.credential import Credential
+from mcpfleet.edge.access.credential import Credential
+from mcpfleet.edge.http.connection import CONNECTION
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
 from mcpfleet.wire.headers import Headers
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring, Reservation
 from mcpfleet.contracts.manifest import Definition
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.answering import Answering, Listening
-from mcpfleet.edge.calls import Call, Order
-from mcpfleet.edge.ends import Finish, Use, as_it_is
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.request import Inquiry
-from mcpfleet.edge.rounds import FIRST, Round, Rounds
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.calls.answering import Answering, Listening
+from mcpfleet.edge.calls.ends import Finish, Use, as_it_is
+from mcpfleet.edge.calls.pending import Call, Order
+from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.tasks.creation import Creation

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from mcpfleet.edge.client import Client
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.structure import METHODS, NOTIFICATIONS
+from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.protocol.structure import METHODS, NOTIFICATIONS
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
 from mcpfleet.wire.errors import Rejection, bad_params, handshake_is_gone, unknown_method, unsupported_version

@@ -8,18 +8,18 @@ from typing import Final, TypeAlias
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.audit import Audit
-from mcpfleet.edge.client import ClientGone
-from mcpfleet.edge.legacy import Legacy
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.lists import KINDS, Lists
-from mcpfleet.edge.request import Inquiry, Request
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.audit import Audit
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.calls.uses import Uses
+from mcpfleet.edge.http.client import ClientGone
+from mcpfleet.edge.protocol.legacy import Legacy
+from mcpfleet.edge.protocol.lists import KINDS, Lists
+from mcpfleet.edge.protocol.request import Inquiry, Request
+from mcpfleet.edge.protocol.structure import METHODS
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.listens import Listens
-from mcpfleet.edge.structure import METHODS
 from mcpfleet.edge.tasks.methods import TaskMethods
-from mcpfleet.edge.uses import Uses
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
 

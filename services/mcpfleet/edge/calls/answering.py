@@ -11,12 +11,12 @@ import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import FrameKind
-from mcpfleet.edge.bodies import Bodies, ResultLost
-from mcpfleet.edge.calls import Call, Calls, End, Remote
-from mcpfleet.edge.client import Client, ClientGone, ClientStalled
-from mcpfleet.edge.ends import Ends, Use
+from mcpfleet.edge.calls.bodies import Bodies, ResultLost
+from mcpfleet.edge.calls.ends import Ends, Use
+from mcpfleet.edge.calls.pending import Call, Calls, End, Remote
+from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
+from mcpfleet.edge.http.client import Client, ClientGone, ClientStalled
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.waiting import Dispatch, MakeOrder
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection

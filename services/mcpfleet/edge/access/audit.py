@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.protocol.request import Inquiry
 
 _EVERY: Final = 0.1
 """Seconds that a line may wait."""
