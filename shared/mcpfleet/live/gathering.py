@@ -42,7 +42,7 @@ class Rule:
 RULES: Final = (
     Rule("requests", "mcp.server.operation.duration"),
     Rule("failures", "mcp.server.operation.duration", having=ERROR_TYPE),
-    Rule("running", "mcpfleet.edge.calls.pending.running"),
+    Rule("running", "mcpfleet.edge.calls.running"),
     Rule("queued", "mcpfleet.edge.queued"),
     Rule("streams", "mcpfleet.edge.streams.open"),
     Rule("told", "mcpfleet.edge.streams.told"),
