@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -16,9 +14,8 @@ from psutil import Process
 
 from mcpfleet.edge.http.client import Client, ClientStalled
 from mcpfleet.edge.http.connection import IdleConnections
-from mcpfleet.edge.http.server import EdgeConfig, run_server
-from mcpfleet.edge.settings import EdgeSettings
 from tests.kit.waiting import until
+from tests.unit.edge.serving import connect, serving
 
 UPLOAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n"
 
@@ -37,22 +34,6 @@ class Desk:
         await self.may_answer.wait()
         await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(503, b"{}")
         self.open -= 1
-
-
-@asynccontextmanager
-async def serving(desk: Desk | Patient | Streaming) -> AsyncIterator[EdgeConfig]:
-    """Serve for the length of a block."""
-    config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
-    stop = anyio.Event()
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_server, desk, config, stop)
-            yield config
-            stop.set()
-
-
-async def connect(config: EdgeConfig) -> SocketStream:
-    return await anyio.connect_tcp(*config.listening.getsockname()[:2])
 
 
 async def test_a_connection_that_its_client_closes_is_over_at_once() -> None:

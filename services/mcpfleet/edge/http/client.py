@@ -157,7 +157,10 @@ class Client:
                 await self._send_whole(status, head, body)
 
     async def _send_whole(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
-        await self._start(status, head)
+        head = self._begin(head)
+        if self._connection is not None and not self._closing and await self._connection.answer(status, head, body):
+            return
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
 
     async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
@@ -184,7 +187,7 @@ class Client:
         """Commit the answer to be a stream of events."""
         self.is_streaming = True
         async with self._in_time():
-            await self._start(200, list(_EVENTS))
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._begin(list(_EVENTS))})
         if self._connection is not None and self.http_version == "1.1":
             self._write_chunk = self._connection.write_chunk
 
@@ -216,13 +219,15 @@ class Client:
         except TimeoutError:
             raise ClientStalled from None
 
-    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    def _begin(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Begin the answer: its whole head."""
         self.is_answered = True
         headers += self.extra
         if self._closing and all(name != b"connection" for name, _ in headers):
             headers.append((b"connection", b"close"))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        return headers
 
     async def cut(self) -> None:
         """Close the connection without an answer: a promised byte that never comes is all that HTTP offers for it."""
-        await self._start(200, [(b"content-length", b"1"), (b"connection", b"close")])
+        head = self._begin([(b"content-length", b"1"), (b"connection", b"close")])
+        await self._send({"type": "http.response.start", "status": 200, "headers": head})
