@@ -115,7 +115,7 @@ def _encoded(lines: Iterable[str]) -> tuple[bytes, ...]:
 def _read_request(raw: bytes) -> Any:
     sent = header.read(raw.decode())
     assert sent is not None
-    return {"left": sent.left, "at": sent.at, "trace": sent.trace and asdict(sent.trace), "extra": list(sent.extra)}
+    return {"left": sent.left, "at": sent.at, "trace": sent.trace and sent.trace._asdict(), "extra": list(sent.extra)}
 
 
 def _read_answer(raw: bytes) -> Any:

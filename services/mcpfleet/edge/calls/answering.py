@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 from structlog.typing import FilteringBoundLogger
@@ -25,8 +24,7 @@ _UNWATCHED: Final = 0.1
 """Seconds in which a call may end before anybody watches for its client's leaving: most do, and need no watcher."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
+class Listening(NamedTuple):
     """What of a call the client hears before its end."""
 
     token: RequestId | None = None

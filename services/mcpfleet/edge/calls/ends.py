@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
@@ -50,8 +49,7 @@ Handle = Callable[[bytes], Awaitable[bytes]]
 """Makes the result of a call that has become a task, of its id: only once its caller can read it (K5)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A request that a worker answers, and how its end is told."""
 
     inquiry: Inquiry
