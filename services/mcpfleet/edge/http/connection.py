@@ -143,6 +143,12 @@ class Connection(TCPServer):
             self._write()
             await super().protocol_send(RawData(b""))  # which waits, and hears that the connection is lost
 
+    @property
+    def has_request(self) -> bool:
+        """Whether the one request that is being served is known to have arrived to its end; never of HTTP/2."""
+        protocol = self.protocol.protocol
+        return isinstance(protocol, Http1) and protocol.has_request
+
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
         """Give a whole answer in one piece; False where only Hypercorn's way will do (`Http1.answer`)."""
         protocol = self.protocol.protocol

@@ -23,6 +23,11 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 class Http1(H11Protocol):
     """One client's connection."""
 
+    @property
+    def has_request(self) -> bool:
+        """Whether the request that is being served has arrived to its end."""
+        return self.connection.their_state is h11.DONE
+
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
         """Answer the request that is being served, and be ready for the next.
 
