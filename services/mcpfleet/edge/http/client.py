@@ -28,7 +28,8 @@ _EVENTS: Final = (
 
 _SMALL: Final = 64 * 1024
 """Bytes that the socket takes without waiting; where even they stay, the system ends the connection (`edge.server`)."""
-
+_SLICE: Final = 256 * 1024
+"""Bytes of a large body that are sent at a time: a client that reads as many in each write timeout is not given up."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -157,8 +158,7 @@ class Client:
         elif len(body) <= _SMALL:
             await self._send_whole(status, head, body)
         else:
-            async with self._in_time():
-                await self._send_whole(status, head, body)
+            await self._send_large(status, head, body)
 
     async def _send_whole(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
         head = self._begin(head)
@@ -166,6 +166,27 @@ class Client:
             return
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
+
+    async def _send_large(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        async with self._in_time():
+            await self._send({"type": "http.response.start", "status": status, "headers": self._begin(head)})
+        await self._send_slices(body)
+        await self.close_stream()
+
+    async def _send_slices(self, data: bytes) -> None:
+        """Send a part of the body so that no more than a slice of it is copied on its way; each must be taken in time.
+
+        Raises:
+            ClientStalled: the client does not read.
+        """
+        for begin in range(0, len(data), _SLICE):
+            part = data if len(data) <= _SLICE else data[begin : begin + _SLICE]
+            try:
+                # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
+                async with asyncio.timeout(self._write_timeout):
+                    await self._send({"type": "http.response.body", "body": part, "more_body": True})
+            except TimeoutError:
+                raise ClientStalled from None
 
     async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Answer a request whose body still arrives, and close its connection.
@@ -201,17 +222,11 @@ class Client:
         Raises:
             ClientStalled: the client does not read them.
         """
-        if self._write_chunk(data):
-            return
-        try:
-            # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
-            async with asyncio.timeout(self._write_timeout):
-                await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        except TimeoutError:
-            raise ClientStalled from None
+        if len(data) > _SMALL or not self._write_chunk(data):
+            await self._send_slices(data)
 
     async def close_stream(self) -> None:
-        """End the stream of events."""
+        """End an answer that was sent in parts."""
         async with self._in_time():
             await self._send({"type": "http.response.body", "body": b""})
 
