@@ -153,6 +153,7 @@ async def test_s12_s17_a_draining_edge_ends_many_streams_one_after_the_other_and
             fleet.edges[0].signal(signal.SIGTERM)
             await until(lambda: not fleet.edges[0].is_running, within=20)
             assert time.monotonic() - began < 12
+            assert fleet.edges[0].exit_code == 0
         assert {tuple(stream.kinds()) for stream in streams} == {(ACK, END)}
         for stream in streams:
             assert stream.messages[-1]["result"]["resultType"] == "complete"
