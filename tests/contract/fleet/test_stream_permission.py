@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -157,11 +158,38 @@ async def opens(running: LocalFleet, token: str) -> bool:
         return stream.kinds() == [ACK]
 
 
+async def test_s2_a_stream_outlives_the_verdicts_that_calls_go_by() -> None:
+    """N6: while authorization is away it goes on for its permission's time, which is longer than a verdict is kept."""
+    app = shelf()
+    async with (
+        fleet(app, environment={"MCPFLEET_ADMISSION_LASTS": "0.5"}) as running,
+        running.http() as http,
+        listening(http, "/mcp", token=ANN, resourceSubscriptions=[OPEN]) as [stream],
+    ):
+        await running.authorization.kill()
+        await anyio.sleep(2)
+        app.publish(OPEN)
+        await until(lambda: stream.kinds() == [ACK, UPDATED])
+
+
+async def test_s2_a_stream_ends_with_its_credential_however_long_permissions_last() -> None:
+    ends = datetime.now(UTC) + timedelta(seconds=3)
+    tokens = {"tokens": [{"token": ANN, "subject": "ann", "audience": "mcp", "expires": ends.isoformat()}]}
+    async with (
+        fleet(environment={"MCPFLEET_TOKENS": json.dumps(tokens)}) as running,
+        running.http() as http,
+        listening(http, "/mcp", token=ANN, resourceSubscriptions=[OPEN]) as [stream],
+    ):
+        await stream.over()
+        assert abs((datetime.now(UTC) - ends).total_seconds()) < 1
+        assert stream.kinds() == [ACK, END]
+
+
 async def test_losing_authorization_ends_streams_when_their_permission_runs_out() -> None:
     """Blueprint, 6; K19: it is asked again until then, and what comes back in time ends nothing."""
     app = shelf()
     async with (
-        fleet(app, environment={"MCPFLEET_ADMISSION_LASTS": "2"}) as running,
+        fleet(app, environment={"MCPFLEET_PERMISSION_LASTS": "2"}) as running,
         running.http() as http,
         listening(http, "/mcp", token=ANN, resourceSubscriptions=[OPEN]) as [stream],
     ):
