@@ -2,6 +2,8 @@
 
 from threading import Timer
 
+import anyio
+
 from mcpfleet.app import App, Context
 
 app = App("library", version="1.0.0")
@@ -34,6 +36,20 @@ async def come_in_later(book: int) -> str:
     """Have a book change once this call is over, on a thread that no call owns."""
     Timer(0.3, app.publish, [f"library://books/{book}"]).start()
     return "soon"
+
+
+@app.tool(task="required")
+async def bind(seconds: float) -> str:
+    """Bind a book, which takes a while."""
+    await anyio.sleep(seconds)
+    return "bound"
+
+
+@app.tool()
+async def read_aloud(seconds: float) -> str:
+    """Read from a book for a while."""
+    await anyio.sleep(seconds)
+    return "read"
 
 
 @app.tool()

@@ -209,10 +209,10 @@ async def test_mcpfleet_watch_shows_what_changes_and_comes_back() -> None:
         wish = Wish(tools=True, uris=[BOOK])
         tasks.start_soon(Watch(Door(fleet.urls[0]), wish, Console(file=written, width=200)).run)
         await until(lambda: f"{BOOK}: Emma" in written.getvalue())
-        assert "tools: 5: come_in_later, flood, grow, rename, shrink" in written.getvalue()
+        assert "tools: 7: bind, come_in_later, flood, grow, read_aloud, rename, shrink" in written.getvalue()
         async with Client(fleet.urls[0]) as client:
             await client.call_tool("rename", {"book": 1, "title": "Sanditon"})
             await until(lambda: f"{BOOK}: Sanditon" in written.getvalue())
             await client.call_tool("grow", {"name": "added"})
-            await until(lambda: "tools: 6: added, come_in_later, flood" in written.getvalue())
+            await until(lambda: "tools: 8: added, bind, come_in_later, flood" in written.getvalue())
         tasks.cancel_scope.cancel()
