@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -47,6 +48,11 @@ class Heard(asyncio.Protocol):
         assert self._transport is not None
         self._transport.pause_reading()
 
+    def go_on(self) -> None:
+        """Read again."""
+        assert self._transport is not None
+        self._transport.resume_reading()
+
     def leave(self) -> None:
         """Close it from this end."""
         if self._transport is not None:
@@ -81,8 +87,17 @@ class Heard(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def crowd(url: str, tokens: Sequence[str | None], **notifications: Any) -> AsyncIterator[list[Heard]]:
-    """Open a stream for each token at an edge, and leave what is left of them at the end of the block."""
+async def crowd(
+    url: str, tokens: Sequence[str | None], *, room: int | None = None, **notifications: Any
+) -> AsyncIterator[list[Heard]]:
+    """Open a stream for each token at an edge, and leave what is left of them at the end of the block.
+
+    Args:
+        url: the endpoint's.
+        tokens: None for a caller without one.
+        room: bytes that this host keeps for a stream that is not read; megabytes where nothing is said.
+        notifications: what is listened for.
+    """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
     streams = [Heard(number, _head(url, number, token, notifications)) for number, token in enumerate(tokens)]
@@ -91,7 +106,12 @@ async def crowd(url: str, tokens: Sequence[str | None], **notifications: Any) ->
         for first in range(0, len(streams), _AT_ONCE):
             some = streams[first : first + _AT_ONCE]
             for stream in some:
-                await loop.create_connection(lambda stream=stream: stream, host, port)  # type: ignore[misc]  # mypy infers no lambda with a default
+                opened = socket.socket()
+                opened.setblocking(False)
+                if room is not None:
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+                await loop.sock_connect(opened, (host, port))
+                await loop.create_connection(lambda stream=stream: stream, sock=opened)  # type: ignore[misc]  # mypy infers no lambda with a default
             await until(lambda some=some: all(stream.kinds for stream in some), within=_OPENS_WITHIN)  # type: ignore[misc]  # the same
         assert {stream.kinds[0] for stream in streams} <= {ACK}, {stream.kinds[0] for stream in streams}
         yield streams
