@@ -12,10 +12,13 @@ import anyio
 
 from mcpfleet.app import App
 from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.memory_faults import Faults
 from mcpfleet.contracts.authorization import AuthorizationClient, Revoke
+from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.testing.local import LocalFleet
+from tests.chaos.streams import alive
 from tests.contract.fleet.listener import ACK, END, UPDATED, Listener, changed, listening
 from tests.kit.waiting import until
 
@@ -147,6 +150,24 @@ async def test_d7_a_partition_keeps_to_its_quota_over_all_edges() -> None:
         with anyio.fail_after(5):
             while not await opens(running, ANN):
                 pass
+
+
+async def test_n11_a_stream_that_is_about_to_open_has_a_place_of_its_edge_already() -> None:
+    """S10: those that wait to be counted are bounded as well, and one that finds no room is told so at once."""
+    async with (
+        fleet(environment={"MCPFLEET_MAX_STREAMS": "1"}) as running,
+        running.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        running.switch.misbehave(Faults(lost=1.0, subjects=("mcpfleet.subscriptions.open",)))
+        waiting, hubs = Listener(), alive(Hub)
+        tasks.start_soon(waiting.run, http, "/mcp", {"resourcesListChanged": True}, ANN)
+        await until(lambda: any(map(len, hubs)))
+        assert await refused(running, BOB, resourcesListChanged=True) == 503
+        assert (waiting.messages, waiting.is_over) == ([], False)
+        running.switch.misbehave()
+        assert await waiting.told(1) == [ACK], "it was asked for again"
+        tasks.cancel_scope.cancel()
 
 
 async def opens(running: LocalFleet, token: str) -> bool:
