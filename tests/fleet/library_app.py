@@ -1,5 +1,9 @@
 """The application of the tests of streams: a shelf whose books change."""
 
+from threading import Timer
+
+import anyio
+
 from mcpfleet.app import App, Context
 
 app = App("library", version="1.0.0")
@@ -25,6 +29,27 @@ async def rename(book: int, title: str, ctx: Context) -> str:
     titles[book] = title
     await ctx.resource_updated(f"library://books/{book}")
     return title
+
+
+@app.tool()
+async def come_in_later(book: int) -> str:
+    """Have a book change once this call is over, on a thread that no call owns."""
+    Timer(0.3, app.publish, [f"library://books/{book}"]).start()
+    return "soon"
+
+
+@app.tool(task="required")
+async def bind(seconds: float) -> str:
+    """Bind a book, which takes a while."""
+    await anyio.sleep(seconds)
+    return "bound"
+
+
+@app.tool()
+async def read_aloud(seconds: float) -> str:
+    """Read from a book for a while."""
+    await anyio.sleep(seconds)
+    return "read"
 
 
 @app.tool()

@@ -16,7 +16,9 @@ from typing import Any, Final
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
+import anyio.to_thread
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
+import psutil
 
 _CONFIGURATION: Final = """
 # What a test wrote may be lost with the machine.
@@ -56,6 +58,18 @@ class Postgres:
     async def open(self, url: str) -> None:
         """Let a database that was shut be back."""
         await self.run(f"ALTER DATABASE {database_of(url)} ALLOW_CONNECTIONS true")
+
+    async def kill(self) -> None:
+        """Kill the server itself, as a machine that fails does; its data stay."""
+        process = psutil.Process(self._server.get_pid())
+        processes = [process, *process.children()]
+        process.kill()
+        _, alive = await anyio.to_thread.run_sync(psutil.wait_procs, processes, 10)
+        assert not alive, "they end with their parent"
+
+    async def start(self) -> None:
+        """Start it again, where it was."""
+        await anyio.to_thread.run_sync(self._server.ensure_postgres_running)
 
     async def run(self, statement: str) -> None:
         """Run a statement as the server's owner, in no transaction."""

@@ -1,4 +1,4 @@
-"""Every rule that the door and the calls keep is named by a test or a vector, and every row of the error table."""
+"""Every rule of the door, of calls and of listen streams is named by a test or a vector; so is every row of errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import pytest
 from tests.kit.tree import ROOT, python_files
 
 TESTS = ROOT / "tests"
-RULES = [f"{letter}{number}" for letter, last in (("T", 22), ("P", 11), ("M", 65)) for number in range(1, last + 1)]
-CODE = re.compile(r"(?<![A-Za-z0-9])([TPM])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpm])([1-9][0-9]?)_")
+LASTS = (("T", 22), ("P", 11), ("M", 65), ("S", 20))
+NUMBERS = ("N2", "N3", "N4", "N5", "N6", "N7", "N8", "N11", "N12", "N13", "N14", "N15")
+RULES = [*(f"{letter}{number}" for letter, last in LASTS for number in range(1, last + 1)), *NUMBERS]
+CODE = re.compile(r"(?<![A-Za-z0-9])([TPMSN])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpmsn])([1-9][0-9]?)_")
 
 UNTESTED: dict[str, str] = json.loads(Path(__file__).with_name("untested_rules.json").read_text())
 """Rules without a test, each with the reason."""

@@ -39,6 +39,11 @@ class Register:
         self.number = 0
         """The newest revocation that this process knows, with all before it."""
         self._readiness = StoreReadiness(health, log)
+        self._turn = anyio.Lock()
+        self._begun = 0
+        """Readings for credentials that were begun."""
+        self._learned = 0
+        """The newest of them that came to its end."""
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Read and tell at intervals, until cancelled; started once everything has been read.
@@ -68,10 +73,19 @@ class Register:
             self._readiness.failed(error)
 
     async def learn(self) -> None:
-        """The same for a credential that waits for it: within a moment, and not while the store is known to be away."""
+        """The same for a credential that waits for it: within a moment, and not while the store is known to be away.
+
+        One reading serves all that came before it began: thousands ask at once when a subject is revoked.
+        """
         if self._readiness.holds:
             with anyio.move_on_after(_PATIENCE):
-                await self.refresh()
+                arrived = self._begun
+                async with self._turn:
+                    if self._learned <= arrived:
+                        self._begun += 1
+                        mine = self._begun
+                        await self.refresh()
+                        self._learned = mine
 
     def revoked_at(self, principal: Principal) -> float | None:
         """When the permission of a principal was ended last; none where it never was, as far as is kept."""

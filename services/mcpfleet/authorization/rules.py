@@ -13,6 +13,8 @@ from mcpfleet.contracts.principal import Principal
 _MOST_SCOPES: Final = 256
 _LONGEST: Final = 1024
 """Characters of a subject, a client or a tenant."""
+_DAY: Final = 86_400.0
+"""Seconds that a credential which does not end by itself is said to be good for: nothing goes by it for longer."""
 
 
 class Refused(Exception):
@@ -60,11 +62,10 @@ def admit(verified: Verified, *, at: float, lasts: float, revoked: float | None)
     """
     if revoked is not None and (verified.issued is None or verified.issued <= revoked):
         raise Refused("revoked")
-    if verified.expires is not None:
-        lasts = min(lasts, verified.expires - at)
-    if lasts <= 0:
+    left = min(_DAY, verified.expires - at) if verified.expires is not None else _DAY
+    if left <= 0:
         raise Refused("expired")
-    return Admitted(principal=verified.principal, lasts=lasts)
+    return Admitted(principal=verified.principal, lasts=min(lasts, left), good_for=left)
 
 
 def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, has_end: bool = True) -> Verified:

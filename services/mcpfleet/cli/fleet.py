@@ -55,6 +55,8 @@ class Plan:
     workers: int = 1
     services: int = 1
     """Processes that run every service each."""
+    apart: bool = False
+    """Each service is a process of its own instead, so that a test can do without one of them."""
     port: int = 0
     """The first edge's port, the others follow; 0 takes free ones."""
     nats_url: str | None = None
@@ -114,14 +116,29 @@ class Fleet:
             await self.nats.start()
         secret = {name: value for name, value in os.environ.items() if name.startswith(_OF_SERVICES)}
         store = {**secret, "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
-        names = ["services", *(f"services {number + 1}" for number in range(1, self.plan.services))]
-        module = ["mcpfleet.cli.services"]
-        self.service_processes = [self._child(name, module, _SERVICES[0], store) for name in names]
+        if self.plan.apart:
+            await self._migrate(store)
+            self.service_processes = [self._child(each, ["mcpfleet.cli", each], each, store) for each in _SERVICES]
+        else:
+            names = ["services", *(f"services {number + 1}" for number in range(1, self.plan.services))]
+            module = ["mcpfleet.cli.services"]
+            self.service_processes = [self._child(name, module, _SERVICES[0], store) for name in names]
         self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
         self.edges = [self._edge(number) for number in range(self.plan.edges)]
         if self.plan.route is not None:
             for child in (*self.service_processes, *self.workers, *self.edges):
                 child.environment[_NATS_URL] = await self.plan.route(child.name, child.environment[_NATS_URL])
+
+    async def _migrate(self, store: Mapping[str, str]) -> None:
+        """Bring the store up to date, which the process of all services does by itself.
+
+        Raises:
+            StartFailed: it cannot be; the lines above say why.
+        """
+        child = self._child("migrate", ["mcpfleet.cli", "migrate"], _SERVICES[0], store)
+        await child.start()
+        if await child.listen() != 0:
+            raise StartFailed("the store was not brought up to date: the lines above say why")
 
     async def run(self, keep: Keep, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run every process until cancelled; started once every edge is ready.

@@ -107,7 +107,8 @@ async def serve_over(
     tracer = process.telemetry.tracer
     hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
-    listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
+    permits = Permits(admission, longest=settings.permission_lasts)
+    listens = Listens(bus, hub, permits, limits, settings=settings, instruments=streams)
     application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)
     readiness = Readiness(process, bus, snapshots, list(urls))
     stopped = anyio.Event()

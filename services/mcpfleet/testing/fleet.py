@@ -34,6 +34,7 @@ class Fleet:
         edges: int = 1,
         workers: int = 1,
         services: int = 1,
+        apart: bool = False,
         factor: float = 1.0,
         environment: Mapping[str, str] = _NOTHING,
         route: Route | None = None,
@@ -45,6 +46,7 @@ class Fleet:
             edges: how many edges.
             workers: how many workers.
             services: how many processes that run every service each.
+            apart: run each service in a process of its own instead.
             factor: what every duration among the settings is divided by; none gets below 0.1 s.
             environment: settings for every process.
             route: leads processes to NATS another way, over links that the test can sever.
@@ -59,6 +61,7 @@ class Fleet:
             edges=edges,
             workers=workers,
             services=services,
+            apart=apart,
             environment={"MCPFLEET_LAME": "0", **durations, **environment},
             route=route,
             settings=ProcessSettings(**{_field(name): value for name, value in own.items()}),  # type: ignore[arg-type]  # pydantic reads text
@@ -103,9 +106,14 @@ class Fleet:
         """The process of all services, or the first of them."""
         return self._running.services
 
+    def service(self, name: str) -> Child:
+        """The process of one service, where each has its own."""
+        [found] = [child for child in self.service_processes if child.name == name]
+        return found
+
     @property
     def service_processes(self) -> list[Child]:
-        """The processes that run every service each."""
+        """The processes that run every service each, or each its own."""
         return self._running.service_processes
 
     @property

@@ -50,7 +50,7 @@ class WorkerHost:
         self._told.put(_CHANGED)
 
     def publish(self, uri: str) -> None:
-        """Tell who watches a URI; on any thread."""
+        """Tell who watches a URI, or of `LISTS` who listens to lists; on any thread."""
         self._told.put((uri, current.get()))
 
     def _hear(self, told: _Published | None) -> None:

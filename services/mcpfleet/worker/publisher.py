@@ -1,4 +1,4 @@
-"""Sends the hints that resources have changed, and again where a link's loss may have swallowed them."""
+"""Sends the hints that resources and lists have changed, and again where a link's loss may have swallowed them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.catalog import Announced
-from mcpfleet.contracts.hints import resource_hint_subject, resource_key
+from mcpfleet.contracts.hints import LISTS, list_hint_subject, resource_hint_subject, resource_key
 from mcpfleet.telemetry.trace import TraceContext
 
 _KEPT: Final = 10_000
@@ -35,7 +35,7 @@ class Publisher:
         self._doubtful = doubtful
         self._log = log
         self._recent: OrderedDict[str, float] = OrderedDict()
-        """When each URI was published last (monotonic)."""
+        """When each URI, and `LISTS`, was published last (monotonic)."""
         self._lost_at: float | None = None
         self.endpoints: tuple[str, ...] = ()
         """Whose streams are told; the catalog says which."""
@@ -49,7 +49,12 @@ class Publisher:
         self.endpoints = answer.endpoints
 
     def publish(self, uri: str, cause: TraceContext | None = None) -> None:
-        """Tell every endpoint that the pool may serve; the cause is the work that changed what is read."""
+        """Tell every endpoint that the pool may serve.
+
+        Args:
+            uri: what is read there has changed; `LISTS` for what lists return.
+            cause: the work that changed it.
+        """
         self._recent[uri] = time.monotonic()
         self._recent.move_to_end(uri)
         if len(self._recent) > _KEPT:
@@ -57,12 +62,16 @@ class Publisher:
         self._send(uri, cause)
 
     def _send(self, uri: str, cause: TraceContext | None) -> None:
-        key = resource_key(uri)
         try:
             for endpoint in self.endpoints:
-                self._bus.hint(resource_hint_subject(endpoint, self._pool, key), uri.encode(), cause)
+                self._bus.hint(self._subject(endpoint, uri), uri.encode(), cause)
         except BusError as error:
             self._log.debug("hint not sent", error=str(error))
+
+    def _subject(self, endpoint: str, uri: str) -> str:
+        if uri == LISTS:
+            return list_hint_subject(endpoint, self._pool)
+        return resource_hint_subject(endpoint, self._pool, resource_key(uri))
 
     def _on_link(self, is_up: bool) -> None:
         """Send again what may not have arrived."""

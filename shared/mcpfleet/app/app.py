@@ -362,6 +362,14 @@ class App:
         """
         self.hosts.publish(uri)
 
+    def resources_changed(self) -> None:
+        """Tell the clients that listen to lists that what `@app.resources()` functions return has changed.
+
+        Outside of a call, and on any thread. It is a hint: a client that gets it lists again. What is declared, or
+        removed, is told by itself.
+        """
+        self.hosts.resources_changed()
+
     def manifest(self) -> Manifest:
         """Compose what a worker of this application announces: its definitions by kind and name."""
         return Manifest(

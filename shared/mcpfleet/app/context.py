@@ -21,7 +21,7 @@ from mcpfleet.app.progress import Progress, Verdict, judge
 from mcpfleet.app.step import run_step, running_step
 from mcpfleet.app.sync_context import SyncContext
 from mcpfleet.app.tasking import Defer
-from mcpfleet.contracts.hints import check_published
+from mcpfleet.contracts.hints import LISTS, check_published
 from mcpfleet.contracts.principal import Principal
 
 Report = Callable[[Progress], None]
@@ -52,7 +52,7 @@ class Context:
         asker: answers the handler's questions; by default it declares none.
         log: takes messages for the client; None where it asked for none (M49).
         threads: bounds the threads that plain functions of steps run in.
-        publish: tells who watches a URI; None where nobody is told.
+        publish: tells who watches a URI, or of `LISTS` who listens to lists; None where nobody is told.
         defer: makes a task of the call; None where the tool does not declare that.
         is_task: it is a task already.
     """
@@ -193,6 +193,15 @@ class Context:
         check_published(uri)
         if self._publish is not None:
             self._publish(uri)
+        await anyio.lowlevel.checkpoint()
+
+    async def resources_changed(self) -> None:
+        """Tell the clients that listen to lists that what `@app.resources()` functions return has changed.
+
+        It is a hint, which may be lost or come twice: a client that gets it lists again.
+        """
+        if self._publish is not None:
+            self._publish(LISTS)
         await anyio.lowlevel.checkpoint()
 
     # -- tasks --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mcpfleet.contracts.hints import check_published
+from mcpfleet.contracts.hints import LISTS, check_published
 
 
 class Host(Protocol):
@@ -14,7 +14,7 @@ class Host(Protocol):
         """Hear that the App declares something else than before."""
 
     def publish(self, uri: str) -> None:
-        """Tell who watches a URI that what is read there has changed."""
+        """Tell who watches a URI that what is read there has changed; or, of `LISTS`, who listens to lists."""
 
 
 class Hosts:
@@ -43,5 +43,12 @@ class Hosts:
             BadUri: it is no absolute and normalized URI.
         """
         check_published(uri)
+        self._tell(uri)
+
+    def resources_changed(self) -> None:
+        """Have one of them tell that the App's lists return something else."""
+        self._tell(LISTS)
+
+    def _tell(self, what: str) -> None:
         for host in self._hosts[:1]:
-            host.publish(uri)
+            host.publish(what)

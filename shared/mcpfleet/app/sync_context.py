@@ -44,6 +44,10 @@ class SyncContext:
         """Tell the clients that watch a resource, as `Context.resource_updated` does."""
         anyio.from_thread.run(self._context.resource_updated, uri)
 
+    def resources_changed(self) -> None:
+        """Tell the clients that listen to lists, as `Context.resources_changed` does."""
+        anyio.from_thread.run(self._context.resources_changed)
+
     def defer(self) -> None:
         """Make a durable task of the call, as `Context.defer` does."""
         anyio.from_thread.run(self._context.defer)

@@ -35,6 +35,9 @@ class Admitted(Message):
     """None where the credential was refused."""
     lasts: float = Field(ge=0)
     """Seconds from the asking that the verdict may be cached: time left, so that no two clocks are compared."""
+    good_for: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Seconds from the asking for which the credential itself is good, at most a day: what lasts longer than a request
+    goes by it, within a bound of its own. None where nobody says: as long as the verdict."""
     reason: str | None = None
     """Why the credential was refused, for the operator's log; never for the client."""
     number: int = 0

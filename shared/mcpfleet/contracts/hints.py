@@ -1,4 +1,4 @@
-"""Hints that a resource has changed: who may send one for what, and how its URI must be written."""
+"""Hints that a resource, or a list of them, has changed: who may send one for what, and how a URI must be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
 
 OPERATOR_TOKEN: Final = "_operator"  # noqa: S105  # of a subject
 """Stands in a hint's subject where a pool's name does, which has no underscore: an operator speaks for every pool."""
+LISTS: Final = ""
+"""Stands for what an application's lists return, where a URI, which is never empty, stands for a resource."""
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*:(?P<rest>(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-F]{2})+)", re.ASCII)
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9._~-]")
@@ -31,6 +33,19 @@ def resource_hint_subject(endpoint: str, pool: str, key: str) -> str:
 def resource_hints(endpoint: str, key: str = "*") -> str:
     """What hears the hints of one URI, or of all, whoever sends them."""
     return f"hint.resource.{endpoint}.*.{key}"
+
+
+def list_hint_subject(endpoint: str, pool: str) -> str:
+    """Where the hint goes that a pool's lists return something else; it has no body.
+
+    Who is asked may depend on the caller, so that nobody but the client can tell whether that is so for it.
+    """
+    return f"hint.list.{endpoint}.{pool}"
+
+
+def list_hints(endpoint: str) -> str:
+    """What hears these hints of all pools."""
+    return list_hint_subject(endpoint, "*")
 
 
 def check_published(uri: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -11,10 +12,13 @@ import anyio
 
 from mcpfleet.app import App
 from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.memory_faults import Faults
 from mcpfleet.contracts.authorization import AuthorizationClient, Revoke
+from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.testing.local import LocalFleet
+from tests.chaos.streams import alive
 from tests.contract.fleet.listener import ACK, END, UPDATED, Listener, changed, listening
 from tests.kit.waiting import until
 
@@ -148,6 +152,24 @@ async def test_d7_a_partition_keeps_to_its_quota_over_all_edges() -> None:
                 pass
 
 
+async def test_n11_a_stream_that_is_about_to_open_has_a_place_of_its_edge_already() -> None:
+    """S10: those that wait to be counted are bounded as well, and one that finds no room is told so at once."""
+    async with (
+        fleet(environment={"MCPFLEET_MAX_STREAMS": "1"}) as running,
+        running.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        running.switch.misbehave(Faults(lost=1.0, subjects=("mcpfleet.subscriptions.open",)))
+        waiting, hubs = Listener(), alive(Hub)
+        tasks.start_soon(waiting.run, http, "/mcp", {"resourcesListChanged": True}, ANN)
+        await until(lambda: any(map(len, hubs)))
+        assert await refused(running, BOB, resourcesListChanged=True) == 503
+        assert (waiting.messages, waiting.is_over) == ([], False)
+        running.switch.misbehave()
+        assert await waiting.told(1) == [ACK], "it was asked for again"
+        tasks.cancel_scope.cancel()
+
+
 async def opens(running: LocalFleet, token: str) -> bool:
     """Whether a stream can be opened."""
     async with running.http() as http:
@@ -157,11 +179,38 @@ async def opens(running: LocalFleet, token: str) -> bool:
         return stream.kinds() == [ACK]
 
 
+async def test_s2_a_stream_outlives_the_verdicts_that_calls_go_by() -> None:
+    """N6: while authorization is away it goes on for its permission's time, which is longer than a verdict is kept."""
+    app = shelf()
+    async with (
+        fleet(app, environment={"MCPFLEET_ADMISSION_LASTS": "0.5"}) as running,
+        running.http() as http,
+        listening(http, "/mcp", token=ANN, resourceSubscriptions=[OPEN]) as [stream],
+    ):
+        await running.authorization.kill()
+        await anyio.sleep(2)
+        app.publish(OPEN)
+        await until(lambda: stream.kinds() == [ACK, UPDATED])
+
+
+async def test_s2_a_stream_ends_with_its_credential_however_long_permissions_last() -> None:
+    ends = datetime.now(UTC) + timedelta(seconds=3)
+    tokens = {"tokens": [{"token": ANN, "subject": "ann", "audience": "mcp", "expires": ends.isoformat()}]}
+    async with (
+        fleet(environment={"MCPFLEET_TOKENS": json.dumps(tokens)}) as running,
+        running.http() as http,
+        listening(http, "/mcp", token=ANN, resourceSubscriptions=[OPEN]) as [stream],
+    ):
+        await stream.over()
+        assert abs((datetime.now(UTC) - ends).total_seconds()) < 1
+        assert stream.kinds() == [ACK, END]
+
+
 async def test_losing_authorization_ends_streams_when_their_permission_runs_out() -> None:
     """Blueprint, 6; K19: it is asked again until then, and what comes back in time ends nothing."""
     app = shelf()
     async with (
-        fleet(app, environment={"MCPFLEET_ADMISSION_LASTS": "2"}) as running,
+        fleet(app, environment={"MCPFLEET_PERMISSION_LASTS": "2"}) as running,
         running.http() as http,
         listening(http, "/mcp", token=ANN, resourceSubscriptions=[OPEN]) as [stream],
     ):

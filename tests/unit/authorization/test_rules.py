@@ -89,6 +89,12 @@ def test_a_verdict_ends_with_its_credential() -> None:
         admit(ANN, at=200.0, lasts=10.0, revoked=None)
 
 
+def test_s2_an_admission_says_how_long_its_credential_is_good_whatever_the_verdict_is_kept_for() -> None:
+    """One that has no end is good for a day, which is as long as anything goes by it."""
+    assert admit(ANN, at=100.0, lasts=10.0, revoked=None).good_for == 100.0
+    assert admit(Verified(ANN.principal), at=100.0, lasts=10.0, revoked=None).good_for == 86_400.0
+
+
 @pytest.mark.parametrize(("issued", "is_refused"), [(99.0, True), (100.0, True), (101.0, False), (None, True)])
 def test_what_was_issued_before_a_revocation_is_refused(issued: float | None, is_refused: bool) -> None:
     """Where nobody says when it was issued, it is, for as long as the revocation is kept."""

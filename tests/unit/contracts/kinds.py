@@ -152,6 +152,7 @@ def _hints() -> list[Kind]:
         f"{catalog.hint_subject('mcp')} 7": {"catalog": "mcp", "number": 7},
         f"{tasks.task_hint_subject(tasks.task_key('t' * 32))} 3": {"task": "t" * 32, "version": 3},
         f"{resource} {URI}": {"endpoint": "mcp", "pool": "library", "uri": URI},
+        f"{hints.list_hint_subject('mcp', 'library')} {hints.LISTS}": {"endpoint": "mcp", "pool": "library"},
     }
     return [_table("hints", written)]
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.contracts.hints import BadUri, check_published, resource_hint_subject, resource_hints, resource_key
+from mcpfleet.contracts.hints import (
+    BadUri,
+    check_published,
+    list_hint_subject,
+    list_hints,
+    resource_hint_subject,
+    resource_hints,
+    resource_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,3 +61,8 @@ def test_a_hints_subject_is_heard_by_who_watches_its_uri_and_by_who_watches_all(
     assert resource_hint_subject("mcp", "library", key) == f"hint.resource.mcp.library.{key}"
     assert resource_hints("mcp", key) == f"hint.resource.mcp.*.{key}"
     assert resource_hints("mcp") == "hint.resource.mcp.*.*"
+
+
+def test_a_hint_of_lists_names_its_pool_and_is_heard_of_all() -> None:
+    assert list_hint_subject("mcp", "library") == "hint.list.mcp.library"
+    assert list_hints("mcp") == "hint.list.mcp.*"

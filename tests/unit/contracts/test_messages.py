@@ -83,6 +83,7 @@ MESSAGES = [
     Admitted(principal=Principal(), lasts=10),
     Admitted(principal=Principal(subject="ann", tenant="acme", scopes=("read",)), lasts=10),
     Admit(endpoint="mcp", credential=SecretStr("token"), resource="https://mcp.example.com/mcp"),
+    Admitted(principal=Principal(subject="ann"), lasts=10, good_for=300),
     Admitted(principal=None, lasts=5, reason="expired"),
     Admitted(principal=None, lasts=5, number=7),
     Authority(number=7),

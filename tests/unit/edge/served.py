@@ -132,7 +132,14 @@ class Edge:
         self.hub = Hub(bus, self.snapshots, settings, tasks=news, tracer=Tracer(), instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission
-        listens = Listens(bus, self.hub, Permits(admission), limits, settings=settings, instruments=streams)
+        listens = Listens(
+            bus,
+            self.hub,
+            Permits(admission, longest=settings.permission_lasts),
+            limits,
+            settings=settings,
+            instruments=streams,
+        )
         cors = Cors(settings.cors_origins)
         doors = Doors(settings.bind, settings.public_hosts, cors.origins)
         self.application = Application(

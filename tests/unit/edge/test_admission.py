@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
-from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
+from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient, Revocation
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.credential import Credential
@@ -242,6 +242,28 @@ async def test_a_permit_says_until_when_it_holds_and_is_asked_for_anew_at_will()
     client.answer = Admitted(principal=None, lasts=1)
     with pytest.raises(Rejection):
         await admission.permit("mcp", somebody(), anew=True)
+
+
+async def test_s2_a_permit_holds_for_as_long_as_its_credential_is_good_not_as_long_as_its_verdict_is_kept() -> None:
+    client = Verdicts(admitted(lasts=10.0).model_copy(update={"good_for": 300.0}))
+    admission = Admission(client, entries=10)
+    permit = await admission.permit("mcp", somebody())
+    assert permit.expires - permit.asked == pytest.approx(300)
+    assert (await admission.permit("mcp", somebody())).asked == permit.asked
+
+
+async def test_a_permit_goes_by_no_verdict_from_before_a_change_of_policy() -> None:
+    """A call does for half of a verdict's life at most; what a permit is for may last longer."""
+    client = Verdicts(admitted(lasts=3600.0))
+    admission = Admission(client, entries=10)
+    await admission.permit("mcp", somebody())
+    admission.apply([Revocation(number=7, kind="subject", key="other")], 7)
+    await admission.permit("mcp", somebody())
+    assert client.asked == {"mcp": 1}
+    admission.apply([Revocation(number=8, kind="policy", key="")], 8)
+    client.answer = admitted(lasts=3600.0).model_copy(update={"number": 8})
+    await admission.permit("mcp", somebody())
+    assert client.asked == {"mcp": 2}
 
 
 async def test_who_invents_tokens_does_not_crowd_out_good_ones() -> None:

@@ -38,11 +38,13 @@ _RETRY: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Who was admitted, and until when an edge may go by that."""
+    """Who was admitted, for what lasts longer than a request."""
 
     principal: Principal
     expires: float
-    """Monotonic seconds."""
+    """Until when the credential is good (monotonic seconds): longer than its verdict, which calls go by, is kept."""
+    asked: float
+    """When it was (monotonic seconds)."""
 
 
 Concerns: TypeAlias = Callable[[Principal], bool]
@@ -86,6 +88,8 @@ class Admission:
         self._hearers: list[Callable[[Concerns], None]] = []
         self.number = 0
         """The newest revocation that was applied: an answer that knows of none so new is not used."""
+        self._policy = 0
+        """The newest change of policy among them."""
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Renew what is in use, until cancelled."""
@@ -133,6 +137,8 @@ class Admission:
     async def permit(self, endpoint: str, credential: Credential | None = None, *, anew: bool = False) -> Permit:
         """Say who the caller is and for how long, for what lasts longer than a request; raises as `admit`.
 
+        A verdict from before the newest change of policy is not used: its credential may be good for long.
+
         Args:
             endpoint: by its name.
             credential: the caller's.
@@ -140,9 +146,9 @@ class Admission:
         """
         key = (endpoint, credential.digest if credential is not None else b"")
         verdict = None if anew else self._good.get(key)
-        if verdict is None or verdict.expires <= time.monotonic():
+        if verdict is None or verdict.expires <= time.monotonic() or verdict.admitted.number < self._policy:
             verdict = await self._ask_once(key, credential)
-        return Permit(self._admitted(endpoint, verdict), verdict.expires)
+        return Permit(self._admitted(endpoint, verdict), verdict.good_until, verdict.asked)
 
     def _admitted(self, endpoint: str, verdict: Verdict) -> Principal:
         principal = verdict.admitted.principal
@@ -184,6 +190,7 @@ class Admission:
         self._good.drop(lambda verdict: not revoked.isdisjoint(verdict.names))
         self._bad.clear()
         if policy:
+            self._policy = policy
             now = time.monotonic()
             for verdict in self._good.values():
                 if verdict.admitted.number < policy:
@@ -260,4 +267,5 @@ class Admission:
         if principal == ANONYMOUS:  # one object for all, so that the path of a call need not compare
             admitted = admitted.model_copy(update={"principal": ANONYMOUS})
         self._bad.forget(key)
-        return self._good.put(key, Verdict(admitted, expires, asked + admitted.lasts / 2, names_of(principal)))
+        renewed_from = asked + admitted.lasts / 2
+        return self._good.put(key, Verdict(admitted, expires, renewed_from, names_of(principal), asked))

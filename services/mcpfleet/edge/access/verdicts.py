@@ -24,6 +24,14 @@ class Verdict:
     renewed_from: float = math.inf
     """When somebody who uses it should have it renewed."""
     names: frozenset[RevokedName] = frozenset()
+    asked: float = -math.inf
+    """When (monotonic)."""
+
+    @property
+    def good_until(self) -> float:
+        """Until when the credential itself is good, as far as its issuer says (monotonic seconds)."""
+        good_for = self.admitted.good_for
+        return self.expires if good_for is None else self.asked + good_for
 
 
 class Shelf:

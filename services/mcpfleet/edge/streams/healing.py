@@ -1,7 +1,8 @@
 """Makes good for resource hints that were lost with the link to NATS: the streams that watch are told to read again.
 
-Catalogs heal by their numbers. A resource has none, so a stream gets one hint for each URI that it watches, slowly, and
-for a limited time; what is left then, and what was lost without a sign, is bounded by the resources' `ttlMs`.
+Catalogs heal by their numbers. A resource has none, nor has what a pool's lists return, so a stream gets one hint for
+each URI that it watches and one for the lists, slowly, and for a limited time; what is left then, and what was lost
+without a sign, is bounded by `ttlMs`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 import anyio
 
 from mcpfleet.bus.bus import Bus
+from mcpfleet.contracts.hints import LISTS
 from mcpfleet.edge.streams.stream import Stream
 
 _TURN: Final = 0.1
@@ -36,7 +38,7 @@ class Healing:
         Args:
             bus: the edge's.
             streams: those that are open.
-            catch_up: tells a stream that a URI may have changed.
+            catch_up: tells a stream that a URI, or what lists return, may have changed.
             rate: hints a second, of all streams together.
             lasts: seconds after which the rest is left to `ttlMs`.
         """
@@ -73,9 +75,13 @@ class Healing:
                 await anyio.sleep(_TURN)
 
 
+def _watched(stream: Stream) -> list[str]:
+    return [*stream.honoured.uris, *([LISTS] if "resources" in stream.honoured.lists else [])]
+
+
 def _turns(streams: list[Stream]) -> Iterator[tuple[Stream, str]]:
     """One URI of each stream after the other, then the next of each, all in an order by chance."""
-    left = [(stream, list(stream.honoured.uris)) for stream in streams if stream.honoured.uris]
+    left = [(stream, watched) for stream in streams if (watched := _watched(stream))]
     while left:
         random.shuffle(left)
         for stream, uris in left:

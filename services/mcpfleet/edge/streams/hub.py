@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final
 
 import anyio
@@ -13,7 +14,8 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.bus.bus import Bus
-from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.hints import LISTS, OPERATOR_TOKEN, list_hints, resource_hint_subject, resource_key
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
@@ -31,7 +33,7 @@ from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
-from mcpfleet.wire.notices import resource_updated
+from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
 
 _RETRY_AFTER: Final = 5
 _HINT: Final = "hint.resource.{endpoint}.{pool}.{key}"
@@ -67,6 +69,8 @@ class Hub:
         self._healing = Healing(
             bus, self.streams, self._catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
         )
+        self._bus = bus
+        self._endpoints = tuple(settings.endpoints)
         self._snapshots = snapshots
         self._most = settings.max_streams
         self._room = settings.watched_room
@@ -89,6 +93,8 @@ class Hub:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Do what streams need in the background, until cancelled."""
+        for endpoint in self._endpoints:
+            await self._bus.subscribe(list_hints(endpoint), self._on_list_hint)
         async with anyio.create_task_group() as tasks:
             await tasks.start(self.interest.run)
             await tasks.start(self.tasks.run)
@@ -168,6 +174,16 @@ class Hub:
         subject = resource_hint_subject(endpoint, pool, resource_key(uri))
         return consumer_span(self._tracer, _HINT, subject, cause, links=[cause])
 
+    def _on_list_hint(self, message: Incoming) -> None:
+        """Tell the streams that listen to lists, where the pool that speaks lists something for their callers."""
+        _, _, endpoint, pool = message.subject.split(".")
+        streams = self._by_endpoint.get(endpoint, ())
+        self._turns.begin((endpoint, pool, LISTS), streams, lambda: partial(self._tell_of_lists, pool))
+
+    def _tell_of_lists(self, pool: str | None, stream: Stream) -> None:
+        if "resources" in stream.honoured.lists and lists_for(stream, pool):
+            stream.offer("resources", LIST_CHANGED["resources"])
+
     def on_catalog(self, endpoint: str) -> None:
         """Show each stream of an endpoint the newest view of its caller (S15)."""
         self._turns.begin(endpoint, self._by_endpoint.get(endpoint, ()), lambda: self._show)
@@ -201,7 +217,9 @@ class Hub:
         stream.lift(may_watch=lambda key: self._may_tell(stream, key))
 
     def _catch_up(self, stream: Stream, uri: str) -> None:
-        if self._may_watch(stream, uri):
+        if uri == LISTS:
+            self._tell_of_lists(None, stream)
+        elif self._may_watch(stream, uri):
             stream.offer(uri, resource_updated(uri))
 
     def _may_tell(self, stream: Stream, key: str) -> bool:
@@ -274,6 +292,15 @@ def _needed(view: View, uri: str, pool: str | None = None) -> frozenset[str] | N
     if target is None or pool not in (None, OPERATOR_TOKEN, target.listed.pool):
         return None
     return frozenset(target.listed.definition.scopes)
+
+
+def lists_for(stream: Stream, pool: str | None) -> bool:
+    """Whether a pool, or any, has a list for a stream's caller: what is in it, its worker says."""
+    return any(
+        pool in (None, target.listed.pool)
+        and covers(frozenset(target.listed.definition.scopes), stream.permission.principal)
+        for target in stream.view.targets["lister"].values()
+    )
 
 
 def covers(needed: frozenset[str] | None, principal: Principal) -> bool:

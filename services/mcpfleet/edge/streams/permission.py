@@ -50,32 +50,42 @@ class Unending:
 class Lasting:
     """The permission of who was admitted by a credential, which the stream keeps for its life and tells nobody else."""
 
-    def __init__(self, admission: Admission, endpoint: str, credential: Credential, given: Permit) -> None:
-        self.principal = given.principal
-        self.expires = given.expires
+    def __init__(
+        self, admission: Admission, endpoint: str, credential: Credential, given: Permit, *, longest: float
+    ) -> None:
+        """Begin with what was given; it holds for `longest` seconds from its asking at most (N6)."""
         self._admission = admission
         self._endpoint = endpoint
         self._credential = credential
+        self._longest = longest
+        self._take(given)
+
+    def _take(self, given: Permit) -> None:
+        self.principal = given.principal
+        self.expires = min(given.expires, given.asked + self._longest)
+        self._asked = given.asked
 
     async def renew(self) -> bool:
         """Ask authorization, unless others have for the same credential since."""
         try:
             given = await self._admission.permit(self._endpoint, self._credential)
-            if given.expires <= self.expires:
+            if given.asked <= self._asked:
                 given = await self._admission.permit(self._endpoint, self._credential, anew=True)
         except Rejection as rejection:
             if rejection.status == _NOT_ANSWERED:
                 raise Unasked from rejection
             return False
-        self.principal, self.expires = given.principal, given.expires
+        self._take(given)
         return True
 
 
 class Permits:
     """Says who may have a stream, and for how long."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, *, longest: float) -> None:
+        """Give permissions by verdicts; none holds longer than `longest` seconds without being asked for again."""
         self._admission = admission
+        self._longest = longest
 
     def check(self, inquiry: Inquiry, uris: Iterable[str]) -> None:
         """Check that the caller's scopes cover the reading of what it watches (D10); what is not there needs none.
@@ -95,4 +105,5 @@ class Permits:
         endpoint, credential = inquiry.request.endpoint, inquiry.request.client.credential
         if credential is None:
             return Unending(inquiry.principal)
-        return Lasting(self._admission, endpoint, credential, await self._admission.permit(endpoint, credential))
+        given = await self._admission.permit(endpoint, credential)
+        return Lasting(self._admission, endpoint, credential, given, longest=self._longest)

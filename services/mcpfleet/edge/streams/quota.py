@@ -44,6 +44,8 @@ class _Line:
 
     turn: anyio.Lock = field(default_factory=anyio.Lock)
     waiting: dict[_Ticket, None] = field(default_factory=dict)
+    asked: frozenset[_Ticket] = frozenset()
+    """Those of them that are being asked for: they may have been counted in already."""
 
 
 class Quota:
@@ -111,10 +113,13 @@ class Quota:
         """Ask whether all of these fit; where they do not, each is asked for by itself next."""
         count = Count(endpoint=key[0], partition=key[1], streams=self._streams[key] - len(line.waiting) + len(asked))
         outcome: bool | BusError
+        line.asked = frozenset(asked)
         try:
             outcome = await self._client.open(OpenStream(edge=self._edge, sequence=next(self._sequence), count=count))
         except BusError as error:
             outcome = error
+        finally:
+            line.asked = frozenset()
         for ticket in asked:
             if outcome is False and len(asked) > 1:
                 ticket.is_alone = True
@@ -135,7 +140,11 @@ class Quota:
         self._has_news.set()
 
     def _count(self, key: Key) -> Count:
-        return Count(endpoint=key[0], partition=key[1], streams=self._streams.get(key, 0))
+        """Count the streams that there are, or may be: who has yet to be asked for keeps nobody else out."""
+        line, streams = self._lines.get(key), self._streams.get(key, 0)
+        if line is not None:
+            streams -= len(line.waiting.keys() - line.asked)
+        return Count(endpoint=key[0], partition=key[1], streams=streams)
 
     async def run(self) -> None:
         """Tell what has closed, and that this edge lives, until cancelled."""
