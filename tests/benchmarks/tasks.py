@@ -77,11 +77,12 @@ class Subject:
     def spent(self) -> float:
         """CPU seconds of all processes until now."""
         family = {child.pid: child for each in self.processes for child in (each, *each.children(recursive=True))}
-        return sum((sum(process.cpu_times()[:2]) for process in family.values()), 0.0)
+        times = [process.cpu_times() for process in family.values()]
+        return float(sum(each.user + each.system for each in times))
 
     def median(self, clients: int, figure: str) -> float:
         """The middle one of a figure's rounds."""
-        return statistics.median(getattr(each, figure) for each in self.rounds[clients])
+        return float(statistics.median(getattr(each, figure) for each in self.rounds[clients]))
 
 
 async def measure(subject: Subject, clients: int, seconds: float) -> Round:

@@ -195,7 +195,9 @@ async def replicas(url: str, number: int, **settings: Any) -> AsyncIterator[list
     async with AsyncExitStack() as opened:
         desks = []
         for _ in range(number):
-            store = await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds()))
+            store = await opened.enter_async_context(
+                open_store(url, service="test", embedded=True, direct=True, bounds=Bounds())
+            )
             desks.append(Desk(store, **settings))
         await desks[0].calm()
         yield desks
