@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -35,8 +35,12 @@ class Maker:
         self._reader = reader
         self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch)
 
-    async def create(self, wanted: Create) -> tuple[Created, Change | None]:
+    async def create(self, wanted: Create, tell: Callable[[Change], None]) -> Created:
         """Make a task that waits for a worker; nothing is made where its key was used before.
+
+        Args:
+            wanted: the task.
+            tell: hears of it once it is committed: a worker may take it while it is read back.
 
         Raises:
             Failed: `too_large`; `refused` where the id is another task's.
@@ -48,11 +52,11 @@ class Maker:
         else:
             outcome, known = await self._insert_once(task, wanted.once)
             if known is not None:
-                return Created(outcome=outcome, task=await self._reader.get(known, task.binding)), None
+                return Created(outcome=outcome, task=await self._reader.get(known, task.binding))
             if outcome is not Outcome.NEW:
-                return Created(outcome=outcome), None
-        made = Change(task.id, ready=(task.pool, task.definition))
-        return Created(outcome=Outcome.NEW, task=await self._read_back(task)), made
+                return Created(outcome=outcome)
+        tell(Change(task.id, ready=(task.pool, task.definition)))
+        return Created(outcome=Outcome.NEW, task=await self._read_back(task))
 
     async def defer(self, pool: str, wanted: Defer) -> Deferred:
         """Make a task that its maker holds; raises as `create`."""

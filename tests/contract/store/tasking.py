@@ -80,8 +80,7 @@ class Desk:
         self.ledger = Ledger(store, self.settings)
 
     async def create(self, task: NewTask | None = None, once: Once | None = None) -> Created:
-        created, _ = await self.ledger.maker.create(Create(task=task or a_task(), once=once))
-        return created
+        return await self.ledger.maker.create(Create(task=task or a_task(), once=once), lambda _: None)
 
     async def made(self, **fields: Any) -> TaskView:
         """A task that waits for a worker."""
