@@ -11,3 +11,9 @@ app = App("works", version="1")
 async def double(number: int) -> int:
     """Double a number."""
     return 2 * number
+
+
+@app.tool(task="required", retention=1.0)
+async def brief(number: int) -> int:
+    """Double a number, and let it be forgotten soon."""
+    return 2 * number
