@@ -33,3 +33,11 @@ async def work(number: int, seconds: float, request: str, ctx: Context) -> int:
     doubled = await ctx.step("effect", effect, number)
     await anyio.sleep(seconds / 2)
     return doubled
+
+
+@app.tool(task="required")
+async def plain(number: int, seconds: float) -> int:
+    """Take a while, without a step and without a word."""
+    note("run", number, None)
+    await anyio.sleep(seconds)
+    return 2 * number

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.task_deaths import deaths
 from tests.chaos.tasks import SHORT, WAYS, kill_while_tasks_run
 from tests.chaos.tasks_outage import LONG, Way, stand_still
 from tests.kit.postgres import Postgres, postgres_server
@@ -37,3 +38,12 @@ async def test_no_task_is_started_again_or_lost_while_postgresql_stands_still(
     found = await stand_still(postgres, tmp_path, way, seconds=4.0, lasts=6.0, tasks=20, settings=SHORT)
     assert found.is_whole, found
     assert len(found.makers.kept) == LONG + 20
+
+
+async def test_d8_a_task_without_steps_is_completed_whenever_its_worker_is_killed() -> None:
+    """D8, with a lease of 3 s in place of 10: in that time, and its own, and what looking and starting take."""
+    lasts = 0.6
+    found = await deaths((0.0, lasts - 0.1), lasts=lasts, settings=SHORT)
+    for number, each in enumerate(found, 1):
+        assert (each.status, each.result, each.runs) == ("completed", str(2 * number), 2)
+        assert each.taken < 3 + lasts + 5
