@@ -74,6 +74,9 @@ lock:
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --no-header --quiet --extra dev --group build --group test pyproject.toml --constraints requirements.lock \
 	  --output-file requirements-test.lock
+	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --no-header --quiet --no-strip-extras tests/benchmarks/fastmcp/requirements.in \
+	  --output-file tests/benchmarks/fastmcp/requirements.lock
 
 clean:
 	rm -rf $(VENV) .mcpfleet

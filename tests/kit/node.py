@@ -47,7 +47,7 @@ def install(project: Path, cache: Path = CACHE, within: float = INSTALL) -> Path
     digest = hashlib.sha256((project / "package-lock.json").read_bytes()).hexdigest()[:32]
     installed = cache / digest
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache / f"{digest}.lock", within):
+    with locked(cache / f"{digest}.lock", within):
         if not installed.exists():
             part = cache / f"{digest}.part"
             shutil.rmtree(part, ignore_errors=True)
@@ -75,7 +75,7 @@ def _install_in(folder: Path, project: Path, within: float) -> None:
 
 
 @contextmanager
-def _locked(path: Path, within: float) -> Iterator[None]:
+def locked(path: Path, within: float) -> Iterator[None]:
     """Hold a lock among processes; a process that dies lets go of it."""
     last = time.monotonic() + within
     with path.open("w") as file:

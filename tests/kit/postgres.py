@@ -21,11 +21,13 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import psutil
 
 _CONFIGURATION: Final = """
+max_connections = 100
+"""
+_FORGETFUL: Final = """
 # What a test wrote may be lost with the machine.
 fsync = off
 synchronous_commit = off
 full_page_writes = off
-max_connections = 100
 """
 
 
@@ -35,6 +37,29 @@ class Postgres:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._names = (f"test_{number}" for number in itertools.count(1))
+
+    @property
+    def process(self) -> psutil.Process:
+        """The server's first process, which is the others' parent."""
+        return psutil.Process(self._server.get_pid())
+
+    def pause(self) -> None:
+        """Stop all of the server's processes where they are: it neither answers nor ends anything."""
+        for process in (self.process, *self.process.children(recursive=True)):
+            process.suspend()
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        for process in (*self.process.children(recursive=True), self.process):
+            process.resume()
+
+    def stop(self) -> None:
+        """End the server, and with it all connections; what it committed stays."""
+        self._server.stop()
+
+    def start(self) -> None:
+        """Start a server that was stopped, where it was."""
+        self._server.ensure_postgres_running()
 
     def url(self, database: str = "postgres") -> str:
         """Address a database as the server's owner."""
@@ -86,13 +111,17 @@ def database_of(url: str) -> str:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Postgres]:
-    """Start a server, and stop it and delete its data at the end."""
+def postgres_server(*, durable: bool = False) -> Iterator[Postgres]:
+    """Start a server, and stop it and delete its data at the end.
+
+    Args:
+        durable: a commit is on the disk before it is answered, as PostgreSQL comes; a test needs no such thing.
+    """
     with tempfile.TemporaryDirectory(prefix="mcpfleet-pg-") as folder:
         server = _package(Path(folder)).get_server(Path(folder) / "data", cleanup_mode="delete", start=False)
         server.ensure_pgdata_inited()
         with (server.pgdata / "postgresql.conf").open("a") as configuration:
-            configuration.write(_CONFIGURATION)
+            configuration.write(_CONFIGURATION + ("" if durable else _FORGETFUL))
         server.start()
         try:
             yield Postgres(server)

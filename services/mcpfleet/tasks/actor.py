@@ -24,6 +24,7 @@ from mcpfleet.contracts.tasks import (
     VersionsWanted,
 )
 from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.rules import Change
 from mcpfleet.tasks.signals import Signals
 from mcpfleet.telemetry.instruments import TasksInstruments
 
@@ -51,11 +52,11 @@ class TasksActor:
 
     async def create(self, question: Create, asked: Asked) -> Created:  # noqa: ARG002
         """Make a task that waits for a worker."""
-        created, change = await self._ledger.maker.create(question)
-        if change is not None:
-            self._instruments.created.add(1, "created")
-            self._signals.tell([change])
-        return created
+        return await self._ledger.maker.create(question, self._tell_made)
+
+    def _tell_made(self, change: Change) -> None:
+        self._instruments.created.add(1, "created")
+        self._signals.tell([change])
 
     async def get(self, question: Get, asked: Asked) -> Found:  # noqa: ARG002
         """Read a task for its owner."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import Integer, bindparam, case, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,14 +23,18 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.clock import Moment, now
+from mcpfleet.store.direct import DirectRow
 from mcpfleet.store.engine import Store
 from mcpfleet.store.padding import padded
+from mcpfleet.tasks import direct
 from mcpfleet.tasks.endings import Endings, ended
 from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
 from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, pick
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, origins, states, steps
 
+_Steps: TypeAlias = Mapping[str, Sequence[Remembered]]
+_Answers: TypeAlias = Mapping[str, Sequence[Answered]]
 _LOOKED_AT: Final = 8
 """Tasks that a claim looks at beyond those that it wants: some may have to run alone."""
 
@@ -48,7 +52,11 @@ class Claims:
 
     async def claim(self, pool: str, wanted: ClaimTasks) -> TasksClaimed:
         """Hand over up to as many tasks as are wanted, the longest waiting first."""
-        lease = self._settings.task_lease
+        direct_rows = await self._claim_direct(pool, wanted)
+        if direct_rows is not None:
+            remembered, answered = await self._memory([row.id for row in direct_rows if row.fence > 1])
+            tasks = [_claimed(row, row.origin, remembered, answered) for row in direct_rows]
+            return TasksClaimed(tasks=tuple(tasks), lease=self._settings.task_lease)
         async with self._store.write() as connection:
             picked = pick(
                 await self._candidates(connection, pool, wanted),
@@ -58,25 +66,27 @@ class Claims:
             )
             rows = await self._take(connection, picked.ids, wanted) if picked.ids else []
             texts = await _texts(connection, rows)
-            again = [row.id for row in rows if row.fence > 1]
-            remembered, answered = await _memory(connection, again) if again else ({}, {})
-        tasks = [
-            Claimed(
-                id=row.id,
-                fence=row.fence,
-                definition=row.definition,
-                name=row.name,
-                origin=texts[row.id],
-                attempts=row.attempts,
-                alone=Candidate(row.id, 0, row.vanished).is_alone,
-                limit=max(0.0, row.limit),
-                message=row.message,
-                steps=tuple(remembered.get(row.id, ())),
-                answers=tuple(answered.get(row.id, ())),
-            )
-            for row in rows
-        ]
-        return TasksClaimed(tasks=tuple(tasks), lease=lease, alone_waits=picked.alone_waits)
+        remembered, answered = await self._memory([row.id for row in rows if row.fence > 1])
+        tasks = [_claimed(row, texts[row.id], remembered, answered) for row in rows]
+        return TasksClaimed(tasks=tuple(tasks), lease=self._settings.task_lease, alone_waits=picked.alone_waits)
+
+    async def _claim_direct(self, pool: str, wanted: ClaimTasks) -> list[DirectRow] | None:
+        """The same where nothing has to be weighed, by one statement; none where something has, or there is no way."""
+        if self._store.direct is None:
+            return None
+        lease = self._settings.task_lease
+        return await direct.claim(self._store.direct, pool, wanted, beyond=_LOOKED_AT, budget=self._budget, lease=lease)
+
+    async def _memory(self, tasks: list[str]) -> tuple[_Steps, _Answers]:
+        """What earlier attempts left: steps, and questions that have answers. Only a holder adds to them."""
+        if not tasks:
+            return {}, {}
+        remembered: defaultdict[str, list[Remembered]] = defaultdict(list)
+        wanted = select(steps.c.task, steps.c.key, steps.c.result).where(steps.c.task.in_(tasks))
+        async with self._store.read() as connection:
+            for row in await connection.execute(wanted):
+                remembered[row.task].append(Remembered(key=row.key, result=row.result))
+            return remembered, await read_answers(connection, tasks)
 
     async def _candidates(self, connection: AsyncConnection, pool: str, wanted: ClaimTasks) -> list[Candidate]:
         """The tasks that wait longest, locked, without those that another claimer is at."""
@@ -230,15 +240,20 @@ _TAKE: Final = (
 _TEXTS: Final = select(origins.c.task, origins.c.origin).where(origins.c.task.in_(bindparam("_ids", expanding=True)))
 
 
-async def _memory(
-    connection: AsyncConnection, tasks: list[str]
-) -> tuple[dict[str, list[Remembered]], dict[str, list[Answered]]]:
-    """What earlier attempts left: their steps, and the questions that have answers."""
-    remembered: defaultdict[str, list[Remembered]] = defaultdict(list)
-    wanted = select(steps.c.task, steps.c.key, steps.c.result).where(steps.c.task.in_(tasks))
-    for row in await connection.execute(wanted):
-        remembered[row.task].append(Remembered(key=row.key, result=row.result))
-    return remembered, await read_answers(connection, tasks)
+def _claimed(row: Any, origin: str, remembered: _Steps, answered: _Answers) -> Claimed:
+    return Claimed(
+        id=row.id,
+        fence=row.fence,
+        definition=row.definition,
+        name=row.name,
+        origin=origin,
+        attempts=row.attempts,
+        alone=Candidate(row.id, 0, row.vanished).is_alone,
+        limit=max(0.0, row.limit),
+        message=row.message,
+        steps=tuple(remembered.get(row.id, ())),
+        answers=tuple(answered.get(row.id, ())),
+    )
 
 
 async def _texts(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[str, str]:

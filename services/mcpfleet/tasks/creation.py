@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, St
 from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.insert import insert_for
+from mcpfleet.tasks import direct
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.reading import Reader
 from mcpfleet.tasks.reservations import reserve_for_task
@@ -34,8 +35,12 @@ class Maker:
         self._reader = reader
         self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch)
 
-    async def create(self, wanted: Create) -> tuple[Created, Change | None]:
+    async def create(self, wanted: Create, tell: Callable[[Change], None]) -> Created:
         """Make a task that waits for a worker; nothing is made where its key was used before.
+
+        Args:
+            wanted: the task.
+            tell: hears of it once it is committed: a worker may take it while it is read back.
 
         Raises:
             Failed: `too_large`; `refused` where the id is another task's.
@@ -47,11 +52,11 @@ class Maker:
         else:
             outcome, known = await self._insert_once(task, wanted.once)
             if known is not None:
-                return Created(outcome=outcome, task=await self._reader.get(known, task.binding)), None
+                return Created(outcome=outcome, task=await self._reader.get(known, task.binding))
             if outcome is not Outcome.NEW:
-                return Created(outcome=outcome), None
-        made = Change(task.id, ready=(task.pool, task.definition))
-        return Created(outcome=Outcome.NEW, task=await self._read_back(task)), made
+                return Created(outcome=outcome)
+        tell(Change(task.id, ready=(task.pool, task.definition)))
+        return Created(outcome=Outcome.NEW, task=await self._read_back(task))
 
     async def defer(self, pool: str, wanted: Defer) -> Deferred:
         """Make a task that its maker holds; raises as `create`."""
@@ -88,6 +93,11 @@ class Maker:
         return outcome, known
 
     async def _insert_all(self, tasks: Sequence[NewTask]) -> list[None]:
+        if self._store.direct is not None:
+            ordered = sorted(tasks, key=lambda task: task.id)
+            texts = [task.origin for task in ordered]
+            await direct.make(self._store.direct, list(map(_row, ordered)), texts, self._settings.task_unclaimed)
+            return [None] * len(tasks)
         async with self._store.write() as connection:
             await self._insert(connection, tasks)
         return [None] * len(tasks)
@@ -100,7 +110,9 @@ class Maker:
             common = {"_holder": holder, "_lease": self._settings.task_lease}
         # In the order of their ids, so that two batches never wait for each other.
         ordered = sorted(tasks, key=lambda task: task.id)
-        await connection.execute(making.states, [common | _row(task) for task in ordered])
+        await connection.execute(
+            making.states, [common | {f"_{name}": value for name, value in _row(task).items()} for task in ordered]
+        )
         await connection.execute(making.origins, [{"_id": task.id, "_origin": task.origin} for task in ordered])
 
     async def _read_back(self, task: NewTask) -> TaskView:
@@ -180,18 +192,18 @@ _OWN: Final = (
 
 def _row(task: NewTask) -> dict[str, Any]:
     return {
-        "_id": task.id,
-        "_binding": task.binding.digest,
-        "_endpoint": task.binding.endpoint,
-        "_pool": task.pool,
-        "_definition": task.definition,
-        "_name": task.name,
-        "_origin_digest": digest_of(task.origin.encode()),
-        "_run_left": task.run_limit,
-        "_retention": task.retention,
-        "_poll_ms": task.poll_ms,
-        "_most_attempts": task.attempts,
-        "_size": weight(task.origin),
-        "_message": task.message,
-        "_policy": task.policy,
+        "id": task.id,
+        "binding": task.binding.digest,
+        "endpoint": task.binding.endpoint,
+        "pool": task.pool,
+        "definition": task.definition,
+        "name": task.name,
+        "origin_digest": digest_of(task.origin.encode()),
+        "run_left": task.run_limit,
+        "retention": task.retention,
+        "poll_ms": task.poll_ms,
+        "most_attempts": task.attempts,
+        "size": weight(task.origin),
+        "message": task.message,
+        "policy": task.policy,
     }

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, bindparam, or_, select, tuple_
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.tasks import Binding, Status, TaskView
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.padding import padded
+from mcpfleet.tasks import direct
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import AnyRow, inputs, states
+from mcpfleet.tasks.tables import inputs, states
 
 GOING_ON = (Status.WORKING, Status.INPUT_REQUIRED)
 """The states that are no end."""
@@ -38,6 +39,9 @@ def is_live() -> ColumnElement[bool]:
 def is_owned(task: str, binding: Binding) -> ColumnElement[bool]:
     """Whether a row is this live task of this owner: the one comparison by which all that is not becomes the same."""
     return (states.c.id == task) & (states.c.binding == binding.digest) & is_live()
+
+
+_NO_REQUESTS: Final[Mapping[str, dict[str, str]]] = MappingProxyType({})
 
 
 class Reader:
@@ -63,11 +67,28 @@ class Reader:
             return {row.id: row.version for row in await connection.execute(wanted)}
 
     async def _read_all(self, wanted: Sequence[tuple[str, str]]) -> list[Read | None]:
-        async with self._store.read() as connection:
-            rows = (await connection.execute(_OWNED, {"_owned": padded(list(set(wanted)))})).all()
-            requests = await _outstanding(connection, [row.id for row in rows if row.questions])
-        found = {(row.id, row.binding): Read(_view(row, requests[row.id]), row.origin_digest) for row in rows}
+        rows = await self._rows(list(set(wanted)))
+        asking = [row.id for row in rows if row.questions]
+        requests = await self._outstanding(asking) if asking else _NO_REQUESTS
+        found = {(row.id, row.binding): Read(_view(row, requests.get(row.id, {})), row.origin_digest) for row in rows}
         return [found.get(each) for each in wanted]
+
+    async def _rows(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Any]:
+        if self._store.direct is not None:
+            return await direct.read(self._store.direct, wanted)
+        async with self._store.read() as connection:
+            return (await connection.execute(_OWNED, {"_owned": padded(wanted)})).all()
+
+    async def _outstanding(self, tasks: list[str]) -> Mapping[str, dict[str, str]]:
+        """The questions of tasks that have no answer, in the order in which they were asked."""
+        found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        wanted = select(inputs.c.task, inputs.c.key, inputs.c.request).where(
+            inputs.c.task.in_(tasks), inputs.c.answer.is_(None)
+        )
+        async with self._store.read() as connection:
+            for task, key, request in await connection.execute(wanted.order_by(inputs.c.task, inputs.c.ordinal)):
+                found[task][key] = request
+        return found
 
 
 _SHOWN: Final = (
@@ -96,22 +117,10 @@ _OWNED: Final = select(*_SHOWN).where(
 """Made once: composing it costs more than running it."""
 
 
-async def _outstanding(connection: AsyncConnection, tasks: list[str]) -> defaultdict[str, dict[str, str]]:
-    """The questions of tasks that have no answer, in the order in which they were asked."""
-    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    if tasks:
-        wanted = select(inputs.c.task, inputs.c.key, inputs.c.request).where(
-            inputs.c.task.in_(tasks), inputs.c.answer.is_(None)
-        )
-        for task, key, request in await connection.execute(wanted.order_by(inputs.c.task, inputs.c.ordinal)):
-            found[task][key] = request
-    return found
-
-
-def _view(row: AnyRow, requests: dict[str, str]) -> TaskView:
+def _view(row: Any, requests: dict[str, str]) -> TaskView:
     status = Status(row.status)
     if status is Status.INPUT_REQUIRED and not requests:
-        # On PostgreSQL the answers may arrive between the two statements.
+        # The answers may arrive between the two statements.
         status = Status.WORKING
     return TaskView(
         id=row.id,

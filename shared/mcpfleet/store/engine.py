@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -12,6 +12,9 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import anyio
@@ -23,11 +26,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransactio
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
+from mcpfleet.store.direct import MOST, SETTINGS, Direct, DirectRow
 from mcpfleet.store.errors import StoreBusy, StoreUnreachable, translated, unreachable
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
 _WRITES: Final = "mcpfleet_writes"
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _RELEASE: Final = 1.0
 """Seconds that giving a connection back may take before it is dropped."""
 _WAL_TURNS: Final = 100
@@ -50,8 +55,10 @@ class Store:
     nothing in it waits for others; it is the lock that does, in turns of `_LOCK_TURN` seconds.
     """
 
-    def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds) -> None:
+    def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds, direct: Direct | None = None) -> None:
         self.dialect: Dialect = url.dialect
+        self.direct = direct
+        """For single statements, where the database is PostgreSQL and its opener wanted that."""
         self.where = url.where
         self._bounds = bounds
         # PostgreSQL's default isolation takes a snapshot for each statement anyway, so reading needs no transaction;
@@ -129,7 +136,9 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(url: str, *, service: str, bounds: Bounds, embedded: bool = False) -> AsyncIterator[Store]:
+async def open_store(
+    url: str, *, service: str, bounds: Bounds, embedded: bool = False, direct: bool = False
+) -> AsyncIterator[Store]:
     """Open a service's database; nothing is connected before the first transaction.
 
     Args:
@@ -137,6 +146,7 @@ async def open_store(url: str, *, service: str, bounds: Bounds, embedded: bool =
         service: the name that PostgreSQL shows for the connections, after `mcpfleet-`.
         bounds: connections and times.
         embedded: all processes run on one host, as under `mcpfleet dev`: SQLite is allowed.
+        direct: some of the connections are for single statements, where the database is PostgreSQL.
 
     Raises:
         ConfigurationError: the address is malformed, or names SQLite where it is not allowed.
@@ -150,21 +160,30 @@ async def open_store(url: str, *, service: str, bounds: Bounds, embedded: bool =
             "MCPFLEET_STORE_URL: SQLite serves one host only: use PostgreSQL, "
             "or `mcpfleet dev`, which sets MCPFLEET_EMBEDDED=true"
         )
+    straight = None
+    apart = min(MOST, bounds.connections - 1) if direct and address.dialect == "postgresql" else 0
+    if apart:
+        connect = partial(_connect, address, service, bounds, record_class=DirectRow, settings=SETTINGS)
+        straight = Direct(connect, address.where, bounds, apart)
+        bounds = replace(bounds, connections=bounds.connections - apart)
     engine = (_sqlite if address.dialect == "sqlite" else _postgresql)(address, service, bounds)
     try:
-        yield Store(address, engine, bounds)
+        yield Store(address, engine, bounds, straight)
     finally:
         with anyio.move_on_after(bounds.statement + _RELEASE, shield=True):
             await engine.dispose()
+            if straight is not None:
+                await straight.close()
 
 
-def store_of(settings: StoreSettings, service: str) -> AbstractAsyncContextManager[Store]:
+def store_of(settings: StoreSettings, service: str, *, direct: bool = False) -> AbstractAsyncContextManager[Store]:
     """Open the database that a service's settings name; see `open_store`."""
     return open_store(
         settings.store_url.get_secret_value(),
         service=service,
         bounds=settings.store_bounds,
         embedded=settings.embedded,
+        direct=direct,
     )
 
 
@@ -212,24 +231,34 @@ def _use_wal(cursor: Any) -> None:
             time.sleep(_WAL_PAUSE)
 
 
-def _postgresql(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:
+async def _connect(
+    url: StoreUrl,
+    service: str,
+    bounds: Bounds,
+    *,
+    record_class: type[asyncpg.Record] = asyncpg.Record,
+    settings: Mapping[str, str] = _NOTHING,
+) -> asyncpg.Connection:
+    """Connect to PostgreSQL: asyncpg reads the address itself, so that all of libpq's options work in it."""
     limit = f"{int(bounds.statement * 1000)}ms"
+    return await asyncpg.connect(
+        url.secret,
+        timeout=bounds.connect,
+        command_timeout=bounds.statement + _RELEASE,
+        record_class=record_class,
+        server_settings={
+            "application_name": f"mcpfleet-{service}",
+            "jit": "off",
+            "statement_timeout": limit,
+            # A writer that is paused in its transaction must not keep its locks from the others.
+            "idle_in_transaction_session_timeout": limit,
+            **settings,
+        },
+    )
 
-    async def connect() -> asyncpg.Connection:
-        # asyncpg reads the address itself, so that all of libpq's options work in it, such as sslmode.
-        return await asyncpg.connect(
-            url.secret,
-            timeout=bounds.connect,
-            command_timeout=bounds.statement + _RELEASE,
-            server_settings={
-                "application_name": f"mcpfleet-{service}",
-                "jit": "off",
-                "statement_timeout": limit,
-                # A writer that is paused in its transaction must not keep its locks from the others.
-                "idle_in_transaction_session_timeout": limit,
-            },
-        )
 
+def _postgresql(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:
+    connect = partial(_connect, url, service, bounds)
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, **_pool(bounds))
 
     @event.listens_for(engine.sync_engine, "checkout")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.exc import DBAPIError
 
 _UNREACHABLE_STATES: Final = ("08", "25006", "53", "57P", "58")
@@ -56,13 +57,20 @@ def translated(where: str) -> Iterator[None]:
         raise StoreBusy(f"the store at {where} did not answer in time (MCPFLEET_STORE_TIMEOUT)") from error
     except OSError as error:
         raise unreachable(where, error) from error
-    except DBAPIError as error:
-        cause = error.orig or error
-        if error.connection_invalidated or _is(cause, _UNREACHABLE_STATES, _UNREACHABLE_CODES):
+    except (DBAPIError, asyncpg.PostgresError) as error:
+        cause, is_gone = error, False
+        if isinstance(error, DBAPIError):
+            cause, is_gone = error.orig or error, error.connection_invalidated
+        if is_gone or is_away(cause):
             raise unreachable(where, error) from error
         if _is(cause, _BUSY_STATES, _BUSY_CODES):
             raise StoreBusy(f"the store at {where} is busy (MCPFLEET_STORE_TIMEOUT): {_first_line(cause)}") from error
         raise
+
+
+def is_away(cause: BaseException) -> bool:
+    """Whether a driver's error says that the database is away, or no place to write to."""
+    return _is(cause, _UNREACHABLE_STATES, _UNREACHABLE_CODES)
 
 
 def unreachable(where: str, cause: BaseException) -> StoreUnreachable:

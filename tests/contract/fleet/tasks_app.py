@@ -31,6 +31,7 @@ class Works:
     def __post_init__(self) -> None:
         self.app = App("works", version="1")
         self._declare_ends(self.app)
+        self._declare_lives(self.app)
         self._declare_questions(self.app)
         self._declare_keys(self.app)
 
@@ -69,6 +70,17 @@ class Works:
                 self.cancelled.append("hold")
                 raise
             return "released"
+
+    def _declare_lives(self, app: App) -> None:
+        @app.tool(task="required", retention=0.2)
+        async def brief() -> str:
+            return "gone soon"
+
+        @app.tool(task="required")
+        async def silent(seconds: float) -> str:
+            self.runs.append("silent")
+            await anyio.sleep(seconds)
+            return "at last"
 
     def _declare_questions(self, app: App) -> None:
         @app.tool(task="required", asks={"elicitation.form"})

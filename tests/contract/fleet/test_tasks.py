@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anyio
 import pytest
 
 from mcpfleet.testing.local import LocalFleet
@@ -84,6 +85,16 @@ async def test_m68_a_tools_error_completes_a_protocol_error_fails(works: Works) 
     assert (lied["status"], lied["error"]["code"]) == ("failed", -32603), "K12: the output contract"
 
 
+async def test_k21_a_task_that_says_nothing_is_renewed_from_its_claim_on(works: Works) -> None:
+    """A worker that had nothing to do renews the lease of the first task that it takes, long before its end."""
+    short = {"MCPFLEET_TASK_LEASE": "1", "MCPFLEET_TASK_EXTENDS": "0.3", "MCPFLEET_TASKS_SWEEP": "0.1"}
+    async with LocalFleet(works.app, environment=short) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        done = await client.until(await client.start("silent", seconds=2.5))
+    assert text_of(done) == "at last"
+    assert works.runs == ["silent"]
+
+
 async def test_k8_unknown_and_foreign_tasks_are_the_same(works: Works) -> None:
     environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": TOKENS})}
     async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
@@ -97,6 +108,32 @@ async def test_k8_unknown_and_foreign_tasks_are_the_same(works: Works) -> None:
     assert foreign == unknown
     assert {error["code"] for error in foreign} == {-32602}
     assert len({error["message"] for error in foreign}) == 1
+
+
+async def test_k8_unknown_foreign_and_expired_tasks_are_the_same_bytes(works: Works) -> None:
+    """Status, head and body, of each method."""
+    environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": TOKENS})}
+    async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
+        ann = TaskClient(http, headers={"Authorization": "Bearer of-ann"})
+        bob = TaskClient(http, headers={"Authorization": "Bearer of-bob"})
+        foreign, expired = await ann.start("hold"), await bob.start("brief")
+        with anyio.fail_after(10):
+            while "result" in (await bob.post("tasks/get", {"taskId": expired})).json():
+                pass
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            told = {await bytes_of(bob, method, task) for task in (foreign, expired, "x" * 32)}
+            assert len(told) == 1, told
+        works.release.set()
+
+
+async def bytes_of(client: TaskClient, method: str, task: str) -> tuple[int, bytes, tuple[tuple[str, str], ...]]:
+    """Everything that an answer says, apart from when, and which of the client's requests it is for."""
+    params = {"taskId": task, **({"inputResponses": {}} if method == "tasks/update" else {})}
+    answer = await client.post(method, params)
+    number = json.loads(answer.request.content)["id"]
+    head = tuple(sorted((name, value) for name, value in answer.headers.items() if name != "date"))
+    body = answer.content.replace(b'"id":%d' % number, b'"id":0')
+    return answer.status_code, body, tuple((name, value) for name, value in head if name != "content-length")
 
 
 async def refusal_of(client: TaskClient, method: str, task: str) -> dict[str, Any]:

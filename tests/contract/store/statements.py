@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from sqlalchemy import Engine, event
+
+from mcpfleet.store.direct import Direct, DirectRow
 
 
 @contextmanager
@@ -19,8 +22,15 @@ def statements() -> Iterator[list[str]]:
         if word != "BEGIN":
             seen.append(word)
 
+    direct = Direct.fetch
+
+    async def fetch(self: Direct, statement: str, *values: object) -> list[DirectRow]:
+        hear(None, None, statement)
+        return await direct(self, statement, *values)
+
     event.listen(Engine, "before_cursor_execute", hear)
     try:
-        yield seen
+        with patch.object(Direct, "fetch", fetch):
+            yield seen
     finally:
         event.remove(Engine, "before_cursor_execute", hear)

@@ -80,8 +80,7 @@ class Desk:
         self.ledger = Ledger(store, self.settings)
 
     async def create(self, task: NewTask | None = None, once: Once | None = None) -> Created:
-        created, _ = await self.ledger.maker.create(Create(task=task or a_task(), once=once))
-        return created
+        return await self.ledger.maker.create(Create(task=task or a_task(), once=once), lambda _: None)
 
     async def made(self, **fields: Any) -> TaskView:
         """A task that waits for a worker."""
@@ -195,7 +194,9 @@ async def replicas(url: str, number: int, **settings: Any) -> AsyncIterator[list
     async with AsyncExitStack() as opened:
         desks = []
         for _ in range(number):
-            store = await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds()))
+            store = await opened.enter_async_context(
+                open_store(url, service="test", embedded=True, direct=True, bounds=Bounds())
+            )
             desks.append(Desk(store, **settings))
         await desks[0].calm()
         yield desks

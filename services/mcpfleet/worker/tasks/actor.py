@@ -166,13 +166,18 @@ class TaskActor:
         """Run a task that was claimed."""
         trace = Origin.trace_of(claimed.origin)
         holding = Holding(claimed.id, claimed.fence, claimed.definition, asked, trace, alone=claimed.alone)
-        self._held.add(holding)
+        self._hold(holding)
         if self._is_leaving or claimed.definition not in self._looking.definitions:
             holding.has_returned = True
             self._end(holding, Release())
             return
         self._calls.occupy()
         self._order(_order(claimed, work_subject(self._pool)))
+
+    def _hold(self, holding: Holding) -> None:
+        """Hold a task, and have its lease renewed from now on."""
+        self._held.add(holding)
+        self._extending.say()
 
     # -- what `extend` brings -----------------------------------------------------------------------------------------
 
@@ -291,10 +296,9 @@ class TaskActor:
         if deferred.outcome is not Outcome.NEW:
             raise Failed(Fault.REFUSED, f"the call cannot become a task: its idempotency key is {deferred.outcome}")
         holding = Holding(task.id, deferred.fence, task.definition, asked, held.trace)
-        self._held.add(holding)
+        self._hold(holding)
         # Without its handle nobody could ever read it.
         holding.is_cancelled = not self._calls.hand_over(held, task.id) and once is None
-        self._extending.say()
         return task_key(task.id, deferred.fence)
 
     async def remember(self, once: Reservation, result: str, deadline: float) -> bool:

@@ -52,6 +52,8 @@ class Extending:
         self._unheard: dict[str, float] = {}
         self._asked = 0.0
         """When the last batch was sent (monotonic)."""
+        self._failed = 0.0
+        """When the last one was sent that was not answered."""
         self._is_urgent = False
         self._news = anyio.Event()
 
@@ -88,14 +90,20 @@ class Extending:
             return _IDLE
         if self._is_urgent:
             return 0.0
-        has_words = any(each.message is not None for each in self._held)
-        due = self._asked + (self._settings.task_says if has_words else self._settings.task_extends)
+        # A lease runs from when it was asked for: what was taken just now is not due with what was renewed long ago.
+        oldest = min((each.extended for each in self._held if not each.is_lost), default=self._asked)
+        due = max(oldest, self._failed) + self._settings.task_extends
+        if self._unheard:
+            due = min(due, self._asked + self._settings.task_extends)
+        if any(each.message is not None for each in self._held):
+            due = min(due, self._asked + self._settings.task_says)
         return due - time.monotonic()
 
     async def _extend(self) -> None:
         self._asked, self._is_urgent = time.monotonic(), False
         self._unheard = {claim: at for claim, at in self._unheard.items() if self._asked - at < _UNHEARD_FOR}
-        held = [each for each in self._held if not each.is_lost][:MOST_HELD]
+        mine = (each for each in self._held if not each.is_lost)
+        held = sorted(mine, key=lambda each: each.extended)[:MOST_HELD]
         messages = {each.key: each.message for each in held}
         wanted = Extend(
             process=self._process,
@@ -106,6 +114,7 @@ class Extending:
             extended = await self._client.extend(wanted)
         except BusError as error:
             self._log.warning("leases of tasks were not renewed", tasks=len(held), error=str(error))
+            self._failed = self._asked
             self._drop_old(held)
             return
         for each in held:
