@@ -94,7 +94,10 @@ async def serve_over(
         base_url: what those begin with.
     """
     settings = process.settings
-    snapshots = Snapshots(bus, CatalogClient(bus), settings.endpoints, settings=settings, log=process.log)
+    tracer = process.telemetry.tracer
+    snapshots = Snapshots(
+        bus, CatalogClient(bus), settings.endpoints, settings=settings, tracer=tracer, log=process.log
+    )
     calls = Calls(bus, settings, process.log)
     access = Access(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
     authorization = AuthorizationClient(bus)
@@ -103,8 +106,7 @@ async def serve_over(
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    news = TaskNews(bus, TasksClient(bus), settings, tracer=process.telemetry.tracer, log=process.log)
-    tracer = process.telemetry.tracer
+    news = TaskNews(bus, TasksClient(bus), settings, tracer=tracer, log=process.log)
     hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
     listens = Listens(bus, hub, Permits(admission), limits, settings=settings, instruments=streams)
