@@ -13,7 +13,13 @@ from mcpfleet.process.settings import variable
 from tests.deploy.manifests import K8S, OVERLAYS, POOLS, ROOT, ours, secrets, workloads
 
 KNOWN: Final = {variable(name) for cls in SETTINGS.values() for name in cls.model_fields}
-PAGES: Final = ("docs/deploying.md", "deploy/k8s/README.md", "observability/signals.md", "observability/alerts.yaml")
+PAGES: Final = (
+    "docs/deploying.md",
+    "deploy/k8s/README.md",
+    "observability/signals.md",
+    "observability/traces.md",
+    "observability/alerts.yaml",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
