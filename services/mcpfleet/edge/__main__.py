@@ -25,7 +25,7 @@ from mcpfleet.edge.bodies import Bodies
 from mcpfleet.edge.calls import Calls
 from mcpfleet.edge.cors import Cors
 from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.drain import drain
+from mcpfleet.edge.drain import LeadAway, drain, nobody
 from mcpfleet.edge.ends import Ends
 from mcpfleet.edge.http import Application
 from mcpfleet.edge.limits import Limits
@@ -73,7 +73,8 @@ async def serve(process: Process[EdgeSettings]) -> None:
         await run_server(application, config, stop)
 
     urls = [config.url(each.path) for each in settings.endpoints.values()]
-    await serve_over(process, bus_of(process, "edge"), server, urls, base_url=config.url(""))
+    lead_away = config.farewell.lead_away
+    await serve_over(process, bus_of(process, "edge"), server, urls, base_url=config.url(""), lead_away=lead_away)
 
 
 async def serve_over(
@@ -83,6 +84,7 @@ async def serve_over(
     urls: Sequence[str] = (),
     *,
     base_url: str = "http://localhost",
+    lead_away: LeadAway = nobody,
 ) -> None:
     """The same, over a bus and by a server of the caller's; says `ready` for each of the URLs.
 
@@ -92,6 +94,7 @@ async def serve_over(
         server: serves the edge's application.
         urls: of the endpoints, as clients on this machine reach them.
         base_url: what those begin with.
+        lead_away: tells the server's clients to make new connections, where its answers cannot.
     """
     settings = process.settings
     tracer = process.telemetry.tracer
@@ -128,7 +131,7 @@ async def serve_over(
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, application, stopped)
             await process.stopping.wait()
-            await drain(application, calls, hub, settings)
+            await drain(application, calls, hub, settings, lead_away)
             stopped.set()
         tasks.cancel_scope.cancel()
 

@@ -16,6 +16,8 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.typing import LifespanState
 from priority.priority import PriorityError
 
+from mcpfleet.edge.http2 import Http2
+
 CONNECTION: Final = "mcpfleet.connection"
 """Names the connection in the `state` of an ASGI scope."""
 _log: Final = logging.getLogger("hypercorn.error")
@@ -108,6 +110,12 @@ class Connection(TCPServer):
     def close_soon(self) -> None:
         """Close the connection, which nobody uses."""
         self._task_group.spawn(self._initiate_server_close)
+
+    async def _initiate_server_close(self) -> None:
+        if isinstance(self.protocol.protocol, Http2):
+            await self.protocol.protocol.close()
+        self._write()
+        await super()._initiate_server_close()
 
     async def _read_data(self) -> None:
         """Pass on what the client sends; the idle time ends with the client, and its descriptor is free at once."""

@@ -15,7 +15,7 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config, Sockets
 
 from mcpfleet.edge.connection import Connection, IdleConnections
-from mcpfleet.edge.http2 import Http2
+from mcpfleet.edge.http2 import Farewell, Http2
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import host_and_port
@@ -36,6 +36,7 @@ class EdgeConfig(Config):
         super().__init__()
         self.backlog = _BACKLOG
         self.idle = IdleConnections(_KEEP_ALIVE)
+        self.farewell = Farewell()
         self.keep_alive_max_requests = 1_000_000_000
         self.h2_max_concurrent_streams = 500  # its priority tree holds 1,000, those just closed among them
         self.graceful_timeout = 1.0
@@ -70,7 +71,7 @@ async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) ->
 
     # Hypercorn offers no other place for either.
     hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]
-    hypercorn.protocol.H2Protocol = Http2  # type: ignore[attr-defined]
+    hypercorn.protocol.H2Protocol = Http2  # type: ignore[assignment, attr-defined]
     await serve(application, config, shutdown_trigger=stopped, mode="asgi")
 
 
