@@ -51,7 +51,7 @@ from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.telemetry.instruments import EdgeInstruments, StreamInstruments
+from mcpfleet.telemetry.instruments import AdmissionInstruments, EdgeInstruments, StreamInstruments
 
 Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, None]]
 """Serves an application to clients until the event is set."""
@@ -104,7 +104,8 @@ async def serve_over(
     calls = Calls(bus, settings, process.log)
     access = Access(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
     authorization = AuthorizationClient(bus)
-    admission = Admission(authorization, entries=settings.admission_entries, access=access)
+    admitting = AdmissionInstruments(process.telemetry.metrics)
+    admission = Admission(authorization, entries=settings.admission_entries, access=access, instruments=admitting)
     authority = Authority(bus, authorization, admission, settings, log=process.log)
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
