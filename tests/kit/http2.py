@@ -43,6 +43,14 @@ class Peer:
         """Take what comes next."""
         self.events.extend(self.http.receive_data(await self.take()))
 
+    async def say(self, data: bytes) -> None:
+        """Send bytes that are no HTTP/2."""
+        await self._stream.send(data)
+
+    async def close(self) -> None:
+        """Leave without a word."""
+        await self._stream.aclose()
+
     async def take(self) -> bytes:
         """Take the bytes that come next, past `http`."""
         return await self._stream.receive()

@@ -129,6 +129,8 @@ class Connection(TCPServer):
             await self.protocol.handle(Closed())
         finally:
             self._is_over = True
+            if isinstance(self.protocol.protocol, Http2):
+                self.protocol.protocol.forget()
             await self.idle_task.stop()
 
     async def protocol_send(self, event: Event) -> None:

@@ -11,8 +11,7 @@ from typing import Any, Final
 from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, RequestReceived
 from h2.exceptions import ProtocolError
-from hypercorn.events import Closed, RawData
-from hypercorn.events import Event as IoEvent
+from hypercorn.events import RawData
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import H2Protocol
@@ -33,8 +32,12 @@ class Farewell:
     """
 
     def __init__(self) -> None:
+        """Know no connection yet."""
         self._connections: set[Http2] = set()
         self._has_begun = False
+
+    def __len__(self) -> int:
+        return len(self._connections)
 
     def join(self, connection: Http2) -> None:
         """Know a connection until `leave`."""
@@ -85,11 +88,10 @@ class Http2(H2Protocol):
             return  # it is over already
         await self._flush()
 
-    async def handle(self, event: IoEvent) -> None:
-        """Take what comes of the connection."""
-        if isinstance(event, Closed) and self._farewell is not None:
+    def forget(self) -> None:
+        """The connection is over, however it ended: nobody is to be told anything."""
+        if self._farewell is not None:
             self._farewell.leave(self)
-        await super().handle(event)
 
     async def stream_send(self, event: StreamEvent) -> None:
         """Send what comes of a request."""

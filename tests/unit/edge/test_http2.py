@@ -16,6 +16,7 @@ from mcpfleet.edge.client import Client
 from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from tests.kit.http2 import HEAD, Frames, Peer
+from tests.kit.waiting import until
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:
@@ -145,3 +146,20 @@ async def test_d14_a_connection_that_is_closed_names_the_last_request_that_was_t
         config.idle.close_all()
         ended = await peer.until_closed()
     assert [event.last_stream_id for event in ended if isinstance(event, ConnectionTerminated)] == [1]
+
+
+async def test_a_connection_that_is_over_is_not_kept_for_the_farewell() -> None:
+    """Nor is one whose client broke the protocol: else anybody could fill the edge's memory."""
+    config = served()
+    async with connected(Slow(), config) as peer:
+        await peer.request(1, ends=True)
+        await peer.until(StreamEnded, 1)
+        assert len(config.farewell) == 1
+        await peer.say(bytes(9))  # a part of a body of no request
+        await peer.until_closed()
+        await until(lambda: not len(config.farewell))
+    async with connected(Slow(), config := served()) as peer:
+        await peer.request(1, ends=True)
+        await peer.until(StreamEnded, 1)
+        await peer.close()
+        await until(lambda: not len(config.farewell))
