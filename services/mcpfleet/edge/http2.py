@@ -11,16 +11,27 @@ from typing import Any, Final
 from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, RequestReceived
 from h2.exceptions import ProtocolError
+from h2.frame_buffer import FrameBuffer
 from hypercorn.events import RawData
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h2 import H2Protocol
-from hyperframe.frame import GoAwayFrame
+from hyperframe.frame import Frame, GoAwayFrame
 
 _GO_AWAY: Final = GoAwayFrame(0, last_stream_id=2**31 - 1).serialize()
 """Make no new request on this connection; all that arrive are still answered, also what crosses this on its way."""
+_HEAD: Final = 9
+"""Bytes of a frame's head, of which the first three are its length."""
 _NEEDED: Final = frozenset((b":method", b":path"))
 """What Hypercorn reads as ASCII, and takes for granted."""
+
+
+class _Frames(FrameBuffer):
+    """h2's buffer, which refuses an overlong frame by its head: h2 takes all of its up to 16 MiB before it looks."""
+
+    def __next__(self) -> Frame:
+        self._validate_frame_length(int.from_bytes(self._data[:3]) if len(self._data) >= _HEAD else 0)
+        return super().__next__()
 
 
 class Farewell:
@@ -71,6 +82,9 @@ class Http2(H2Protocol):
     def __init__(self, *arguments: Any) -> None:
         """Take what Hypercorn's takes."""
         super().__init__(*arguments)
+        frames = _Frames(server=True)
+        frames.max_frame_size = self.connection.incoming_buffer.max_frame_size
+        self.connection.incoming_buffer = frames
         self._farewell: Farewell | None = getattr(self.config, "farewell", None)  # the admin port's has none
         if self._farewell is not None:
             self._farewell.join(self)

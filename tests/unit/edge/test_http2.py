@@ -163,3 +163,15 @@ async def test_a_connection_that_is_over_is_not_kept_for_the_farewell() -> None:
         await peer.until(StreamEnded, 1)
         await peer.close()
         await until(lambda: not len(config.farewell))
+
+
+async def test_an_overlong_frame_is_refused_by_its_head() -> None:
+    """Invariant 7: nobody was admitted yet; h2 would keep up to 16 MiB of it for each connection that says so."""
+    async with connected() as peer:
+        await peer.request(1, ends=True)
+        await peer.until(StreamEnded, 1)
+        await peer.say((2**24 - 1).to_bytes(3) + bytes(6))
+        ended = await peer.until_closed()
+    assert [event.error_code for event in ended if isinstance(event, ConnectionTerminated)] == [
+        ErrorCodes.FRAME_SIZE_ERROR
+    ]
