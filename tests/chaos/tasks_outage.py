@@ -86,11 +86,11 @@ async def _outage(postgres: Postgres, way: Way, seconds: float) -> None:
         finally:
             postgres.resume()
         return
-    await anyio.to_thread.run_sync(postgres.stop)
+    await postgres.stop()
     try:
         await anyio.sleep(seconds)
     finally:
-        await anyio.to_thread.run_sync(postgres.start)
+        await postgres.start()
 
 
 async def _counted(url: str) -> tuple[int, int]:

@@ -1,21 +1,24 @@
 """An upgrade: every process is drained and started again, the application changes, and clients call and listen on.
 
     .venv/bin/python -m tests.chaos.upgrade --rounds 10
+    .venv/bin/python -m tests.chaos.upgrade --rounds 10 --store postgresql
 
-Clients are official ones, but for tasks, which those do not know, on connections that they keep alive, through a
-balancer that knows connections alone. None of their calls may fail, no task is lost, each stream ends by its result,
-and whose list changed hears so once.
+Clients are official ones of every revision that is served, but for tasks, which those do not know, on connections that
+they keep alive, through a balancer that knows connections alone. None of their calls may fail, no task is lost nor an
+attempt of one, each stream ends by its result, and whose list changed hears so once.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,70 +31,13 @@ from rich.console import Console
 
 from mcpfleet.cli.child import Child
 from mcpfleet.testing.fleet import Fleet
+from mcpfleet.wire.versions import LEGACY
+from tests.chaos.versions import write
 from tests.kit.passage import Passage, passage
+from tests.kit.postgres import postgres_server
 from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
 
-APP: Final = '''
-"""Version {version} of an application that is upgraded."""
-
-import anyio
-
-from mcpfleet.app import App, Context
-
-app = App("shop", version="{version}")
-
-
-@app.tool()
-async def same(number: int, ctx: Context) -> int:
-    """Is the same in all versions, and takes a while."""
-    await ctx.progress(1, total=2)
-    await anyio.sleep(0.05)
-    return number
-
-
-@app.tool()
-async def touch(ctx: Context) -> str:
-    """Change what is watched."""
-    await ctx.resource_updated("shop://stock")
-    return "touched"
-
-
-@app.tool()
-async def changed({parameter}: int) -> int:
-    """Takes another parameter in each version."""
-    return {parameter}
-
-
-@app.tool()
-async def only_in_{name}() -> str:
-    """Comes and goes."""
-    return "{version}"
-
-
-def doubled(number: int) -> int:
-    return 2 * number
-
-
-@app.tool(task="required")
-async def order(number: int, ctx: Context) -> str:
-    """Is a task, whose worker may leave before it ends."""
-    twice = await ctx.step("double", doubled, number)
-    await anyio.sleep(1.0)
-    return f"ordered {{twice}}"
-
-
-@app.resource("shop://stock")
-async def stock() -> str:
-    """What is there."""
-    return "much"
-
-
-@app.prompt()
-def advertise(what: str) -> str:
-    """Praise something."""
-    return f"Buy {{what}}"
-'''
 ENVIRONMENT: Final = {"MCPFLEET_LAME": "1.5", "MCPFLEET_LOG_LEVEL": "info"}
 _UNREADY_SEEN: Final = 0.3
 """Seconds until the balancer knows that an edge is not ready any more."""
@@ -99,6 +45,12 @@ _PAUSE: Final = 0.02
 _TASK_ENDS_WITHIN: Final = 15.0
 """Seconds; whoever holds one gives it back when it leaves, so that no lease need run out."""
 _LATER_HINTS: Final = 10
+_LOST_ATTEMPTS: Final = {
+    "leases lapsed",
+    "a task is lost",
+    "a task's end was refused: it is another's, or has ended",
+}
+"""What services and workers log where an attempt of a task did not come to its end."""
 _CALLERS: Final = 2
 """Clients for each kind of call."""
 
@@ -128,6 +80,12 @@ class Findings:
     failed: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     """Streams that ended without a result."""
+    attempts: list[str] = field(default_factory=list)
+    """Log lines of attempts of tasks that were lost."""
+    streams: int = 0
+    """Those that the server ended by a result."""
+    told: int = 0
+    """Changes of a list that clients heard of."""
     miscounted: list[str] = field(default_factory=list)
     """Steps after which a client had heard of its list not as often as it changed."""
 
@@ -159,6 +117,8 @@ class Upgrade:
         async with anyio.create_task_group() as tasks:
             for name, call in [*kinds.items()] * _CALLERS:
                 tasks.start_soon(self._call, name, call)
+            for revision in LEGACY:
+                tasks.start_soon(self._call, f"calls of {revision}", self._as_in_2025, revision)
             for _ in range(_CALLERS):
                 tasks.start_soon(self._order)
             for heard in self._listeners["tools"]:
@@ -170,9 +130,13 @@ class Upgrade:
             yield
             tasks.cancel_scope.cancel()
 
-    async def _call(self, name: str, call: Callable[[Client, int], Awaitable[Any]]) -> None:
+    async def _call(
+        self, name: str, call: Callable[[Client, int], Awaitable[Any]], revision: str | None = None
+    ) -> None:
         """Call without a pause, and keep what went wrong."""
-        async with Client(self._balancer.url) as client:
+        async with Client(self._balancer.url, mode="legacy" if revision else "auto") as client:
+            if revision is not None:
+                _speak(client, revision)
             while True:
                 self.found.calls[name] += 1
                 try:
@@ -204,6 +168,16 @@ class Upgrade:
                 await anyio.sleep(_PAUSE)
         assert text_of(found) == f"ordered {2 * number}", found
 
+    async def _as_in_2025(self, client: Client, number: int) -> Any:
+        """All that is served to clients of 2025, one after the other; each request stands for itself there."""
+        kinds = (
+            lambda: self._with_progress(client, number),
+            lambda: client.read_resource("shop://stock"),
+            lambda: client.get_prompt("advertise", {"what": "tea"}),
+            client.list_tools,
+        )
+        return await kinds[number % len(kinds)]()
+
     async def _with_progress(self, client: Client, number: int) -> Any:
         async def hear(progress: float, total: float | None, message: str | None) -> None:
             del progress, total, message
@@ -226,6 +200,7 @@ class Upgrade:
                             if isinstance(event, ToolsListChanged):
                                 heard.tools = await self._tools(client)
                     heard.ended += 1
+                    self.found.streams += 1
                 except (SubscriptionLost, MCPError) as error:
                     self.found.lost.append(f"{watched}: {error}")
                     await anyio.sleep(_PAUSE)
@@ -274,7 +249,7 @@ class Upgrade:
         """Replace each worker by one of the next version, which adds, removes and changes a tool."""
         leaving = self._serving()
         self._version += 1
-        path = self.write(self._folder, self._version)
+        path = write(self._folder, self._version)
         for child in leaving:
             await self._fleet.add_worker(path)
             await child.stop(within=60)
@@ -302,14 +277,15 @@ class Upgrade:
                 if heard.changes != changes[kind]
             ]
             for heard in listeners:
+                self.found.told += heard.changes
                 heard.changes = heard.updates = 0
 
-    @staticmethod
-    def write(folder: Path, version: int) -> Path:
-        """Write a version of the application."""
-        path = folder / f"shop_{version}.py"
-        path.write_text(APP.format(version=f"{version}.0.0", parameter=f"argument_{version}", name=version))
-        return path
+
+def _speak(client: Client, revision: str) -> None:
+    """Have a client go on in an older revision; the newest of 2025 is what it has agreed on by itself."""
+    agreed = client.session.initialize_result
+    assert agreed is not None
+    client.session.adopt(agreed.model_copy(update={"protocol_version": revision}))
 
 
 def _ready_lines(child: Child) -> int:
@@ -318,12 +294,12 @@ def _ready_lines(child: Child) -> int:
     return child.log.read_text().count('"event": "ready"')
 
 
-async def upgrade(rounds: int) -> Findings:
-    """Replace everything so many times."""
+async def upgrade(rounds: int, store: str | None = None) -> Findings:
+    """Replace everything so many times; the store is SQLite, where no URL of another is given."""
     with tempfile.TemporaryDirectory(prefix="upgrade-") as folder:
-        first = Upgrade.write(Path(folder), 1)
+        first = write(Path(folder), 1)
         async with (
-            Fleet(first, edges=2, workers=2, services=2, environment=ENVIRONMENT) as fleet,
+            Fleet(first, edges=2, workers=2, services=2, environment=ENVIRONMENT, store=store) as fleet,
             passage(fleet.urls) as balancer,
         ):
             going = Upgrade(fleet, balancer, Path(folder))
@@ -333,21 +309,42 @@ async def upgrade(rounds: int) -> Findings:
                     await going.restart_edges()
                     await going.restart_workers()
                     await going.replace_application()
+            going.found.attempts = _attempts_lost(fleet)
             return going.found
+
+
+async def upgrade_on(rounds: int, *, postgresql: bool) -> Findings:
+    """The same, on a PostgreSQL of its own or on SQLite."""
+    if not postgresql:
+        return await upgrade(rounds)
+    with postgres_server() as server:
+        async with server.database() as url:
+            return await upgrade(rounds, url)
+
+
+def _attempts_lost(fleet: Fleet) -> list[str]:
+    """What the services and workers logged of attempts that did not come to their end."""
+    lines = [line for line in fleet.logs().splitlines() if line.startswith("{")]
+    return [line for line in lines if json.loads(line)["event"] in _LOST_ATTEMPTS]
 
 
 def is_clean(found: Findings) -> bool:
     """Whether nobody noticed."""
-    return not (found.failed or found.lost or found.miscounted)
+    return not (found.failed or found.lost or found.attempts or found.miscounted)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
-    findings = anyio.run(upgrade, parser.parse_args().rounds)
+    parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
+    given = parser.parse_args()
+    findings = anyio.run(partial(upgrade_on, given.rounds, postgresql=given.store == "postgresql"))
     console = Console(width=120, highlight=False)
     for kind, count in findings.calls.items():
         console.print(f"{kind}: {count:,}")
-    for line in (*findings.failed, *findings.lost, *findings.miscounted):
+    console.print(
+        f"streams that ended by a result: {findings.streams}; changes of lists that were heard: {findings.told}"
+    )
+    for line in (*findings.failed, *findings.lost, *findings.attempts, *findings.miscounted):
         console.print(line, markup=False)
     sys.exit(not is_clean(findings))

@@ -8,12 +8,23 @@ from typing import Final
 import pytest
 
 from mcpfleet.cli.known import SETTINGS
-from mcpfleet.contracts.permissions import password_variable, users
-from mcpfleet.process.settings import variable
+from mcpfleet.contracts.permissions import TABLE, password_variable, users
+from mcpfleet.process.settings import TOKEN_VARIABLE, variable
 from tests.deploy.manifests import K8S, OVERLAYS, POOLS, ROOT, ours, secrets, workloads
 
-KNOWN: Final = {variable(name) for cls in SETTINGS.values() for name in cls.model_fields}
-PAGES: Final = ("docs/deploying.md", "deploy/k8s/README.md", "observability/signals.md", "observability/alerts.yaml")
+KNOWN: Final = {variable(name) for cls in SETTINGS.values() for name in cls.model_fields} | {TOKEN_VARIABLE}
+PAGES: Final = (
+    "docs/deploying.md",
+    "docs/design.md",
+    "docs/operations.md",
+    "docs/settings.md",
+    "docs/testing.md",
+    "README.md",
+    "deploy/k8s/README.md",
+    "observability/signals.md",
+    "observability/traces.md",
+    "observability/alerts.yaml",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -57,3 +68,11 @@ def test_every_folder_of_the_manifests_is_in_the_table() -> None:
     folders = [path.name for part in ("base", "components") for path in (K8S / part).iterdir() if path.is_dir()]
     assert [name for name in folders if f"`{name}`" not in text] == []
     assert ours("dev")
+
+
+def test_the_design_has_every_subject_and_every_decision() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    own = {row.subject for row in TABLE if row.subject.partition(".")[0] != "figures"}
+    assert [subject for subject in sorted(own) if f"`{subject}`" not in page] == []
+    decided = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+    assert [name for name in decided if f"(decisions/{name})" not in page] == []

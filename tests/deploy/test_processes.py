@@ -15,14 +15,17 @@ import httpx2
 import pytest
 
 from mcpfleet.contracts.permissions import permissions, users
+from mcpfleet.live.page import PATH
 from tests.contract.fleet.listener import ACK, END, listening
 from tests.deploy import figures, manifests
 from tests.deploy.local import LocalFleet, local_fleet, startable
 from tests.deploy.manifests import OVERLAYS, POOLS
+from tests.fleet.consoles import looking
 from tests.kit.issuer import Issuer, issuer
 from tests.kit.kustomize import pod
 from tests.kit.otlp import OtlpReceiver, otlp_receiver
 from tests.kit.postgres import postgres_server
+from tests.kit.tasks import TaskClient
 from tests.unit.edge.asgi import MODERN, request
 
 RESOURCE = "https://mcp.example.com/mcp"
@@ -104,8 +107,12 @@ async def test_the_manifests_processes_serve_and_drain(
         await _serves(fleet, http, collector)
         await _heard(fleet)
         await _exports(fleet)
+        await _shows(fleet)
+        tasks = TaskClient(http)
         async with listening(http, "/mcp", toolsListChanged=True) as [stream]:
+            stock = await tasks.start("take_stock")
             await _loses_a_server(fleet, http)
+            await _finishes(tasks, stock)
             await _drains(fleet)
             await stream.over()
         assert stream.kinds() == [ACK, END]
@@ -158,6 +165,28 @@ async def _exports(fleet: LocalFleet) -> None:
         there |= {name for each, kind in kinds.items() for name in figures.series(each, kind)}
     read = {name for query in figures.queries() for name in query.names()}
     assert read <= there
+
+
+async def _shows(fleet: LocalFleet) -> None:
+    """Where the overlay has the console on, any of its processes but workers shows all of them."""
+    edge = manifests.environment(manifests.fleet(fleet.overlay)["edge"], manifests.config_maps(fleet.overlay))
+    if edge.get("MCPFLEET_CONSOLE") != "true":
+        assert (await fleet.processes["edge"].get(PATH)).status_code == 404
+        return
+    for name in ("edge", "catalog"):
+        assert (await fleet.processes[name].get(PATH)).status_code == 200
+        async with looking(f"{fleet.processes[name].admin}{PATH}") as pictures:
+            seen = await pictures.until(lambda each: each["totals"]["processes"] == len(fleet.processes))
+        assert {node["state"] for node in seen["nodes"]} == {"ready"}
+
+
+async def _finishes(tasks: TaskClient, stock: str) -> None:
+    """A task that ran while the NATS server died asks its client, and ends."""
+    await tasks.until(stock, "input_required")
+    await tasks.update(stock, look={"with_titles": True})
+    ended = await tasks.until(stock)
+    assert (ended["status"], ended["result"]["isError"]) == ("completed", False), ended
+    assert "words" in str(ended["result"]["structuredContent"])
 
 
 def _users(fleet: LocalFleet) -> set[str]:

@@ -217,6 +217,33 @@ async def _document(url: str, host: str) -> dict[str, Any]:
     return found
 
 
+async def test_credentials_are_counted_by_what_became_of_them_and_not_by_whose_they_are() -> None:
+    """What an operator's alerts go by: verdicts that an edge had, questions, refusals by their reason, old keys."""
+    async with issuer() as made, guarded(made, {"MCPFLEET_PUBLIC_URL": PUBLIC}) as fleet:
+        good = made.token(RESOURCE)
+        for token in (good, good, good, made.token(RESOURCE, exp=int(time.time()) - 60), made.token(f"{PUBLIC}/other")):
+            await status(fleet.urls[0], token)
+        figures = await exported(fleet)
+    assert figures['mcpfleet_edge_admissions_total{service="edge",verdict="kept"}'] == 2
+    assert figures['mcpfleet_edge_admissions_total{service="edge",verdict="asked"}'] == 3
+    own = 'service="authorization"'
+    assert figures[f'mcpfleet_authorization_questions_total{{{own},outcome="admitted"}}'] == 1
+    assert figures[f'mcpfleet_authorization_questions_total{{{own},outcome="refused"}}'] == 2
+    assert figures[f'mcpfleet_authorization_refused_total{{{own},reason="expired"}}'] == 1
+    assert figures[f'mcpfleet_authorization_refused_total{{{own},reason="audience"}}'] == 1
+    assert 0 < figures[f"mcpfleet_authorization_keys_age_seconds{{{own}}}"] < 60
+    assert not [name for name in figures if "authorization" in name and "ann" in name]
+
+
+async def exported(fleet: Fleet) -> dict[str, float]:
+    """What all processes export, by series."""
+    lines = (json.loads(line) for line in fleet.logs().splitlines() if line.startswith("{"))
+    async with httpx2.AsyncClient() as http:
+        pages = [(await http.get(f"{line['url']}/metrics")).text for line in lines if line["event"] == "admin port"]
+    rows = (line.rpartition(" ") for page in pages for line in page.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
 async def test_known_keys_serve_while_the_issuer_is_down() -> None:
     """Tokens that no edge has seen are checked by the keys that are known."""
     made = Issuer()

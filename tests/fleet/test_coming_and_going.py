@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
+from hyperframe.frame import GoAwayFrame
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 
 from mcpfleet.cli.operate import withdraw
 from mcpfleet.testing.fleet import Fleet
+from tests.kit.http2 import Frames, Peer
 from tests.kit.raw import connected
 from tests.kit.waiting import until
 
@@ -42,6 +45,22 @@ async def test_a_draining_edge_finishes_its_calls_and_leads_clients_away(tmp_pat
         assert b"released" in finished.body
         await until(lambda: not fleet.edges[0].is_running)
         assert fleet.edges[0].exit_code == 0
+
+
+async def test_d14_a_draining_edge_leads_clients_of_http_2_away() -> None:
+    """They hear it though they ask nothing, and before the edge is gone."""
+    async with Fleet(APP, environment={"MCPFLEET_LAME": "2"}) as fleet:
+        at = urlsplit(fleet.urls[0])
+        async with await anyio.connect_tcp(at.hostname or "", at.port or 0) as stream:
+            peer = Peer(stream)
+            peer.http.initiate_connection()
+            await peer.send()
+            await peer.receive()
+            fleet.edges[0].signal(signal.SIGTERM)
+            with anyio.fail_after(10):
+                told = await Frames(peer).until(GoAwayFrame, 0)
+            assert fleet.edges[0].is_running
+    assert told.last_stream_id == 2**31 - 1
 
 
 async def test_a_draining_worker_finishes_its_calls_and_the_next_goes_to_another(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from mcp import Client
-from mcp.client.subscriptions import ResourceUpdated
+from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 from mcp_types import ElicitRequestParams, ElicitResult, ErrorData, TextResourceContents
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -18,9 +19,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from mcpfleet.cli.operate import publish
 from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening
-from tests.kit.otlp import OtlpReceiver, Span, otlp_receiver
+from tests.kit.jaeger import Collector, collector
+from tests.kit.otlp import Span
 from tests.kit.raw import connected
 from tests.kit.tasks import CAPABLE, TaskClient
 
@@ -28,11 +31,12 @@ APP = Path(__file__).with_name("app.py")
 TRACED = Path(__file__).with_name("traced_app.py")
 CALL = "process pool.{pool}.{definition}.call"
 HINT = "process hint.resource.{endpoint}.{pool}.{key}"
+LIST_HINT = "process hint.catalog.{endpoint}"
 NEWS = "library://news"
 FORMS: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 
 
-def fleet_of(receiver: OtlpReceiver, app: Path = APP, **settings: str) -> Fleet:
+def fleet_of(receiver: Collector, app: Path = APP, **settings: str) -> Fleet:
     environment = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint,
         "OTEL_METRICS_EXPORTER": "none",
@@ -45,7 +49,7 @@ def fleet_of(receiver: OtlpReceiver, app: Path = APP, **settings: str) -> Fleet:
 
 
 @contextmanager
-def client_spans(receiver: OtlpReceiver) -> Iterator[None]:
+def client_spans(receiver: Collector) -> Iterator[None]:
     """Export what the official client records of its own calls, as an application that traces would."""
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
@@ -59,7 +63,7 @@ def client_spans(receiver: OtlpReceiver) -> Iterator[None]:
 
 async def test_every_hop_is_a_child_of_the_one_that_called_it() -> None:
     """The client's span, the edge's, authorization's, the catalog's and the worker's are one tree."""
-    async with otlp_receiver() as receiver, fleet_of(receiver) as fleet:
+    async with collector() as receiver, fleet_of(receiver) as fleet:
         with client_spans(receiver):
             with trace.get_tracer("test").start_as_current_span("caller") as caller:
                 trace_id = f"{caller.get_span_context().trace_id:032x}"
@@ -110,7 +114,7 @@ def rounds(spans: Iterable[Span], method: str) -> list[tuple[Span, Span]]:
 
 async def test_a_read_that_asks_its_caller_is_one_trace_with_a_span_a_round() -> None:
     """M50: each round is a request of its own below its client's span; the retry's is linked to the former's."""
-    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet:
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet:
         with client_spans(receiver):
             with trace.get_tracer("test").start_as_current_span("caller") as caller:
                 trace_id = f"{caller.get_span_context().trace_id:032x}"
@@ -133,7 +137,7 @@ async def test_a_read_that_asks_its_caller_is_one_trace_with_a_span_a_round() ->
 
 async def test_rounds_of_a_client_that_does_not_trace_are_linked_traces() -> None:
     """M52: what leads from the one to the other travels sealed in the request's state, to any edge."""
-    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet:
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet:
         state: dict[str, Any] = {}
         for url in fleet.urls:
             async with connected(url) as connection:
@@ -154,7 +158,7 @@ def tellings(spans: dict[str, Span]) -> list[Span]:
 
 async def test_what_each_edge_tells_its_streams_is_linked_to_the_change_and_part_of_its_trace() -> None:
     """One span an edge, however many streams it tells; who watches nothing records nothing."""
-    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet:
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet:
         with client_spans(receiver):
             async with AsyncExitStack() as stack:
                 streams = []
@@ -180,9 +184,67 @@ async def test_what_each_edge_tells_its_streams_is_linked_to_the_change_and_part
     assert NEWS not in str([(span.name, span.attributes) for span in told])
 
 
+async def test_a_change_of_a_list_is_part_of_the_trace_of_what_made_it() -> None:
+    """From the call whose handler declares a tool, by the worker's announcement, to each edge that has the new list."""
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, Client(fleet.urls[0]) as listener:
+        async with listener.listen(tools_list_changed=True) as stream:
+            async with Client(fleet.urls[1]) as client:
+                await client.call_tool("grow", {})
+            assert await anext(stream) == ToolsListChanged()
+        spans = await receiver.wait_for(lambda spans: len(caused_by(spans, "tools/call grow", LIST_HINT)) == 2)
+    told = caused_by(spans, "tools/call grow", LIST_HINT)
+    assert len({span.instance for span in told}) == 2
+    assert [span.links for span in told] == [((span.trace_id, span.parent_id),) for span in told]
+    way = ["tools/call grow", CALL, "announce", "process catalog.announce.{pool}", "sweep", LIST_HINT]
+    assert [path(spans, span) for span in told] == [way, way]
+
+
+def caused_by(spans: Iterable[Span], root: str, name: str) -> list[Span]:
+    """The spans of a name that are whole paths from a root of some name."""
+    spans = list(spans)
+    return [span for span in spans if span.name == name and path(spans, span)[0] == root]
+
+
+def path(spans: Iterable[Span], span: Span) -> list[str]:
+    """The names from a root to a span, as far as they have arrived."""
+    by_id = {each.span_id: each for each in spans}
+    names = [span.name]
+    while (above := by_id.get(span.parent_id)) is not None:
+        span = above
+        names.insert(0, span.name)
+    return names
+
+
+async def test_a_worker_that_comes_begins_the_trace_of_the_list_that_it_changes() -> None:
+    """Nobody called: the announcement is the root. What it says again changes nothing, and is not recorded."""
+    again = {"MCPFLEET_ANNOUNCE_INTERVAL": "0.2"}
+    async with collector() as receiver, fleet_of(receiver, TRACED, **again) as fleet:
+        spans = await receiver.wait_for(lambda spans: any(span.name == "sweep" for span in spans))
+        async with Client(fleet.urls[0]) as client:
+            await client.call_tool("tell", {})
+        spans = await receiver.wait_for(lambda spans: any(span.name == "tools/call tell" for span in spans))
+    [swept] = [span for span in spans if span.name == "sweep"]
+    assert path(spans, swept) == ["announce", "process catalog.announce.{pool}", "sweep"]
+    assert len([span for span in spans if span.name == "announce" and span.status != "error"]) == 1
+
+
+async def test_what_an_operator_publishes_is_a_trace_that_ends_at_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded where the operator's own environment names a collector."""
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, Client(fleet.urls[0]) as listener:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+        async with listener.listen(resource_subscriptions=[NEWS]) as stream:
+            assert await publish(fleet.nats_settings("operator"), "mcp", [NEWS]) == 0
+            assert await anext(stream) == ResourceUpdated(uri=NEWS)
+        spans = await receiver.wait_for(lambda spans: caused_by(spans, "publish", HINT))
+    [told] = caused_by(spans, "publish", HINT)
+    assert told.links == ((told.trace_id, told.parent_id),)
+    assert path(spans, told) == ["publish", HINT]
+
+
 async def test_a_task_is_part_of_the_trace_of_its_call_and_so_is_what_streams_are_told_of_it() -> None:
     """The run, its step, its end, and the hint of it, which is linked to what changed the task."""
-    async with otlp_receiver() as receiver, fleet_of(receiver, TRACED) as fleet, httpx2.AsyncClient() as http:
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, httpx2.AsyncClient() as http:
         one = TaskClient(http, fleet.urls[0])
         waits = await one.start("wait")
         async with listening(http, fleet.urls[1], capabilities=CAPABLE, taskIds=[waits]) as [stream]:
@@ -195,6 +257,9 @@ async def test_a_task_is_part_of_the_trace_of_its_call_and_so_is_what_streams_ar
     mine = of_trace(spans, told.trace_id)
     names = {span.name for span in mine.values()}
     assert {"process tasks.create", "process tasks.pool.{pool}.settle"} <= names
+    [call] = [span for span in mine.values() if not span.parent_id]
+    runs = [span for span in mine.values() if span.name == CALL]
+    assert [run.links for run in runs] == [((call.trace_id, call.span_id),)] * 2  # before the answer, and after
     assert told.links == ((told.trace_id, told.parent_id),)
 
 
@@ -206,13 +271,13 @@ def is_told(spans: Iterable[Span], span: Span) -> bool:
 
 async def test_spans_carry_the_names_of_the_conventions() -> None:
     """OpenTelemetry's conventions for MCP and for messaging; nothing of the arguments (invariant 9)."""
-    async with otlp_receiver() as receiver, fleet_of(receiver) as fleet:
+    async with collector() as receiver, fleet_of(receiver) as fleet:
         async with Client(fleet.urls[0]) as client:
             await client.call_tool("refuse", {"why": "a secret reason"})
         spans = await receiver.wait_for(
             lambda spans: {"tools/call refuse", CALL} <= {span.name for span in spans},
         )
-    [worker] = [span for span in spans if span.service == "worker"]
+    [worker] = [span for span in spans if span.name == CALL]
     [edge] = [span for span in spans if span.span_id == worker.parent_id]
     assert edge.attributes["mcp.method.name"] == "tools/call"
     assert edge.attributes["gen_ai.tool.name"] == "refuse"
@@ -228,7 +293,7 @@ async def test_spans_carry_the_names_of_the_conventions() -> None:
 
 async def test_the_edge_decides_what_is_recorded() -> None:
     """A ratio of 0 records nothing, whatever flag a caller sends from a network that is not trusted."""
-    async with otlp_receiver() as receiver, fleet_of(receiver, MCPFLEET_SAMPLE_RATIO="0") as fleet:
+    async with collector() as receiver, fleet_of(receiver, MCPFLEET_SAMPLE_RATIO="0") as fleet:
         with client_spans(receiver), trace.get_tracer("test").start_as_current_span("caller"):
             async with Client(fleet.urls[0]) as client:
                 await client.call_tool("add", {"left": 1, "right": 2})

@@ -46,3 +46,15 @@ async def tell(ctx: Context) -> str:
     """Say that there are news."""
     await ctx.resource_updated("library://news")
     return "told"
+
+
+def whisper() -> str:
+    """Comes while others are served."""
+    return "…"
+
+
+@app.tool()
+async def grow() -> str:
+    """Have the application offer one tool more."""
+    app.tool()(whisper)
+    return "grown"

@@ -53,14 +53,6 @@ class Postgres:
         for process in (*self.process.children(recursive=True), self.process):
             process.resume()
 
-    def stop(self) -> None:
-        """End the server, and with it all connections; what it committed stays."""
-        self._server.stop()
-
-    def start(self) -> None:
-        """Start a server that was stopped, where it was."""
-        self._server.ensure_postgres_running()
-
     def url(self, database: str = "postgres") -> str:
         """Address a database as the server's owner."""
         address: str = self._server.get_uri(database=database)
@@ -86,11 +78,15 @@ class Postgres:
 
     async def kill(self) -> None:
         """Kill the server itself, as a machine that fails does; its data stay."""
-        process = psutil.Process(self._server.get_pid())
+        process = self.process
         processes = [process, *process.children()]
         process.kill()
         _, alive = await anyio.to_thread.run_sync(psutil.wait_procs, processes, 10)
         assert not alive, "they end with their parent"
+
+    async def stop(self) -> None:
+        """End the server, and with it all connections; what it committed stays."""
+        await anyio.to_thread.run_sync(self._server.stop)
 
     async def start(self) -> None:
         """Start it again, where it was."""

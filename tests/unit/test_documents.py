@@ -1,4 +1,4 @@
-"""docs/applications.md: its Python blocks are the one file that it says they are."""
+"""The pages for authors: their Python blocks are the files that they say they are."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ ROOT: Final = Path(__file__).parents[2]
 LOAD: Final = "import sys; from mcpfleet.app.loading import load; load(sys.argv[1])"
 
 
+def blocks(page: str) -> list[str]:
+    """The Python of a page."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
 def test_the_blocks_of_the_guide_for_authors_are_one_application(tmp_path: Path) -> None:
     """A name that two blocks declare is refused, as an author who follows the page would find."""
-    page = (ROOT / "docs" / "applications.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", page[: page.index("\n## Testing\n")], re.MULTILINE | re.DOTALL)
-    assert len(blocks) > 20
+    assert len(blocks("applications.md")) > 20
     shop = tmp_path / "shop.py"
-    shop.write_text("\n\n".join(blocks))
+    shop.write_text("\n\n".join(blocks("applications.md")))
     done = subprocess.run(  # a process of its own: the page's modules are nobody else's
         [sys.executable, "-c", LOAD, str(shop)], capture_output=True, text=True, timeout=60, check=False
     )

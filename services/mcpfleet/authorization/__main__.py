@@ -23,6 +23,7 @@ from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import StoreError
+from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
 
 async def serve(process: Process[AuthorizationSettings]) -> None:
@@ -33,11 +34,18 @@ async def serve(process: Process[AuthorizationSettings]) -> None:
 async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
     """The same, over a bus of the caller's."""
     settings, log = process.settings, process.log
-    async with store_of(settings, process.name) as store, _verifier(process) as verifier:
+    instruments = AuthorizationInstruments(process.telemetry.metrics)
+    async with store_of(settings, process.name) as store, _verifier(process, instruments) as verifier:
         ledger = Ledger(store)
         register = Register(ledger, bus, settings, health=process.health, log=log)
         answers = AuthorizationActor(
-            settings, verifier=verifier, register=register, ledger=ledger, store=store, log=log
+            settings,
+            verifier=verifier,
+            register=register,
+            ledger=ledger,
+            store=store,
+            instruments=instruments,
+            log=log,
         )
         beside = partial(show, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
@@ -47,7 +55,9 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
 
 
 @asynccontextmanager
-async def _verifier(process: Process[AuthorizationSettings]) -> AsyncIterator[Verifier | None]:
+async def _verifier(
+    process: Process[AuthorizationSettings], instruments: AuthorizationInstruments
+) -> AsyncIterator[Verifier | None]:
     """What checks credentials in the mode of the settings; imported when it is needed, since imports cost time."""
     settings, timeout = process.settings, process.settings.authorization_timeout
     match settings.authorization:
@@ -74,6 +84,7 @@ async def _verifier(process: Process[AuthorizationSettings]) -> AsyncIterator[Ve
 
             async with upstream(timeout) as issuer, anyio.create_task_group() as tasks:
                 keys = Keys(issuer, settings, log=process.log)
+                instruments.keys_age.observe(keys.age)
                 tasks.start_soon(keys.run)
                 yield Signed(keys, settings)
                 tasks.cancel_scope.cancel()

@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.ledger import Ledger
 from mcpfleet.authorization.register import Register
-from mcpfleet.authorization.rules import NotKnown, Refused, admit, admit_anonymous, expanded
+from mcpfleet.authorization.rules import NotKnown, Reason, Refused, admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.authorization.windows import take
@@ -31,6 +31,7 @@ from mcpfleet.contracts.authorization import (
     Taken,
 )
 from mcpfleet.store.engine import Store
+from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
 GROUP: Final = "authorization"
 
@@ -46,6 +47,7 @@ class AuthorizationActor:
         register: Register,
         ledger: Ledger,
         store: Store,
+        instruments: AuthorizationInstruments,
         log: FilteringBoundLogger,
     ) -> None:
         self._settings = settings
@@ -53,6 +55,7 @@ class AuthorizationActor:
         self._register = register
         self._ledger = ledger
         self._store = store
+        self._instruments = instruments
         self._log = log
 
     async def register(self, actor: Actor) -> None:
@@ -72,10 +75,13 @@ class AuthorizationActor:
             admitted = await self._admitted(question)
         except Refused as refused:
             self._log.info("credential refused", endpoint=question.endpoint, reason=str(refused))
+            self._instruments.refused.add(1, refused.reason)
             admitted = Admitted(lasts=self._settings.refusal_lasts, reason=str(refused))
         except NotKnown as error:
             self._log.warning("credential not checked", endpoint=question.endpoint, reason=str(error))
+            self._instruments.questions.add(1, "unknown")
             raise Failed(Fault.UNAVAILABLE, "the credential cannot be checked now") from None
+        self._instruments.questions.add(1, "refused" if admitted.principal is None else "admitted")
         return admitted.model_copy(update={"number": self._register.number})
 
     async def _admitted(self, question: Admit) -> Admitted:
@@ -83,7 +89,7 @@ class AuthorizationActor:
             await self._register.learn()
             return admit_anonymous(self._settings.admission_lasts)
         if question.credential is None or question.resource is None:
-            raise Refused("there is none, or the edge does not say what for")
+            raise Refused("there is none, or the edge does not say what for", Reason.MISSING)
         token = question.credential.get_secret_value()
         verified = await self._verifier.verify(token, question.endpoint, question.resource.rstrip("/"))
         await self._register.learn()

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.rules import NotKnown, Refused, Verified
+from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 
@@ -60,7 +60,7 @@ class Custom:
             raise NotKnown(f"the authorizer failed: {type(error).__name__}") from None
         match answer:
             case None:
-                raise Refused("the authorizer refused it")
+                raise Refused("the authorizer refused it", Reason.UNKNOWN)
             case Principal():
                 return Verified(answer)
             case (Principal() as principal, float() | int() as seconds):

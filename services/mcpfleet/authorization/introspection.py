@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.authorization.rules import Refused, Verified, verified_by
+from mcpfleet.authorization.rules import Reason, Refused, Verified, verified_by
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.upstream import Upstream
 
@@ -23,8 +23,8 @@ class Introspection:
             (settings.introspection_client, settings.introspection_secret.get_secret_value()),
         )
         if claims.get("active") is not True:
-            raise Refused("the issuer says that it is not active")
+            raise Refused("the issuer says that it is not active", Reason.UNKNOWN)
         issuer = claims.get("iss")
         if settings.issuer and issuer is not None and str(issuer).rstrip("/") != settings.issuer.rstrip("/"):
-            raise Refused("it is of another issuer")
+            raise Refused("it is of another issuer", Reason.ISSUER)
         return verified_by(claims, resource=resource, tenant_claim=settings.tenant_claim, has_end=False)

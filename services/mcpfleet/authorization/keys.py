@@ -13,7 +13,7 @@ import anyio
 import jwt
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.rules import NotKnown, Refused
+from mcpfleet.authorization.rules import NotKnown, Reason, Refused
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.upstream import Upstream
 from mcpfleet.contracts.access import is_secure
@@ -46,9 +46,14 @@ class Keys:
         self._log = log
         self._url = settings.jwks_url
         self._keys: tuple[_Key, ...] = ()
+        self._began = time.monotonic()
         self._fetched = -math.inf
         self._tried = -math.inf
         self._fetching = anyio.Lock()
+
+    def age(self) -> float:
+        """Seconds since the keys were fetched; since the start, where they never were."""
+        return time.monotonic() - max(self._fetched, self._began)
 
     async def run(self) -> None:
         """Fetch the keys, and again at intervals, until cancelled."""
@@ -72,7 +77,7 @@ class Keys:
         if time.monotonic() - self._fetched > self._settings.jwks_stale:
             raise NotKnown("the issuer's keys cannot be fetched (MCPFLEET_ISSUER, MCPFLEET_JWKS_URL)")
         if key is None:
-            raise Refused("it is signed by a key that the issuer does not have")
+            raise Refused("it is signed by a key that the issuer does not have", Reason.KEY)
         return key.public
 
     def _is_time(self) -> bool:

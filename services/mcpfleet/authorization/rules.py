@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from mcpfleet.contracts.access import is_for, is_scope
@@ -17,8 +18,31 @@ _DAY: Final = 86_400.0
 """Seconds that a credential which does not end by itself is said to be good for: nothing goes by it for longer."""
 
 
+class Reason(StrEnum):
+    """Why a credential was refused, as it is counted: few values, and nothing of a caller's."""
+
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    CLAIMS = "claims"
+    """One that it must have is not there, or of another form."""
+    ALGORITHM = "algorithm"
+    KEY = "unknown_key"
+    SIGNATURE = "signature"
+    ISSUER = "issuer"
+    AUDIENCE = "audience"
+    EARLY = "not_yet_valid"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+    UNKNOWN = "unknown_token"
+    """Whoever would know it, the file, the issuer or the operator's own code, does not."""
+
+
 class Refused(Exception):
     """Raised when a credential admits nobody; its sentence is for the operator, and quotes nothing of it."""
+
+    def __init__(self, sentence: str, reason: Reason) -> None:
+        super().__init__(sentence)
+        self.reason = reason
 
 
 class NotKnown(Exception):
@@ -61,10 +85,10 @@ def admit(verified: Verified, *, at: float, lasts: float, revoked: float | None)
         Refused: it has expired, or was issued before that, or nobody says when.
     """
     if revoked is not None and (verified.issued is None or verified.issued <= revoked):
-        raise Refused("revoked")
+        raise Refused("revoked", Reason.REVOKED)
     left = min(_DAY, verified.expires - at) if verified.expires is not None else _DAY
     if left <= 0:
-        raise Refused("expired")
+        raise Refused("expired", Reason.EXPIRED)
     return Admitted(principal=verified.principal, lasts=min(lasts, left), good_for=left)
 
 
@@ -81,13 +105,13 @@ def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, 
         Refused: it is for another resource, or lacks a claim that it must have.
     """
     if not is_for(words(claims.get("aud")), resource):
-        raise Refused("it is for another audience")
+        raise Refused("it is for another audience", Reason.AUDIENCE)
     subject, client = _name(claims, "sub"), _name(claims, "client_id") or _name(claims, "azp")
     if subject is None and client is None:
-        raise Refused("it names neither a subject nor a client")
+        raise Refused("it names neither a subject nor a client", Reason.CLAIMS)
     expires = _moment(claims, "exp")
     if expires is None and has_end:
-        raise Refused("it does not say when it expires")
+        raise Refused("it does not say when it expires", Reason.CLAIMS)
     tenant = _name(claims, tenant_claim) if tenant_claim else None
     return Verified(
         Principal(subject=subject or client, client=client, tenant=tenant, scopes=scopes_of(claims)),
@@ -125,7 +149,7 @@ def _name(claims: Mapping[str, Any], claim: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str) or len(value) > _LONGEST:
-        raise Refused(f"the claim {claim} is no name")
+        raise Refused(f"the claim {claim} is no name", Reason.CLAIMS)
     return value
 
 
@@ -134,5 +158,5 @@ def _moment(claims: Mapping[str, Any], claim: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Refused(f"the claim {claim} is no moment")
+        raise Refused(f"the claim {claim} is no moment", Reason.CLAIMS)
     return float(value)

@@ -7,16 +7,16 @@ from typing import Any, Final
 import jwt
 
 from mcpfleet.authorization.keys import Keys
-from mcpfleet.authorization.rules import Refused, Verified, verified_by
+from mcpfleet.authorization.rules import Reason, Refused, Verified, verified_by
 from mcpfleet.authorization.settings import AuthorizationSettings
 
 _REQUIRED: Final = ["exp", "iss", "aud"]
-_WHY: Final[dict[type[jwt.PyJWTError], str]] = {
-    jwt.ExpiredSignatureError: "it has expired",
-    jwt.ImmatureSignatureError: "it is not valid yet",
-    jwt.InvalidIssuerError: "it is of another issuer",
-    jwt.InvalidSignatureError: "its signature is wrong",
-    jwt.MissingRequiredClaimError: "it lacks exp, iss or aud",
+_WHY: Final[dict[type[jwt.PyJWTError], tuple[str, Reason]]] = {
+    jwt.ExpiredSignatureError: ("it has expired", Reason.EXPIRED),
+    jwt.ImmatureSignatureError: ("it is not valid yet", Reason.EARLY),
+    jwt.InvalidIssuerError: ("it is of another issuer", Reason.ISSUER),
+    jwt.InvalidSignatureError: ("its signature is wrong", Reason.SIGNATURE),
+    jwt.MissingRequiredClaimError: ("it lacks exp, iss or aud", Reason.CLAIMS),
 }
 """Our own sentences: a library's might quote a part of the token."""
 
@@ -36,12 +36,12 @@ class Signed:
         try:
             head = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise Refused("it is no JWT") from None
+            raise Refused("it is no JWT", Reason.MALFORMED) from None
         algorithm, kid = head.get("alg"), head.get("kid")
         if not isinstance(algorithm, str) or algorithm not in self._settings.jwt_algorithms:
-            raise Refused("it is signed by an algorithm that is not listed (MCPFLEET_JWT_ALGORITHMS)")
+            raise Refused("it is signed by an algorithm that is not listed (MCPFLEET_JWT_ALGORITHMS)", Reason.ALGORITHM)
         if kid is not None and not isinstance(kid, str):
-            raise Refused("it is no JWT")
+            raise Refused("it is no JWT", Reason.MALFORMED)
         key = await self._keys.find(kid, algorithm)
         claims = self._claims(token, key, algorithm)
         return verified_by(claims, resource=resource, tenant_claim=self._settings.tenant_claim)
@@ -58,5 +58,5 @@ class Signed:
                 options={"require": _REQUIRED, "verify_aud": False},
             )
         except (jwt.PyJWTError, TypeError, ValueError) as error:
-            reason = next((why for kind, why in _WHY.items() if isinstance(error, kind)), "it is malformed")
-            raise Refused(reason) from None
+            malformed = ("it is malformed", Reason.MALFORMED)
+            raise Refused(*next((why for kind, why in _WHY.items() if isinstance(error, kind)), malformed)) from None

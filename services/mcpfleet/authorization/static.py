@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from mcpfleet.authorization.rules import Refused, Verified
+from mcpfleet.authorization.rules import Reason, Refused, Verified
 from mcpfleet.contracts.access import is_for
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
@@ -77,9 +77,9 @@ class Static:
         """Look the token up."""
         entry = self._tokens.get(digest(token))
         if entry is None:
-            raise Refused("it is not listed (MCPFLEET_TOKENS_FILE)")
+            raise Refused("it is not listed (MCPFLEET_TOKENS_FILE)", Reason.UNKNOWN)
         if endpoint not in entry.audience and not is_for(entry.audience, resource):
-            raise Refused("it is for another audience")
+            raise Refused("it is for another audience", Reason.AUDIENCE)
         principal = Principal(subject=entry.subject, client=entry.client, tenant=entry.tenant, scopes=entry.scopes)
         return Verified(principal, _seconds(entry.expires), _seconds(entry.issued))
 

@@ -32,7 +32,15 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
     instruments = CatalogInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name) as store:
         ledger = Ledger(store, settings, log=log)
-        sweeper = Sweeper(ledger, bus, settings, health=process.health, instruments=instruments, log=log)
+        sweeper = Sweeper(
+            ledger,
+            bus,
+            settings,
+            health=process.health,
+            tracer=process.telemetry.tracer,
+            instruments=instruments,
+            log=log,
+        )
         catalog = CatalogActor(ledger, sweeper, settings.endpoints, log=log)
         beside = partial(show, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency

@@ -23,6 +23,7 @@ from mcpfleet.contracts.catalog import (
     Withdrawn,
 )
 from mcpfleet.contracts.endpoints import Endpoint
+from mcpfleet.telemetry.trace import current
 
 GROUP: Final = "catalog"
 
@@ -55,7 +56,7 @@ class CatalogActor:
             return counted
         elif not await self._ledger.count_in(pool, question):
             return Announced(wanted=True)
-        self._sweeper.wake()
+        self._sweeper.wake(current.get())
         return counted
 
     async def snapshot(self, question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:  # noqa: ARG002
@@ -66,5 +67,5 @@ class CatalogActor:
         """End a pool that lingers; the lists are without it when the answer arrives."""
         withdrawn, rebuilt = await self._ledger.withdraw(question.pool)
         self._log.info("withdrawn", pool=question.pool, definitions=withdrawn.definitions, workers=withdrawn.workers)
-        self._sweeper.tell(rebuilt)
+        self._sweeper.tell(rebuilt, current.get())
         return withdrawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -21,6 +22,11 @@ from mcpfleet.process.vigil import Vigil
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.telemetry.instruments import CatalogInstruments
+from mcpfleet.telemetry.spans import Kind, Span, Tracer
+from mcpfleet.telemetry.trace import TraceContext
+
+_MOST_CAUSES: Final = 32
+"""Announcements that one sweep is linked to; those of a whole pool may come at once."""
 
 
 class Sweeper:
@@ -33,21 +39,27 @@ class Sweeper:
         settings: CatalogSettings,
         *,
         health: Health,
+        tracer: Tracer,
         instruments: CatalogInstruments,
         log: FilteringBoundLogger,
     ) -> None:
         self._ledger = ledger
         self._bus = bus
         self._settings = settings
+        self._tracer = tracer
         self._instruments = instruments
         self._log = log
         self._woken = anyio.Event()
+        self._causes: list[TraceContext] = []
+        """What woke it since it looked last, as far as that is recorded."""
         self._vigil = Vigil(longest_gap=settings.worker_lost / 2)
         self._pools: set[str] = set()
         self._readiness = StoreReadiness(health, log)
 
-    def wake(self) -> None:
-        """Look at once: a worker came, changed or left."""
+    def wake(self, cause: TraceContext | None) -> None:
+        """Look at once: a worker came, changed or left; what the look changes is shown as the cause's doing."""
+        if cause is not None and cause.sampled and len(self._causes) < _MOST_CAUSES:
+            self._causes.append(cause)
         self._woken.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -73,20 +85,28 @@ class Sweeper:
         """Look once; none where the store did not answer."""
         watched = self._vigil.look(time.monotonic(), self._bus.proven_since)
         lost = self._settings.worker_lost if watched >= self._settings.worker_lost else None
+        causes, self._causes = self._causes, []
         try:
-            if first:
-                await self._ledger.check()
-            swept = await self._ledger.sweep(lost=lost)
+            with self._span(causes) as span:
+                if first:
+                    await self._ledger.check()
+                swept = await self._ledger.sweep(lost=lost)
+                self._readiness.answered()
+                self._measure(swept.seen)
+                self.tell(swept.rebuilt, span.context)
         except StoreError as error:
+            self._causes = [*causes, *self._causes][:_MOST_CAUSES]
             self._vigil.interrupt()
             self._readiness.failed(error)
             return None
-        self._readiness.answered()
-        self._measure(swept.seen)
-        self.tell(swept.rebuilt)
         return swept
 
-    def tell(self, rebuilt: Iterable[Rebuilt]) -> None:
+    def _span(self, causes: list[TraceContext]) -> Span:
+        """A look by the timer is nobody's doing, and is not recorded."""
+        parent = causes[0] if causes else TraceContext.fresh(sampled=False)
+        return self._tracer.start("sweep", Kind.INTERNAL, parent, links=causes)
+
+    def tell(self, rebuilt: Iterable[Rebuilt], cause: TraceContext | None) -> None:
         """Log and hint at what was committed. A hint that is lost is made up for by the edges' own timer."""
         for each in rebuilt:
             for refusal in each.refusals:
@@ -103,7 +123,7 @@ class Sweeper:
             self._log.info("new snapshot", endpoint=each.endpoint, number=each.number, definitions=each.size)
             self._instruments.snapshot.set(each.number, each.endpoint)
             try:
-                self._bus.publish(hint_subject(each.endpoint), str(each.number).encode())
+                self._bus.hint(hint_subject(each.endpoint), str(each.number).encode(), cause)
             except NotRun as error:
                 self._log.debug("hint not sent", endpoint=each.endpoint, error=str(error))
 

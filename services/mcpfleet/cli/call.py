@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 from mcp import Client
@@ -21,30 +21,8 @@ from mcp_types import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from mcpfleet.cli.arguments import read_arguments
 from mcpfleet.cli.connecting import Door
-
-
-def read_arguments(pairs: list[str]) -> dict[str, Any]:
-    """Read `name=value` pairs; a value that is JSON is taken as such, any other as text.
-
-    Raises:
-        ValueError: a pair has no `=`.
-    """
-    arguments: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise ValueError(f"{pair!r} is not name=value")
-        try:
-            arguments[name] = json.loads(text, parse_constant=_refuse)
-        except ValueError:
-            arguments[name] = text
-    return arguments
-
-
-def _refuse(constant: str) -> NoReturn:
-    """Python reads NaN and Infinity, which JSON does not have."""
-    raise ValueError(constant)
 
 
 async def call_tool(door: Door, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:

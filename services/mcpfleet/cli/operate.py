@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import anyio
+import anyio.to_thread
 import typer
 
 from mcpfleet.bus.bus import Bus
@@ -18,39 +19,55 @@ from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, reso
 from mcpfleet.process.logs import configure
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.telemetry.spans import Kind
+from mcpfleet.telemetry.trace import current
 
 _OPERATOR = "operator"
 _UP_WITHIN = 5.0
+_HANDED_OVER_WITHIN = 2.0
+"""Seconds that a collector which does not answer may hold a command up."""
 
 
 async def withdraw(settings: ProcessSettings, pool: str) -> int:
     """End a pool that lingers without workers; returns the exit code."""
-    return await on_bus(settings, partial(_withdraw, pool=pool))
+    return await on_bus(settings, "withdraw", partial(_withdraw, pool=pool))
 
 
 async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str) -> int:
     """End the permission of whoever a name is of; returns the exit code."""
-    return await on_bus(settings, partial(_revoke, kind=kind, name=name))
+    return await on_bus(settings, "revoke", partial(_revoke, kind=kind, name=name))
 
 
 async def publish(settings: ProcessSettings, endpoint: str, uris: Sequence[str]) -> int:
     """Tell whoever watches them that resources have changed; returns the exit code."""
-    return await on_bus(settings, partial(_publish, endpoint=endpoint, uris=uris))
+    return await on_bus(settings, "publish", partial(_publish, endpoint=endpoint, uris=uris))
 
 
-async def on_bus(settings: ProcessSettings, work: Callable[[Bus], Awaitable[int]]) -> int:
-    """Do an operator's work over a bus; returns the exit code."""
+async def on_bus(settings: ProcessSettings, command: str, work: Callable[[Bus], Awaitable[int]]) -> int:
+    """Do an operator's work over a bus; returns the exit code.
+
+    Where the operator's environment says where traces go, what the command causes is one of them, and recorded.
+
+    Args:
+        settings: of the bus.
+        command: what the operator said; the name of the span.
+        work: returns the exit code.
+    """
     configure("console", "warning", {"service": _OPERATOR})
-    bus = bus_of(Process(_OPERATOR, settings), _OPERATOR)
+    process = Process(_OPERATOR, settings)
+    bus = bus_of(process, _OPERATOR)
     code = 1
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
-        with anyio.move_on_after(_UP_WITHIN):
+        with anyio.move_on_after(_UP_WITHIN), process.telemetry.tracer.start(command, Kind.INTERNAL, None) as span:
             await bus.wait_up()
             code = await work(bus)
+            if code:
+                span.fail("not_done")
         if not bus.is_up:
             typer.echo("no link to NATS (MCPFLEET_NATS_URL, MCPFLEET_NATS_PASSWORD)", err=True)
         tasks.cancel_scope.cancel()
+    await anyio.to_thread.run_sync(process.telemetry.close, _HANDED_OVER_WITHIN)
     return code
 
 
@@ -83,7 +100,8 @@ async def _revoke(bus: Bus, kind: RevokedKind, name: str) -> int:
 async def _publish(bus: Bus, endpoint: str, uris: Sequence[str]) -> int:
     try:
         for uri in uris:
-            bus.publish(resource_hint_subject(endpoint, OPERATOR_TOKEN, resource_key(uri)), uri.encode())
+            subject = resource_hint_subject(endpoint, OPERATOR_TOKEN, resource_key(uri))
+            bus.hint(subject, uri.encode(), current.get())
         await bus.flush(timeout=_UP_WITHIN)
     except BusError as error:
         typer.echo(f"not everything was published for certain, so do it again: {error}", err=True)

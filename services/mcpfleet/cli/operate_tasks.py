@@ -23,7 +23,7 @@ async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
         show_listing(listing)
         return 0
 
-    return await on_bus(settings, work)
+    return await on_bus(settings, "tasks list", work)
 
 
 async def stop_task(settings: ProcessSettings, task: str) -> int:
@@ -41,7 +41,7 @@ async def stop_task(settings: ProcessSettings, task: str) -> int:
         typer.echo(f"the task is {stopped.status}")
         return 0
 
-    return await on_bus(settings, work)
+    return await on_bus(settings, "tasks stop", work)
 
 
 def show_listing(listing: Listing) -> None:

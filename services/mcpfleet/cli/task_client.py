@@ -1,4 +1,4 @@
-"""`mcpfleet tasks get`, `cancel` and `watch`: a client's task for people, over MCP."""
+"""`mcpfleet tasks start`, `get`, `answer`, `cancel` and `watch`: a client's task for people, over MCP."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import httpx2
 import typer
 from rich.console import Console
 
+from mcpfleet.cli.arguments import read_arguments
 from mcpfleet.cli.connecting import refusal
 from mcpfleet.cli.token import authorization
 from mcpfleet.contracts.tasks import Status
@@ -40,12 +41,23 @@ class TaskClient:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def ask(self, method: str, task: str) -> dict[str, Any]:
-        """Ask for one task.
+    async def start(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool; the answer is a task's, unless the tool made none.
 
         Raises:
             NoAnswer: it is no answer of an MCP server, or an error.
         """
+        return await self._post("tools/call", tool, {"name": tool, "arguments": arguments})
+
+    async def ask(self, method: str, task: str, **more: Any) -> dict[str, Any]:
+        """Ask for one task; `more` are further members of the request.
+
+        Raises:
+            NoAnswer: it is no answer of an MCP server, or an error.
+        """
+        return await self._post(method, task, {"taskId": task, **more})
+
+    async def _post(self, method: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
         meta = {
             PROTOCOL_VERSION_META_KEY: MODERN,
             CLIENT_INFO_META_KEY: {"name": "mcpfleet", "version": version("mcpfleet")},
@@ -54,12 +66,12 @@ class TaskClient:
                 "extensions": {EXTENSION: {}}, "elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {},
             },
         }  # fmt: skip
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"taskId": task, "_meta": meta}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         headers = {
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": MODERN,
             "Mcp-Method": method,
-            "Mcp-Name": task,
+            "Mcp-Name": name,
         }
         try:
             answer = await self._http.post(self._url, json=message, headers=headers)
@@ -98,6 +110,28 @@ def run_get(url: str, task: str, *, token: str | None, timeout: float, as_json: 
     return _run(lambda client: client.ask("tasks/get", task), url, token=token, timeout=timeout, as_json=as_json)
 
 
+def run_start(url: str, tool: str, pairs: list[str], *, token: str | None, timeout: float, as_json: bool) -> int:
+    """Have a tool make a task, and print its id; returns the exit code."""
+
+    async def start(client: TaskClient) -> dict[str, Any]:
+        return await client.start(tool, read_arguments(pairs))
+
+    return _run(start, url, token=token, timeout=timeout, as_json=as_json, tell=_show_handle)
+
+
+def run_answer(
+    url: str, task: str, key: str, pairs: list[str], *, token: str | None, timeout: float, declines: bool
+) -> int:
+    """Answer one question of a task, as the form that it is, or decline it; returns the exit code."""
+
+    async def answer(client: TaskClient) -> dict[str, Any]:
+        response = {"action": "decline"} if declines else {"action": "accept", "content": read_arguments(pairs)}
+        await client.ask("tasks/update", task, inputResponses={key: response})
+        return await client.ask("tasks/get", task)
+
+    return _run(answer, url, token=token, timeout=timeout, as_json=False)
+
+
 def run_cancel(url: str, task: str, *, token: str | None, timeout: float) -> int:
     """Have a task end; returns the exit code."""
 
@@ -114,26 +148,34 @@ def run_watch(url: str, task: str, *, token: str | None, timeout: float, as_json
     return _run(lambda client: client.watch(task, show), url, token=token, timeout=timeout, as_json=as_json)
 
 
-def _run(work: _Work, url: str, *, token: str | None, timeout: float, as_json: bool) -> int:
+def _run(
+    work: _Work,
+    url: str,
+    *,
+    token: str | None,
+    timeout: float,
+    as_json: bool,
+    tell: Callable[[dict[str, Any]], None] | None = None,
+) -> int:
     async def ask() -> dict[str, Any]:
         async with TaskClient(url, timeout=timeout, token=token) as client:
             return await work(client)
 
     try:
         result = anyio.run(ask)
-    except NoAnswer as error:
+    except (NoAnswer, ValueError) as error:
         typer.echo(str(error), err=True)
         return 1
     if as_json:
         typer.echo(json.dumps(result))
     else:
-        show(result)
+        (tell or show)(result)
     return 1 if failed(result) else 0
 
 
 def failed(result: dict[str, Any]) -> bool:
     """Whether a task has ended without what it was for."""
-    is_error = bool(result.get("result", {}).get("isError"))
+    is_error = bool(result.get("isError") or result.get("result", {}).get("isError"))
     return result.get("status") in {Status.FAILED, Status.CANCELLED} or is_error
 
 
@@ -144,6 +186,14 @@ def show(result: dict[str, Any]) -> None:
     for part in ("inputRequests", "result", "error"):
         if part in result:
             console.print_json(data=result[part])
+
+
+def _show_handle(result: dict[str, Any]) -> None:
+    """Print a task's id alone, which is what the next command takes; a result where the tool made no task."""
+    if result.get("resultType") == "task":
+        typer.echo(result["taskId"])
+    else:
+        Console(highlight=False).print_json(data=result)
 
 
 def _show_state(result: dict[str, Any]) -> None:

@@ -18,6 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Url = Annotated[str, typer.Argument(help="The endpoint that made it, for example http://127.0.0.1:8000/mcp.")]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.", show_default=False)
+]
 Task = Annotated[str, typer.Argument(help="The task's id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the task as JSON.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for each answer.")]
@@ -28,6 +31,39 @@ def tasks(context: typer.Context) -> None:
     """Run the tasks service, unless a command follows."""
     if context.invoked_subcommand is None:
         serve("tasks")
+
+
+@app.command()
+def start(
+    url: Url,
+    tool: Annotated[str, typer.Argument(help="The tool's name.")],
+    arguments: Arguments = None,
+    *,
+    as_json: Json = False,
+    timeout: Timeout = 30.0,
+    token: Token = None,
+) -> None:
+    """Call a tool that makes a task, and print the task's id."""
+    from mcpfleet.cli.task_client import run_start  # noqa: PLC0415
+
+    raise typer.Exit(run_start(url, tool, arguments or [], token=token, timeout=timeout, as_json=as_json))
+
+
+@app.command()
+def answer(
+    url: Url,
+    task: Task,
+    key: Annotated[str, typer.Argument(help="The question's key, as `get` and `watch` show it.")],
+    fields: Arguments = None,
+    *,
+    decline: Annotated[bool, typer.Option("--decline", help="Answer that there is no answer.")] = False,
+    timeout: Timeout = 30.0,
+    token: Token = None,
+) -> None:
+    """Answer a form that a task of yours waits for."""
+    from mcpfleet.cli.task_client import run_answer  # noqa: PLC0415
+
+    raise typer.Exit(run_answer(url, task, key, fields or [], token=token, timeout=timeout, declines=decline))
 
 
 @app.command()

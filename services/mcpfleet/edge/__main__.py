@@ -28,7 +28,7 @@ from mcpfleet.edge.calls.ends import Ends
 from mcpfleet.edge.calls.pending import Calls
 from mcpfleet.edge.calls.uses import Uses
 from mcpfleet.edge.calls.waiting import Dispatch
-from mcpfleet.edge.drain import drain
+from mcpfleet.edge.drain import LeadAway, drain, nobody
 from mcpfleet.edge.http.app import Application
 from mcpfleet.edge.http.cors import Cors
 from mcpfleet.edge.http.doors import Doors
@@ -51,7 +51,7 @@ from mcpfleet.edge.tasks.once import OnceCalls
 from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.telemetry.instruments import EdgeInstruments, StreamInstruments
+from mcpfleet.telemetry.instruments import AdmissionInstruments, EdgeInstruments, StreamInstruments
 
 Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, None]]
 """Serves an application to clients until the event is set."""
@@ -73,7 +73,8 @@ async def serve(process: Process[EdgeSettings]) -> None:
         await run_server(application, config, stop)
 
     urls = [config.url(each.path) for each in settings.endpoints.values()]
-    await serve_over(process, bus_of(process, "edge"), server, urls, base_url=config.url(""))
+    lead_away = config.farewell.lead_away
+    await serve_over(process, bus_of(process, "edge"), server, urls, base_url=config.url(""), lead_away=lead_away)
 
 
 async def serve_over(
@@ -83,6 +84,7 @@ async def serve_over(
     urls: Sequence[str] = (),
     *,
     base_url: str = "http://localhost",
+    lead_away: LeadAway = nobody,
 ) -> None:
     """The same, over a bus and by a server of the caller's; says `ready` for each of the URLs.
 
@@ -92,19 +94,23 @@ async def serve_over(
         server: serves the edge's application.
         urls: of the endpoints, as clients on this machine reach them.
         base_url: what those begin with.
+        lead_away: tells the server's clients to make new connections, where its answers cannot.
     """
     settings = process.settings
-    snapshots = Snapshots(bus, CatalogClient(bus), settings.endpoints, settings=settings, log=process.log)
+    tracer = process.telemetry.tracer
+    snapshots = Snapshots(
+        bus, CatalogClient(bus), settings.endpoints, settings=settings, tracer=tracer, log=process.log
+    )
     calls = Calls(bus, settings, process.log)
     access = Access(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
     authorization = AuthorizationClient(bus)
-    admission = Admission(authorization, entries=settings.admission_entries, access=access)
+    admitting = AdmissionInstruments(process.telemetry.metrics)
+    admission = Admission(authorization, entries=settings.admission_entries, access=access, instruments=admitting)
     authority = Authority(bus, authorization, admission, settings, log=process.log)
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    news = TaskNews(bus, TasksClient(bus), settings, tracer=process.telemetry.tracer, log=process.log)
-    tracer = process.telemetry.tracer
+    news = TaskNews(bus, TasksClient(bus), settings, tracer=tracer, log=process.log)
     hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
     permits = Permits(admission, longest=settings.permission_lasts)
@@ -127,7 +133,7 @@ async def serve_over(
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, application, stopped)
             await process.stopping.wait()
-            await drain(application, calls, hub, settings)
+            await drain(application, calls, hub, settings, lead_away)
             stopped.set()
         tasks.cancel_scope.cancel()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 
@@ -17,7 +17,20 @@ _LAST_WORDS: Final = 1.0
 """Seconds for the answers of calls that were ended."""
 
 
-async def drain(application: Application, calls: Calls, hub: Hub, settings: EdgeSettings) -> None:
+class LeadAway(Protocol):
+    """Tells the clients of HTTP/2, whose answers cannot, to make new connections."""
+
+    def __call__(self, *, busy: bool) -> None:
+        """Tell idle ones, and others as they become idle; `busy` tells all."""
+
+
+def nobody(*, busy: bool) -> None:
+    """For an edge that serves no HTTP/2."""
+
+
+async def drain(
+    application: Application, calls: Calls, hub: Hub, settings: EdgeSettings, lead_away: LeadAway = nobody
+) -> None:
     """Serve what still arrives for `lame`, then wait for what runs, at most as long as `drain` says.
 
     From the first moment each answer tells its client to make a new connection, which leads to another edge, since this
@@ -26,7 +39,9 @@ async def drain(application: Application, calls: Calls, hub: Hub, settings: Edge
     """
     application.is_draining = True
     hub.drain()
+    lead_away(busy=False)
     await anyio.sleep(settings.lame)
+    lead_away(busy=True)
     with anyio.move_on_after(settings.drain) as patience:
         await hub.end_all(settings.drain)
         await application.wait_idle()

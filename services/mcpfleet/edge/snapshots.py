@@ -7,6 +7,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,15 +15,20 @@ import anyio
 from anyio.abc import TaskGroup
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.bus import header
+from mcpfleet.bus.actor import consumer_span
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 
+_HINT: Final = hint_subject("{endpoint}")
 _MOST_VIEWS: Final = 256
 """Views of one snapshot that are kept; the one that was made first goes first."""
 
@@ -37,6 +43,8 @@ class _Endpoint:
     wanted: int = 0
     """The highest number that a hint named."""
     is_asking: bool = False
+    cause: TraceContext | None = None
+    """What changed the list by the newest hint, until the catalog is asked for it."""
     tasks: bool = True
     policy: Policy | None = None
     views: OrderedDict[Rights, View] = field(default_factory=OrderedDict)
@@ -56,11 +64,13 @@ class Snapshots:
         endpoints: Iterable[str],
         *,
         settings: EdgeSettings,
+        tracer: Tracer,
         log: FilteringBoundLogger,
     ) -> None:
         self._bus = bus
         self._client = client
         self._settings = settings
+        self._tracer = tracer
         self._log = log
         self._endpoints = {name: _Endpoint(tasks=_has_tasks(settings, name)) for name in endpoints}
         self._known = anyio.Event()
@@ -121,6 +131,9 @@ class Snapshots:
         if endpoint is None or not message.body.isdigit():
             return
         endpoint.wanted = max(endpoint.wanted, int(message.body[:18]))
+        sent = header.read(message.header)
+        if sent is not None and (endpoint.snapshot is None or endpoint.snapshot.number < endpoint.wanted):
+            endpoint.cause = sent.trace
         self._refresh(name)
 
     def _on_link(self, is_up: bool) -> None:
@@ -141,9 +154,10 @@ class Snapshots:
         try:
             for _ in range(3):
                 known = endpoint.snapshot.number if endpoint.snapshot else None
-                answer = await self._client.snapshot(name, known)
-                if answer.snapshot is not None:
-                    self._take(endpoint, answer.snapshot)
+                with self._because(name, endpoint):
+                    answer = await self._client.snapshot(name, known)
+                    if answer.snapshot is not None:
+                        self._take(endpoint, answer.snapshot)
                 endpoint.confirmed = time.monotonic()
                 if answer.number >= endpoint.wanted:
                     return
@@ -153,6 +167,14 @@ class Snapshots:
             self._log.warning("the catalog does not answer", endpoint=name, error=str(error))
         finally:
             endpoint.is_asking = False
+            endpoint.cause = None
+
+    def _because(self, name: str, endpoint: _Endpoint) -> AbstractContextManager[object]:
+        """The span of fetching what a hint told of and telling this edge's streams; none where nobody records it."""
+        cause, endpoint.cause = endpoint.cause, None
+        if cause is None or not cause.sampled:
+            return nullcontext()
+        return consumer_span(self._tracer, _HINT, hint_subject(name), cause, links=[cause])
 
     def _take(self, endpoint: _Endpoint, snapshot: Snapshot) -> None:
         if endpoint.snapshot is not None and snapshot.number <= endpoint.snapshot.number:

@@ -38,6 +38,7 @@ class Fleet:
         factor: float = 1.0,
         environment: Mapping[str, str] = _NOTHING,
         route: Route | None = None,
+        store: str | None = None,
     ) -> None:
         """Describe the fleet.
 
@@ -50,6 +51,7 @@ class Fleet:
             factor: what every duration among the settings is divided by; none gets below 0.1 s.
             environment: settings for every process.
             route: leads processes to NATS another way, over links that the test can sever.
+            store: the URL of a database that is there already; SQLite in a file of its own where none is given.
         """
         durations = {name: value for cls in SETTINGS.values() for name, value in scaled(cls, factor).items()}
         if factor == 1.0:
@@ -64,6 +66,7 @@ class Fleet:
             apart=apart,
             environment={"MCPFLEET_LAME": "0", **durations, **environment},
             route=route,
+            store_url=store,
             settings=ProcessSettings(**{_field(name): value for name, value in own.items()}),  # type: ignore[arg-type]  # pydantic reads text
         )
         self._processes: Processes | None = None

@@ -24,6 +24,7 @@ from mcpfleet.live.telling import tell
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import WorkerInstruments
+from mcpfleet.telemetry.sampling import Sampling
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.crossing import Crossing
@@ -64,7 +65,8 @@ async def serve_over(
     publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
     announcer = Announcer(
         CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval,
-        on_counted=publisher.counted, log=process.log,
+        on_counted=publisher.counted, tracer=process.telemetry.tracer, sampling=Sampling.of(settings.sample_ratio),
+        log=process.log,
     )  # fmt: skip
     host = WorkerHost(app, runner, actor, tasking, announcer, publisher)
     runner.on_publish(host.publish)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import anyio
@@ -15,6 +16,9 @@ from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.telemetry.sampling import Sampling
+from mcpfleet.telemetry.spans import Kind, Span, Tracer
+from mcpfleet.telemetry.trace import TraceContext
 
 _FIRST_PAUSE: Final = 0.1
 """Seconds before a second announcement where the first was not heard; then longer, up to the interval."""
@@ -25,7 +29,7 @@ class Announcer:
 
     def __init__(
         self, client: CatalogClient, pool: str, process: str, manifest: Manifest, *, interval: float,
-        on_counted: Callable[[Announced], None], log: FilteringBoundLogger,
+        on_counted: Callable[[Announced], None], tracer: Tracer, sampling: Sampling, log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
         """Announce nothing yet; `on_counted` hears each answer that counted this worker in."""
         self._client = client
@@ -34,6 +38,8 @@ class Announcer:
         self._manifest = manifest
         self._interval = interval
         self._on_counted = on_counted
+        self._tracer = tracer
+        self._sampling = sampling
         self._log = log
         self._woken = anyio.Event()
         self._turn = anyio.Lock()
@@ -47,7 +53,7 @@ class Announcer:
         is_known = False
         pause = min(_FIRST_PAUSE, self._interval)
         while True:
-            if await self._announce(is_known=is_known):
+            if await self._announce(is_known=is_known, because=nullcontext() if is_known else self._span()):
                 if not is_known:
                     is_known = True
                     self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
@@ -59,26 +65,36 @@ class Announcer:
                 await self._woken.wait()
                 self._woken = anyio.Event()
 
-    async def replace(self, manifest: Manifest) -> None:
-        """Announce another manifest from now on, and at once."""
+    async def replace(self, manifest: Manifest, cause: TraceContext | None) -> None:
+        """Announce another manifest from now on, and at once, as a part of the work that changed it."""
         if manifest.digest == self._manifest.digest:
             return
         self._manifest = manifest
-        if not await self._announce(is_known=True):
+        if not await self._announce(is_known=True, because=self._span(cause)):
             self._woken.set()
 
     async def leave(self) -> None:
         """Say that this worker drains; if that is lost, the catalog finds out by our silence."""
         message = Announce(process=self._process, digest=self._manifest.digest, leaving=True)
         try:
-            await self._client.announce(self._pool, message)
+            with self._span():
+                await self._client.announce(self._pool, message)
         except BusError as error:
             self._log.warning("the catalog does not know that we leave", error=str(error))
 
-    async def _announce(self, *, is_known: bool) -> bool:
+    async def _announce(self, *, is_known: bool, because: AbstractContextManager[Span | None]) -> bool:
         """Announce once; one after the other, so that a former manifest never comes after a newer one."""
         async with self._turn:
-            return await self._announce_now(self._manifest, is_known=is_known)
+            with because as span:
+                is_counted = await self._announce_now(self._manifest, is_known=is_known)
+                if span is not None and not is_counted:
+                    span.fail("not_counted")
+                return is_counted
+
+    def _span(self, cause: TraceContext | None = None) -> Span:
+        """The span of what may change lists, which begins a trace where no work of ours caused it."""
+        parent = cause or self._sampling.parent(None, trusted=False)
+        return self._tracer.start("announce", Kind.INTERNAL, parent)
 
     async def _announce_now(self, manifest: Manifest, *, is_known: bool) -> bool:
         message = Announce(process=self._process, digest=manifest.digest)

@@ -16,9 +16,8 @@ from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.tasks.actor import TaskActor
 
-_Published: TypeAlias = tuple[str, TraceContext | None]
-"""A URI, and the work that changed what is read there."""
-_CHANGED: Final = None
+_Told: TypeAlias = tuple[str | None, TraceContext | None]
+"""A URI, or none where it is what the App declares that has changed; and the work that changed it."""
 _SETTLES: Final = 0.05
 """Seconds in which several changes become one."""
 
@@ -43,21 +42,25 @@ class WorkerHost:
         self._announcer = announcer
         self._publisher = publisher
         self._has_changed = anyio.Event()
-        self._told: Crossing[_Published | None] = Crossing(asyncio.get_running_loop(), self._hear)
+        self._cause: TraceContext | None = None
+        """The first work that changed what is declared since it was announced last."""
+        self._told: Crossing[_Told] = Crossing(asyncio.get_running_loop(), self._hear)
 
     def changed(self) -> None:
         """Hear that the App declares something else than before; on any thread."""
-        self._told.put(_CHANGED)
+        self._told.put((None, current.get()))
 
     def publish(self, uri: str) -> None:
         """Tell who watches a URI, or of `LISTS` who listens to lists; on any thread."""
         self._told.put((uri, current.get()))
 
-    def _hear(self, told: _Published | None) -> None:
-        if told is _CHANGED:
-            self._has_changed.set()
-        else:
-            self._publisher.publish(*told)
+    def _hear(self, told: _Told) -> None:
+        uri, cause = told
+        if uri is not None:
+            self._publisher.publish(uri, cause)
+            return
+        self._cause = self._cause or cause
+        self._has_changed.set()
 
     async def run(self) -> None:
         """Follow the App's changes until cancelled."""
@@ -78,6 +81,7 @@ class WorkerHost:
         self._runner.learn(handlers)
         await self._actor.join({digest: each.definition.kind for digest, each in handlers.items()})
         await self._tasks.offer(digest for digest, each in handlers.items() if each.definition.task is not None)
-        await self._announcer.replace(self._app.manifest())
+        cause, self._cause = self._cause, None
+        await self._announcer.replace(self._app.manifest(), cause)
         await self._actor.leave_others()
         self._runner.forget_others(handlers, self._actor.held_definitions() | self._tasks.held_definitions())

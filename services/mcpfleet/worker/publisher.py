@@ -34,8 +34,8 @@ class Publisher:
         self._pool = pool
         self._doubtful = doubtful
         self._log = log
-        self._recent: OrderedDict[str, float] = OrderedDict()
-        """When each URI, and `LISTS`, was published last (monotonic)."""
+        self._recent: OrderedDict[str, tuple[float, TraceContext | None]] = OrderedDict()
+        """When each URI, and `LISTS`, was published last (monotonic), and because of what."""
         self._lost_at: float | None = None
         self.endpoints: tuple[str, ...] = ()
         """Whose streams are told; the catalog says which."""
@@ -55,7 +55,7 @@ class Publisher:
             uri: what is read there has changed; `LISTS` for what lists return.
             cause: the work that changed it.
         """
-        self._recent[uri] = time.monotonic()
+        self._recent[uri] = time.monotonic(), cause
         self._recent.move_to_end(uri)
         if len(self._recent) > _KEPT:
             self._recent.popitem(last=False)
@@ -83,5 +83,6 @@ class Publisher:
         self._send_again(since)
 
     def _send_again(self, since: float) -> None:
-        for uri in [uri for uri, published in self._recent.items() if published >= since]:
-            self.publish(uri)
+        for uri, (published, cause) in list(self._recent.items()):
+            if published >= since:
+                self.publish(uri, cause)

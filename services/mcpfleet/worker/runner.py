@@ -151,7 +151,9 @@ class Runner:
         ending: Ending | None = None
         self._running[held.key] = running
         try:
-            with consumer_span(self._tracer, _TEMPLATE, held.subject, held.trace) as span, span.activate():
+            # A task runs in its call's trace, and perhaps hours after that call has ended: the link says so.
+            links = (held.trace,) if held.is_task else ()
+            with consumer_span(self._tracer, _TEMPLATE, held.subject, held.trace, links) as span, span.activate():
                 span.set(names.GEN_AI_TOOL_NAME, name)
                 span.set(names.MESSAGING_CONVERSATION_ID, held.key.call)
                 ending = await self._execute(handler, held, running)

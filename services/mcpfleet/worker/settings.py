@@ -50,6 +50,9 @@ class WorkerSettings(ProcessSettings):
         60.0, gt=0, description="after which a task whose lease cannot be renewed is given up on this worker"
     )
     task_leaves: Seconds = Field(5.0, gt=0, description="how long a draining worker waits for the handlers of tasks")
+    sample_ratio: float = Field(
+        1.0, ge=0, le=1, description="share of the announcements of something new that are traced"
+    )
     blocked_after: Seconds = Field(
         1.0, gt=0, description="after which a handler that holds the loop is named, and new calls go to other workers"
     )

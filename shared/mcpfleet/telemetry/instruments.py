@@ -38,6 +38,36 @@ class EdgeInstruments:
         )
 
 
+class AdmissionInstruments:
+    """What an edge measures of how callers are admitted."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.admissions = metrics.counter(
+            "mcpfleet.edge.admissions", "Callers that a verdict was needed for.", labels=("verdict",)
+        )
+        """`kept` where the edge had one, `asked` where authorization was to be asked, or was being asked already."""
+
+
+class AuthorizationInstruments:
+    """What authorization measures; nothing of a credential, nor of whose it is."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.questions = metrics.counter(
+            "mcpfleet.authorization.questions",
+            "Credentials that edges asked about, by the verdict.",
+            labels=("outcome",),
+        )
+        """`admitted`, `refused`, or `unknown` where nobody could tell."""
+        self.refused = metrics.counter(
+            "mcpfleet.authorization.refused", "Credentials that were refused, by why.", labels=("reason",)
+        )
+        self.keys_age = metrics.gauge(
+            "mcpfleet.authorization.keys.age",
+            "Since the issuer's keys were fetched, where tokens are signed.",
+            unit="s",
+        )
+
+
 class StreamInstruments:
     """What an edge measures of its listen streams."""
 

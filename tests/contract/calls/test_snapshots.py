@@ -22,6 +22,7 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.telemetry.spans import Tracer
 from tests.contract.bus.fabric import Fabric, heard
 from tests.kit.waiting import until
 
@@ -86,7 +87,7 @@ async def known(
     async with fabric.buses("edge", "catalog") as (edge, bus), anyio.create_task_group() as tasks:
         catalog = Catalog(bus)
         client = CatalogClient(edge, timeout=0.6)
-        snapshots = Snapshots(edge, client, ["mcp"], settings=settings, log=fabric.logger)
+        snapshots = Snapshots(edge, client, ["mcp"], settings=settings, tracer=Tracer(), log=fabric.logger)
         if not late:
             await catalog.listen()
         await tasks.start(snapshots.run)

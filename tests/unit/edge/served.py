@@ -109,7 +109,7 @@ class Edge:
         limits = Limits(self.authorization, settings, edge="e" * 16, log=log)
         self.calls = calls = Calls(bus, settings, log)
         rooms = {name: Room(64 * 1024 * 1024, name) for name in ("MCPFLEET_REQUEST_ROOM", "MCPFLEET_RESULT_ROOM")}
-        self.snapshots = Snapshots(bus, catalog, settings.endpoints, settings=settings, log=log)
+        self.snapshots = Snapshots(bus, catalog, settings.endpoints, settings=settings, tracer=Tracer(), log=log)
         protector = Protector("", adopted_after=0, log=log)
         rounds = Rounds(protector, settings)
         answering = Answering(

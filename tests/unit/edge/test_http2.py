@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import SocketStream
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import Event, ResponseReceived, StreamEnded, StreamReset
+from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
+from hyperframe.frame import DataFrame, GoAwayFrame
 
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.http.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
-
-HEAD = {b":method": b"POST", b":path": b"/", b":scheme": b"http", b":authority": b"a"}
+from tests.kit.http2 import HEAD, Frames, Peer
+from tests.kit.waiting import until
 
 
 async def refuse(scope: Any, receive: Any, send: Any) -> None:
@@ -27,47 +25,33 @@ async def refuse(scope: Any, receive: Any, send: Any) -> None:
         await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(403, b"{}")
 
 
-class Peer:
-    """A client that sends whatever it is told to."""
+class Slow:
+    """Answers a request to /slow when it is told to, and others at once."""
 
-    def __init__(self, stream: SocketStream) -> None:
-        self._stream = stream
-        config = H2Configuration(
-            header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
-        )
-        self.http = H2Connection(config)
-        self.events: list[Event] = []
+    def __init__(self) -> None:
+        self.may_end = anyio.Event()
 
-    async def send(self) -> None:
-        """Send what was said to `http`."""
-        await self._stream.send(self.http.data_to_send())
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer."""
+        if scope["type"] == "http":
+            if scope["path"] == "/slow":
+                await self.may_end.wait()
+            await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(200, b"{}")
 
-    async def until(self, kind: type[Event], stream: int) -> Any:
-        """Wait for an event of a stream."""
-        while True:
-            for event in self.events:
-                if isinstance(event, kind) and event.stream_id == stream:  # type: ignore[attr-defined]
-                    return event
-            await self.receive()
 
-    async def receive(self) -> None:
-        """Take what comes next."""
-        self.events.extend(self.http.receive_data(await self._stream.receive()))
-
-    async def request(self, stream: int, head: Iterable[tuple[bytes, bytes]] = HEAD.items(), *, ends: bool) -> None:
-        """Send a request's head."""
-        self.http.send_headers(stream, list(head), end_stream=ends)
-        await self.send()
+def served() -> EdgeConfig:
+    """Serve on a free port."""
+    return EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[Peer]:
+async def connected(application: Any = refuse, config: EdgeConfig | None = None) -> AsyncIterator[Peer]:
     """Connect to a server for the length of a block."""
-    config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
+    config = config or served()
     stop = anyio.Event()
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_server, refuse, config, stop)
+            tasks.start_soon(run_server, application, config, stop)
             async with await anyio.connect_tcp(*config.listening.getsockname()[:2]) as stream:
                 peer = Peer(stream)
                 peer.http.initiate_connection()
@@ -107,3 +91,87 @@ async def test_a_head_that_cannot_be_read_ends_its_stream_alone(head: dict[bytes
         answer = await peer.until(ResponseReceived, 3)
     assert reset.error_code == ErrorCodes.PROTOCOL_ERROR
     assert answer.headers[0] == (b":status", b"403")
+
+
+NO_NEW_REQUEST = 2**31 - 1
+
+
+async def test_d14_an_idle_client_is_led_away_at_once_and_what_it_sent_meanwhile_is_answered() -> None:
+    config = served()
+    async with connected(Slow(), config) as peer:
+        frames = Frames(peer)
+        await peer.request(1, ends=True)
+        await frames.until(DataFrame, 1)
+        config.farewell.lead_away(busy=False)
+        told = await frames.until(GoAwayFrame, 0)
+        await peer.request(3, ends=True)  # it crossed that on its way
+        await frames.until(DataFrame, 3)
+    assert (told.last_stream_id, told.error_code) == (NO_NEW_REQUEST, ErrorCodes.NO_ERROR)
+
+
+async def test_d14_a_client_that_waits_for_an_answer_is_led_away_when_it_has_it() -> None:
+    """Some libraries give up what runs when they are told earlier."""
+    config, slow = served(), Slow()
+    async with connected(slow, config) as peer:
+        frames = Frames(peer)
+        await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await peer.request(3, ends=True)
+        await frames.until(DataFrame, 3)
+        config.farewell.lead_away(busy=False)
+        slow.may_end.set()
+        await frames.until(DataFrame, 1)
+        told = await frames.until(GoAwayFrame, 0)
+    assert told.last_stream_id == NO_NEW_REQUEST
+
+
+async def test_d14_a_client_that_is_never_idle_is_led_away_in_the_midst_and_gets_its_answers() -> None:
+    config, slow = served(), Slow()
+    async with connected(slow, config) as peer:
+        frames = Frames(peer)
+        await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await peer.request(3, ends=True)
+        await frames.until(DataFrame, 3)
+        config.farewell.lead_away(busy=False)
+        config.farewell.lead_away(busy=True)
+        await frames.until(GoAwayFrame, 0)
+        slow.may_end.set()
+        await frames.until(DataFrame, 1)
+
+
+async def test_d14_a_connection_that_is_closed_names_the_last_request_that_was_taken() -> None:
+    config = served()
+    async with connected(Slow(), config) as peer:
+        await peer.request(1, ends=True)
+        await peer.until(StreamEnded, 1)
+        config.idle.close_all()
+        ended = await peer.until_closed()
+    assert [event.last_stream_id for event in ended if isinstance(event, ConnectionTerminated)] == [1]
+
+
+async def test_a_connection_that_is_over_is_not_kept_for_the_farewell() -> None:
+    """Nor is one whose client broke the protocol: else anybody could fill the edge's memory."""
+    config = served()
+    async with connected(Slow(), config) as peer:
+        await peer.request(1, ends=True)
+        await peer.until(StreamEnded, 1)
+        assert len(config.farewell) == 1
+        await peer.say(bytes(9))  # a part of a body of no request
+        await peer.until_closed()
+        await until(lambda: not len(config.farewell))
+    async with connected(Slow(), config := served()) as peer:
+        await peer.request(1, ends=True)
+        await peer.until(StreamEnded, 1)
+        await peer.close()
+        await until(lambda: not len(config.farewell))
+
+
+async def test_an_overlong_frame_is_refused_by_its_head() -> None:
+    """Invariant 7: nobody was admitted yet; h2 would keep up to 16 MiB of it for each connection that says so."""
+    async with connected() as peer:
+        await peer.request(1, ends=True)
+        await peer.until(StreamEnded, 1)
+        await peer.say((2**24 - 1).to_bytes(3) + bytes(6))
+        ended = await peer.until_closed()
+    assert [event.error_code for event in ended if isinstance(event, ConnectionTerminated)] == [
+        ErrorCodes.FRAME_SIZE_ERROR
+    ]

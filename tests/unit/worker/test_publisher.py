@@ -23,6 +23,7 @@ class Link:
     def __init__(self) -> None:
         self.is_up = True
         self.sent: list[tuple[str, str]] = []
+        self.causes: list[TraceContext | None] = []
         self.tell: Callable[[bool], None] = lambda _: None
 
     def on_link(self, hear: Callable[[bool], None]) -> None:
@@ -34,6 +35,7 @@ class Link:
         _, _, endpoint, pool, key = subject.split(".")
         assert (pool, key) == ("library", resource_key(body.decode()))
         self.sent.append((endpoint, body.decode()))
+        self.causes.append(cause)
 
     def lose(self) -> None:
         self.is_up = False
@@ -87,3 +89,13 @@ def test_what_was_published_long_before_a_loss_is_not() -> None:
     link.lose()
     link.come_back()
     assert link.sent == [("mcp", BOOK)]
+
+
+def test_what_is_sent_again_is_still_shown_with_what_caused_it() -> None:
+    link, cause = Link(), TraceContext.fresh(sampled=True)
+    speaks = publisher(link)
+    speaks.publish(BOOK, cause)
+    speaks.counted(Announced(endpoints=("mcp",)))
+    link.lose()
+    link.come_back()
+    assert link.causes == [cause, cause]

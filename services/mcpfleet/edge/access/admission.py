@@ -26,6 +26,8 @@ from mcpfleet.edge.access.credential import Credential, NotBearer, read_credenti
 from mcpfleet.edge.access.metadata import Access, Challenges
 from mcpfleet.edge.access.verdicts import Key, Shelf, Verdict
 from mcpfleet.edge.http.client import Client
+from mcpfleet.telemetry.instruments import AdmissionInstruments
+from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.wire.errors import Rejection, not_answered, unauthorized
 
 _TRIES: Final = 3
@@ -70,14 +72,23 @@ class Admission:
     authorization costs nobody anything; none is used beyond its life.
     """
 
-    def __init__(self, client: AuthorizationClient, *, entries: int, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        client: AuthorizationClient,
+        *,
+        entries: int,
+        access: Access | None = None,
+        instruments: AdmissionInstruments | None = None,
+    ) -> None:
         """Admit nobody yet.
 
         Args:
             client: authorization's.
             entries: verdicts that are kept.
             access: how clients get a token; none where nobody needs one.
+            instruments: where verdicts are counted; nowhere that is read, by default.
         """
+        self._admissions = (instruments or AdmissionInstruments(Metrics())).admissions
         self._client = client
         self._access = access
         self._challenges = Challenges(access) if access is not None else None
@@ -129,9 +140,12 @@ class Admission:
         verdict = self._good.get(key) or self._bad.get(key)
         now = time.monotonic()
         if verdict is None or verdict.expires <= now:
+            self._admissions.add(1, "asked")
             verdict = await self._ask_once(key, credential)
-        elif verdict.renewed_from <= now:
-            self._renew(key, credential, verdict, now)
+        else:
+            self._admissions.add(1, "kept")
+            if verdict.renewed_from <= now:
+                self._renew(key, credential, verdict, now)
         return self._admitted(endpoint, verdict)
 
     async def permit(self, endpoint: str, credential: Credential | None = None, *, anew: bool = False) -> Permit:

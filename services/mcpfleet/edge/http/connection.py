@@ -18,6 +18,7 @@ from hypercorn.typing import LifespanState
 from priority.priority import PriorityError
 
 from mcpfleet.edge.http.http1 import Http1
+from mcpfleet.edge.http.http2 import Http2
 
 CONNECTION: Final = "mcpfleet.connection"
 """Names the connection in the `state` of an ASGI scope."""
@@ -112,6 +113,12 @@ class Connection(TCPServer):
         """Close the connection, which nobody uses."""
         self._task_group.spawn(self._initiate_server_close)
 
+    async def _initiate_server_close(self) -> None:
+        if isinstance(self.protocol.protocol, Http2):
+            await self.protocol.protocol.close()
+        self._write()
+        await super()._initiate_server_close()
+
     async def _read_data(self) -> None:
         """Pass on what the client sends; the idle time ends with the client, and its descriptor is free at once."""
         try:
@@ -124,6 +131,8 @@ class Connection(TCPServer):
             await self.protocol.handle(Closed())
         finally:
             self._is_over = True
+            if isinstance(self.protocol.protocol, Http2):
+                self.protocol.protocol.forget()
             await self.idle_task.stop()
 
     async def protocol_send(self, event: Event) -> None:

@@ -16,7 +16,7 @@ from hypercorn.config import Config, Sockets
 
 from mcpfleet.edge.http.connection import Connection, IdleConnections
 from mcpfleet.edge.http.http1 import Http1
-from mcpfleet.edge.http.http2 import Http2
+from mcpfleet.edge.http.http2 import Farewell, Http2
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import host_and_port
@@ -37,6 +37,7 @@ class EdgeConfig(Config):
         super().__init__()
         self.backlog = _BACKLOG
         self.idle = IdleConnections(_KEEP_ALIVE)
+        self.farewell = Farewell()
         self.keep_alive_max_requests = 1_000_000_000
         self.h2_max_concurrent_streams = 500  # its priority tree holds 1,000, those just closed among them
         self.graceful_timeout = 1.0
@@ -72,7 +73,7 @@ async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) ->
     # Hypercorn offers no other place for any of them.
     hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]
     hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]
-    hypercorn.protocol.H2Protocol = Http2  # type: ignore[attr-defined]
+    hypercorn.protocol.H2Protocol = Http2  # type: ignore[assignment, attr-defined]
     await serve(application, config, shutdown_trigger=stopped, mode="asgi")
 
 

@@ -1,0 +1,23 @@
+"""docs/testing.md: its Python blocks are tests, of the application that docs/applications.md writes, and pass."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.test_documents import blocks
+
+
+def test_the_blocks_of_the_page_about_testing_are_tests_that_pass(tmp_path: Path) -> None:
+    """Of the application that the guide for authors is."""
+    (tmp_path / "shop.py").write_text("\n\n".join(blocks("applications.md")))
+    (tmp_path / "test_shop.py").write_text("\n\n".join(blocks("testing.md")))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, "-c", os.devnull, "-p", "no:cacheprovider"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"[89] passed|\d\d passed", done.stdout), done.stdout

@@ -1,0 +1,60 @@
+"""Writes the tables of docs/settings.md again: `python -m tests.unit.process.settings_page`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from mcpfleet.cli.known import SETTINGS
+from mcpfleet.process.settings import PREFIX, ProcessSettings, Settings
+from mcpfleet.process.settings_table import Row, rows
+from mcpfleet.store.settings import StoreSettings
+
+PAGE: Final = Path(__file__).parents[3] / "docs" / "settings.md"
+MARK: Final = "<!-- What follows is written by `python -m tests.unit.process.settings_page`. -->\n"
+STORES: Final = [name for name, cls in SETTINGS.items() if issubclass(cls, StoreSettings)]
+
+
+def tables() -> str:
+    """Every setting with its default and meaning, once for each group of processes that read it."""
+    with patch.dict(os.environ, {name: value for name, value in os.environ.items() if name[: len(PREFIX)] != PREFIX}):
+        return "\n".join(_parts())
+
+
+def _parts() -> Iterator[str]:
+    common, stored = _own(ProcessSettings, ()), _own(StoreSettings, (ProcessSettings,))
+    yield _table("Of every process", common)
+    yield _table(f"Of what has a store: {', '.join(STORES)}", stored)
+    for name, cls in SETTINGS.items():
+        base = StoreSettings if name in STORES else ProcessSettings
+        yield _table(f"Of `mcpfleet {name}`", _own(cls, (base,)))
+
+
+def _own(cls: type[Settings], without: Sequence[type[Settings]]) -> list[Row]:
+    known = {row.name for base in without for row in rows(base)}
+    return [row for row in rows(cls) if row.name not in known]
+
+
+def _table(title: str, found: Sequence[Row]) -> str:
+    lines = [f"## {title}", "", "| setting | default | meaning |", "|---|---|---|"]
+    lines += [
+        f"| `{row.name}` | {_default(row)} | {_meaning(row)} |" for row in sorted(found, key=lambda row: row.name)
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _default(row: Row) -> str:
+    return f"`{row.default}`{f' {row.unit}' if row.unit else ''}" if row.default else ""
+
+
+def _meaning(row: Row) -> str:
+    text = row.meaning.rstrip(".").replace("|", "\\|")
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+if __name__ == "__main__":
+    written, _, _ = PAGE.read_text().partition(MARK)
+    PAGE.write_text(f"{written.rstrip()}\n\n{MARK}\n{tables()}")
