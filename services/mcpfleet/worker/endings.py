@@ -22,6 +22,7 @@ from mcpfleet.app import (
     TryAgain,
 )
 from mcpfleet.app.clean import may_hold_controls, without_controls
+from mcpfleet.app.kept import Kept
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND, FrameKind
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
@@ -61,7 +62,7 @@ class Endings:
         self._log = log
         self._clean = clean
 
-    def returned(self, held: Held, handler: Handler, answer: Answer | Outcome) -> Ending:
+    def returned(self, held: Held, handler: Handler, answer: Answer | Outcome | Kept) -> Ending:
         """The end of a handler that returned, if what it returned can be written."""
         kind = handler.definition.kind
         try:
@@ -136,7 +137,9 @@ class Endings:
         """The end of a call that ended with its worker: uncertain."""
         return Ending(given_up(held, handler.definition.kind), "given_up")
 
-    def _written(self, answer: Answer | Outcome) -> bytes:
+    def _written(self, answer: Answer | Outcome | Kept) -> bytes:
+        if isinstance(answer, Kept):  # as it is: it is cleaned once it is cleared
+            return b'["%b",%b]' % (answer.shape.encode(), _result_body(answer.outcome))
         body = _result_body(answer)
         if isinstance(answer, Outcome) and self._clean is not None:
             # The default one is asked only where it may find something: most results hold nothing of the kind.
@@ -193,7 +196,7 @@ def given_up(held: Held, kind: Kind) -> Ended:
 
 def _failure(held: Held, kind: Kind, text: str, error_type: str) -> Ending:
     """Say what went wrong: to the model, in a tool's result; to the client, in an internal error of all else (D3)."""
-    if kind == "tool":
+    if kind == "tool" and not held.shows:
         return Ending(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text))), error_type)
     return Ending(_error(held, INTERNAL_ERROR, text), error_type)
 

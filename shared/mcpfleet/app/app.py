@@ -149,7 +149,8 @@ class App:
             structured: False sends data as text alone, without an output schema.
             rate: `(calls, seconds)`: how often a caller, or its tenant, may call it.
             sanitize: takes what the function returned and the call's Context, and gives what this caller may see; it
-                implies `per_caller`, and the output schema is checked after it.
+                implies `per_caller`, and the output schema is checked after it. A task's result goes through it each
+                time that it is read, for whoever reads it (K13).
             task: "required" makes a durable task of every call, and refuses clients that take none; with "optional"
                 `ctx.defer()` decides while the call runs. A task's handler may run again from its top, on another
                 worker: its steps are remembered, and its questions are not asked again.

@@ -63,18 +63,12 @@ class TaskOptions:
             if not 0 < value <= most:
                 raise Mistake(f"{name} must be over 0 and up to {most:.0f} seconds, not {value}")
 
-    def check(self, schema: dict[str, Any], *, is_sanitized: bool) -> None:
-        """Hold them to what the tool otherwise is.
-
-        Args:
-            schema: of its arguments.
-            is_sanitized: it has a sanitizer, which would have to run whenever a task's result is read.
+    def check(self, schema: dict[str, Any]) -> None:
+        """Hold them to the schema of the tool's arguments.
 
         Raises:
             Mistake: they do not fit.
         """
-        if self.task is not None and is_sanitized:
-            raise Mistake("a tool with a sanitizer runs no tasks: let the handler return what its caller may see")
         if self.idempotency_key is None:
             return
         stated = schema.get("properties", {}).get(self.idempotency_key)

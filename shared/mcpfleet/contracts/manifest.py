@@ -106,6 +106,8 @@ class Definition(Message):
     """The argument whose value makes a repeat of a call known (D9)."""
     again_is_safe: bool = False
     """A call of which nobody knows whether it ran may run again under its idempotency key (D9)."""
+    sanitizes: bool = False
+    """A task of the tool keeps its result as it is, and a worker clears it for each who reads it (K13)."""
 
     @cached_property
     def text(self) -> str:
