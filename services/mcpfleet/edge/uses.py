@@ -182,7 +182,7 @@ class Uses:
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         if definition.kind == "tool":
             await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
-        key = None if definition.idempotency_key is None else key_of(definition, arguments)
+        key = key_of(definition, arguments, meta)
         once = None if key is None else once_of(inquiry, definition.name, key, arguments)
         deferring: Deferring | None = None
         if definition.task == "required":
@@ -203,9 +203,14 @@ class Uses:
 
             async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
                 kept = replace(wish, once=reservation)
-                return await self._answering.answer(replace(use, see=see), listening, lambda: self._order(kept, flags))
 
-            return await self._once.answer(inquiry, self._target(wish), once, run)
+                def order() -> Order:
+                    return replace(self._order(kept, flags), on_placed=see)
+
+                return await self._answering.answer(use, listening, order)
+
+            goes_on = legacy or definition.on_disconnect == "continue"
+            return await self._once.answer(inquiry, self._target(wish), once, run, goes_on=goes_on)
         return await self._answering.answer(use, listening, lambda: self._order(wish, flags))
 
     def _check_scopes(self, inquiry: Inquiry, target: Target) -> Target:

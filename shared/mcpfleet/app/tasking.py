@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from mcpfleet.app.asking import Asker
 from mcpfleet.app.errors import Mistake
@@ -50,7 +50,8 @@ class TaskOptions:
     task: Tasking | None = None
     run_limit: float = 3600.0
     retention: float = 3600.0
-    idempotency_key: str | None = None
+    idempotency_key: str | Literal[True] | None = None
+    """The argument that is the key; True where the caller names it beside the arguments."""
     again_is_safe: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class TaskOptions:
         Raises:
             Mistake: they do not fit.
         """
-        if self.idempotency_key is None:
+        if self.idempotency_key is None or self.idempotency_key is True:
             return
         stated = schema.get("properties", {}).get(self.idempotency_key)
         if not isinstance(stated, dict) or stated.get("type") not in _KEYS:
@@ -81,6 +82,7 @@ class TaskOptions:
             "task": self.task,
             "run_limit": self.run_limit,
             "retention": self.retention,
-            "idempotency_key": self.idempotency_key,
+            "idempotency_key": None if self.idempotency_key is True else self.idempotency_key,
+            "idempotency_meta": self.idempotency_key is True,
             "again_is_safe": self.again_is_safe,
         }
