@@ -18,6 +18,7 @@ from mcpfleet.app import (
     Outcome,
     OutputError,
     ProtocolError,
+    QuestionChanged,
     ToolError,
     TryAgain,
 )
@@ -100,6 +101,10 @@ class Endings:
             return _another_attempt(held, error)
         if isinstance(error, ProtocolError):
             return self._authored(held, handler, error)
+        # A task's arguments were checked when it was made, by the tool as it was then.
+        if isinstance(error, QuestionChanged) or (isinstance(error, InvalidArguments) and held.is_task):
+            self._log.error("a tool has changed under its task", error=str(error), **_named(handler))
+            return _failure(held, kind, f"The tool has changed since this task was made. {error}", "changed_tool")
         if (said := _said(held, kind, error)) is not None:
             return said
         if isinstance(error, OutputError):

@@ -77,7 +77,10 @@ class WorkerHost:
         handlers = {each.definition.digest: each for each in self._app.handlers}
         self._runner.learn(handlers)
         await self._actor.join({digest: each.definition.kind for digest, each in handlers.items()})
-        await self._tasks.offer(digest for digest, each in handlers.items() if each.definition.task is not None)
+        tasking = {
+            each.definition.name: digest for digest, each in handlers.items() if each.definition.task is not None
+        }
+        await self._tasks.offer(tasking)
         await self._announcer.replace(self._app.manifest())
         await self._actor.leave_others()
         self._runner.forget_others(handlers, self._actor.held_definitions() | self._tasks.held_definitions())
