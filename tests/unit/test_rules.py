@@ -12,8 +12,9 @@ import pytest
 from tests.kit.tree import ROOT, python_files
 
 TESTS = ROOT / "tests"
-RULES = [f"{letter}{number}" for letter, last in (("T", 22), ("P", 11), ("M", 65)) for number in range(1, last + 1)]
-CODE = re.compile(r"(?<![A-Za-z0-9])([TPM])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpm])([1-9][0-9]?)_")
+LAST = {"T": 22, "P": 11, "M": 73, "K": 21, "I": 5}
+RULES = [f"{letter}{number}" for letter, last in LAST.items() for number in range(1, last + 1)] + ["D8", "D9"]
+CODE = re.compile(r"(?<![A-Za-z0-9])([TPMKID])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpmkid])([1-9][0-9]?)_")
 
 UNTESTED: dict[str, str] = json.loads(Path(__file__).with_name("untested_rules.json").read_text())
 """Rules without a test, each with the reason."""

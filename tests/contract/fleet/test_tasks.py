@@ -161,6 +161,7 @@ async def test_k11_a_poll_that_shows_a_question_needs_what_it_takes_to_answer(wo
         assert (await client.get(task))["status"] == "input_required"
     assert refused["code"] == -32021
     assert refused["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+    assert "elicitation" in refused["message"]
     assert unknown["code"] == -32602, "what is not there comes first"
 
 
