@@ -65,7 +65,10 @@ async def call_tool(
         async with door.open(timeout) as client:
             result = await _call(client, tool, arguments, key, quiet=as_json or not sys.stderr.isatty())
     except Exception as error:
-        return complain(door.reason(error))
+        why = door.reason(error)
+        if "extensions (-32021)" in why:
+            why += ": each call of this tool is a task, which `mcpfleet tasks start` makes"
+        return complain(why)
     return show_result(result, as_json=as_json)
 
 

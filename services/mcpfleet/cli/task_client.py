@@ -1,4 +1,4 @@
-"""`mcpfleet tasks get`, `cancel` and `watch`: a client's task for people, over MCP."""
+"""`mcpfleet tasks start`, `get`, `answer`, `cancel` and `watch`: a client's task for people, over MCP."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import httpx2
 import typer
 from rich.console import Console
 
+from mcpfleet.cli.call import read_arguments
 from mcpfleet.cli.connecting import refusal
 from mcpfleet.cli.token import authorization
 from mcpfleet.contracts.tasks import Status
+from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, MODERN, PROTOCOL_VERSION_META_KEY
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -40,26 +42,36 @@ class TaskClient:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def ask(self, method: str, task: str) -> dict[str, Any]:
-        """Ask for one task.
+    async def ask(self, method: str, task: str, **members: Any) -> dict[str, Any]:
+        """Ask for one task; raises as `post`."""
+        return await self.post(method, task, {"taskId": task, **members})
+
+    async def post(self, method: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request, and take its result.
+
+        Args:
+            method: the protocol's.
+            name: what it is about: a task's id, or a tool's name.
+            params: of the method.
 
         Raises:
             NoAnswer: it is no answer of an MCP server, or an error.
         """
-        meta = {
+        meta = params.get("_meta", {}) | {
             PROTOCOL_VERSION_META_KEY: MODERN,
             CLIENT_INFO_META_KEY: {"name": "mcpfleet", "version": version("mcpfleet")},
             # Every kind of question is declared: they are shown here, and answered elsewhere.
             CLIENT_CAPABILITIES_META_KEY: {
-                "extensions": {EXTENSION: {}}, "elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {},
+                "extensions": {EXTENSION: {}}, "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}},
+                "roots": {},
             },
         }  # fmt: skip
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"taskId": task, "_meta": meta}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         headers = {
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": MODERN,
             "Mcp-Method": method,
-            "Mcp-Name": task,
+            "Mcp-Name": name,
         }
         try:
             answer = await self._http.post(self._url, json=message, headers=headers)
@@ -98,23 +110,97 @@ def run_get(url: str, task: str, *, token: str | None, timeout: float, as_json: 
     return _run(lambda client: client.ask("tasks/get", task), url, token=token, timeout=timeout, as_json=as_json)
 
 
+def run_start(
+    url: str, tool: str, pairs: list[str], *, key: str | None, token: str | None, timeout: float, as_json: bool
+) -> int:
+    """Make a task of a call, and print its id; returns the exit code."""
+    try:
+        params: dict[str, Any] = {"name": tool, "arguments": read_arguments(pairs)}
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        return 1
+    if key is not None:
+        params["_meta"] = {IDEMPOTENCY_KEY: key}
+
+    async def start(client: TaskClient) -> dict[str, Any]:
+        return await client.post("tools/call", tool, params)
+
+    def tell(result: dict[str, Any]) -> int:
+        if "taskId" not in result:
+            show({"status": "no task: the call is answered", "result": result})
+            return 1 if result.get("isError") else 0
+        typer.echo(result["taskId"])
+        return 0
+
+    return _run(start, url, tell=tell, token=token, timeout=timeout, as_json=as_json)
+
+
+def run_answer(url: str, task: str, pairs: list[str], *, token: str | None, timeout: float) -> int:
+    """Answer questions of a task, each by its key; returns the exit code."""
+    try:
+        answers = {key: _answer(given) for key, given in read_arguments(pairs).items()}
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        return 1
+
+    async def answer(client: TaskClient) -> dict[str, Any]:
+        await client.ask("tasks/update", task, inputResponses=answers)
+        return await client.ask("tasks/get", task)
+
+    return _run(answer, url, tell=_tell_state, token=token, timeout=timeout)
+
+
+def _answer(given: Any) -> Any:
+    """An answer of the protocol: what fills a form in, and what declines it; any other goes as it is."""
+    if given in ("decline", "cancel"):
+        return {"action": given}
+    is_whole = isinstance(given, dict) and given.keys() & {"action", "roots", "role"}
+    return given if is_whole or not isinstance(given, dict) else {"action": "accept", "content": given}
+
+
 def run_cancel(url: str, task: str, *, token: str | None, timeout: float) -> int:
-    """Have a task end; returns the exit code."""
+    """Have a task end; returns the exit code, which says whether the wish was taken and not which end came of it."""
 
     async def cancel(client: TaskClient) -> dict[str, Any]:
         await client.ask("tasks/cancel", task)
         return await client.ask("tasks/get", task)
 
-    return _run(cancel, url, token=token, timeout=timeout, as_json=False)
+    return _run(cancel, url, tell=_tell_state, token=token, timeout=timeout)
 
 
 def run_watch(url: str, task: str, *, token: str | None, timeout: float, as_json: bool) -> int:
     """Show a task until it has ended; returns the exit code."""
-    show = (lambda _: None) if as_json else _show_state
-    return _run(lambda client: client.watch(task, show), url, token=token, timeout=timeout, as_json=as_json)
+    show_each = (lambda _: None) if as_json else _show_state
+
+    def tell(result: dict[str, Any]) -> int:
+        _show_parts(result)
+        return 1 if failed(result) else 0
+
+    async def watch(client: TaskClient) -> dict[str, Any]:
+        return await client.watch(task, show_each)
+
+    return _run(watch, url, tell=tell, token=token, timeout=timeout, as_json=as_json)
 
 
-def _run(work: _Work, url: str, *, token: str | None, timeout: float, as_json: bool) -> int:
+def _tell_state(result: dict[str, Any]) -> int:
+    _show_state(result)
+    return 0
+
+
+def _tell(result: dict[str, Any]) -> int:
+    show(result)
+    return 1 if failed(result) else 0
+
+
+def _run(
+    work: _Work,
+    url: str,
+    *,
+    token: str | None,
+    timeout: float,
+    as_json: bool = False,
+    tell: Callable[[dict[str, Any]], int] = _tell,
+) -> int:
     async def ask() -> dict[str, Any]:
         async with TaskClient(url, timeout=timeout, token=token) as client:
             return await work(client)
@@ -126,9 +212,8 @@ def _run(work: _Work, url: str, *, token: str | None, timeout: float, as_json: b
         return 1
     if as_json:
         typer.echo(json.dumps(result))
-    else:
-        show(result)
-    return 1 if failed(result) else 0
+        return 1 if failed(result) else 0
+    return tell(result)
 
 
 def failed(result: dict[str, Any]) -> bool:
@@ -140,6 +225,11 @@ def failed(result: dict[str, Any]) -> bool:
 def show(result: dict[str, Any]) -> None:
     """Print a task for people."""
     _show_state(result)
+    _show_parts(result)
+
+
+def _show_parts(result: dict[str, Any]) -> None:
+    """Print what a task asks, or has come to."""
     console = Console(highlight=False)
     for part in ("inputRequests", "result", "error"):
         if part in result:

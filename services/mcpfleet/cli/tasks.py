@@ -31,6 +31,37 @@ def tasks(context: typer.Context) -> None:
 
 
 @app.command()
+def start(  # noqa: PLR0917
+    url: Url,
+    tool: Annotated[str, typer.Argument(help="The tool's name.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
+    key: Annotated[str | None, typer.Option(help="An idempotency key, for a tool that takes one apart.")] = None,
+    as_json: Json = False,
+    timeout: Timeout = 30.0,
+    token: Token = None,
+) -> None:
+    """Call a tool as a client that takes tasks, and print the id of the task that it makes."""
+    from mcpfleet.cli.task_client import run_start  # noqa: PLC0415
+
+    pairs = arguments or []
+    raise typer.Exit(run_start(url, tool, pairs, key=key, token=token, timeout=timeout, as_json=as_json))
+
+
+@app.command()
+def answer(
+    url: Url,
+    task: Task,
+    answers: Annotated[list[str], typer.Argument(help='key=answer: what fills the form in, as JSON; or "decline".')],
+    timeout: Timeout = 30.0,
+    token: Token = None,
+) -> None:
+    """Answer questions of a task of yours."""
+    from mcpfleet.cli.task_client import run_answer  # noqa: PLC0415
+
+    raise typer.Exit(run_answer(url, task, answers, token=token, timeout=timeout))
+
+
+@app.command()
 def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Show a task of yours."""
     from mcpfleet.cli.task_client import run_get  # noqa: PLC0415
