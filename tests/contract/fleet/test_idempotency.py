@@ -132,7 +132,7 @@ class Desk:
         async def keyed_report(ctx: Context) -> str:
             return await self.steps("keyed_report", ctx)
 
-        @self.app.tool(task="required")
+        @self.app.tool(task="required", idempotency_key=True)
         async def task_report(ctx: Context) -> str:
             return await self.steps("task_report", ctx)
 
@@ -279,3 +279,29 @@ async def test_d9_a_call_that_left_before_any_worker_had_it_leaves_its_key_free(
             desk.release.set()
         result = await client.call("remove", {"book": 1}, **named("k1"))
     assert (said(result), REPEAT in result["_meta"]) == ("remove", False)
+
+
+async def test_k14_a_lost_handle_is_found_by_the_key_of_its_call() -> None:
+    """K21: there is no list to look it up in."""
+    desk = Desk()
+    desk.release.set()
+    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+        first = await TaskClient(one).call("task_report", **named("k1"))
+        again = await TaskClient(two).call("task_report", **named("k1"))
+        other = await TaskClient(two).call("task_report", **named("k2"))
+    assert first["taskId"] == again["taskId"] != other["taskId"]
+    assert (REPEAT in first["_meta"], again["_meta"][REPEAT]) == (False, True)
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_i2_clients_of_2025_name_keys_and_hear_of_repeats_too(revision: str) -> None:
+    desk = Desk()
+    desk.release.set()
+    headers = {"MCP-Protocol-Version": revision, "Accept": "application/json, text/event-stream"}
+    params = {"name": "remove", "arguments": {"book": 1}, **named("k1")}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with LocalFleet(desk.app) as fleet, fleet.http() as http:
+        results = [(await http.post("/mcp", json=body, headers=headers)).json()["result"] for _ in range(2)]
+    assert [said(result) for result in results] == ["remove"] * 2
+    assert [result.get("_meta", {}).get(REPEAT) for result in results] == [None, True]
+    assert desk.effects == ["remove"]
