@@ -182,7 +182,8 @@ class Uses:
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         if definition.kind == "tool":
             await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
-        key = key_of(definition, arguments, meta)
+        takes_key = definition.idempotency_key is not None or definition.idempotency_meta
+        key = key_of(definition, arguments, meta) if takes_key else None
         once = None if key is None else once_of(inquiry, definition.name, key, arguments)
         deferring: Deferring | None = None
         if definition.task == "required":

@@ -10,7 +10,15 @@ import httpx2
 import pytest
 
 from mcpfleet.app import App, CallNext, Context, Invocation
+from mcpfleet.bus import header
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import FrameKind, call_subject, frame_subject, replies_to_edge
+from mcpfleet.contracts.permissions import pool_user
+from mcpfleet.process.service import Process
+from mcpfleet.testing.ground import POOL
 from mcpfleet.testing.local import LocalFleet
+from mcpfleet.worker.settings import WorkerSettings
 from tests.contract.fleet.listener import listening
 from tests.contract.fleet.tasks_app import Works
 from tests.contract.fleet.test_stream_permission import revoke
@@ -24,6 +32,7 @@ TOKENS = {
         {"token": LESS, "subject": "ann", "audience": "mcp"},
     ]
 }
+BOB = {"token": "of-bob", "subject": "bob", "audience": "mcp"}
 GUARDED = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps(TOKENS)}
 METHODS = ("tasks/get", "tasks/update", "tasks/cancel")
 
@@ -87,6 +96,35 @@ async def test_k3_the_refusal_comes_after_admission_and_before_limits_and_interc
     assert [refused["code"] for refused in refusals] == [-32021] * 3
     assert (text_of(done), seen) == ("done", ["rare"]), "a refusal has taken nothing of the limit"
     assert (limited.status_code, limited.json()["error"]["code"]) == (429, -31999)
+
+
+async def test_k5_a_handle_that_its_caller_could_not_read_does_not_leave(works: Works) -> None:
+    """A worker that lies: it says that a call became a task that is another caller's, or none."""
+    environment = GUARDED | {"MCPFLEET_TOKENS": json.dumps({"tokens": [*TOKENS["tokens"], BOB]})}
+    async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
+        anns = await of(http, ANN).start("hold")
+        await fleet.workers[0].kill()
+        settings = WorkerSettings()
+        process = Process("liar", settings)
+        bus = bus_of(process, pool_user(POOL), fleet.switch.connector(pool_user(POOL), settings, process=process.id))
+        said = iter([anns, "x" * 32, "no id"])
+
+        def lie(message: Incoming) -> None:
+            sent = header.read(message.header)
+            assert sent is not None
+            call, edge = sent.extra[:2]
+            bus.publish(frame_subject(edge, POOL, call, FrameKind.TASK), next(said).encode(), header=f"1 {process.id}")
+
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(bus.run)
+            await bus.wait_up()
+            digest = works.app.tools["must"].definition.digest
+            await bus.subscribe(call_subject(POOL, digest), lie, "workers", asked_by=replies_to_edge)
+            bob = of(http, BOB["token"])
+            refused = [await bob.refusal("tools/call", {"name": "must", "arguments": {}}) for _ in range(3)]
+            tasks.cancel_scope.cancel()
+    assert [error["code"] for error in refused] == [-32602] * 3
+    assert anns not in json.dumps(refused)
 
 
 async def test_k6_what_a_task_is_made_from_is_neither_logged_nor_sent(works: Works) -> None:

@@ -65,13 +65,11 @@ Run = Callable[[Reservation, Callable[[Call], None]], Awaitable[str | None]]
 
 
 def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> str | None:
-    """The idempotency key of a call: its argument's, or else that of `_meta`; none where its tool takes none.
+    """The idempotency key of a call to a tool that takes one: its argument's, or else that of `_meta`.
 
     Raises:
         Rejection: -32602 for one in `_meta` that is none: who means to be safe must not be served as if it had none.
     """
-    if definition.idempotency_key is None and not definition.idempotency_meta:
-        return None
     value = None if definition.idempotency_key is None else arguments.get(definition.idempotency_key)
     if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
         return str(value)
