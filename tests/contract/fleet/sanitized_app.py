@@ -50,6 +50,8 @@ class Office:
         @app.tool(task="required", sanitize=self.note)
         async def letter(kind: str) -> Outcome | str | None:
             match kind:
+                case "hangs":
+                    return "hangs"
                 case "text":
                     return "dear\x1b reader"
                 case "nothing":
@@ -70,4 +72,6 @@ class Office:
     async def note(self, value: object, ctx: Context) -> object:
         """Let everything through, and note it."""
         self.seen.append((value, ctx.principal.scopes))
+        if value == "hangs":
+            await anyio.sleep_forever()
         return value

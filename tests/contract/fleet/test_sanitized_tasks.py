@@ -115,6 +115,18 @@ async def test_k12_what_its_sanitizer_cannot_pass_is_an_internal_error_and_the_t
         assert "the sanitizer is broken" in running.logs()
 
 
+async def test_k12_a_sanitizer_that_does_not_end_is_ended_and_told_likewise(office: Office) -> None:
+    environment = {"MCPFLEET_TASK_SHOWN_WITHIN": "0.3"}
+    async with fleet(office.app, environment=environment) as running, running.http() as http:
+        client = of(http, FULL)
+        task = await client.start("letter", kind="hangs")
+        answers: list[int] = []
+        while len(answers) < 2:
+            answer = (await client.post("tasks/get", {"taskId": task})).json()
+            answers += [answer["error"]["code"]] if "error" in answer else []
+        assert answers == [-32603, -32603]
+
+
 async def test_k12_without_a_worker_reading_is_tried_again_later_and_the_state_is_unchanged(office: Office) -> None:
     async with fleet(office.app, environment={"MCPFLEET_QUEUE_WAIT": "0.3"}) as running, running.http() as http:
         client = of(http, FULL)

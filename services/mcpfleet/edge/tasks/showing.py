@@ -57,14 +57,14 @@ class Showing:
         if view.status is not Status.COMPLETED or view.end is None or not view.end.startswith("["):
             return view
         body = CallBody({}, dict(capabilities), principal=principal, showing=view.end).write()
-        deadline = time.monotonic() + self._settings.task_shown_within
         tries = itertools.count()
 
         def make_order() -> Order:
             pool, definition = view.pool, view.definition
             if next(tries) % 2:  # its own definition may be gone with a rollout: the tool's newer one has its sanitizer
                 definition = self._newer(view, principal) or definition
-            return Order(pool, definition, body, deadline + self._settings.queue_wait, trace, SHOWS)
+            deadline = time.monotonic() + self._settings.task_shown_within
+            return Order(pool, definition, body, deadline, trace, SHOWS)
 
         cleared = await self._cleared(view, make_order)
         return view.model_copy(update={"end": cleared.decode()})
