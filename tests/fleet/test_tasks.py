@@ -7,8 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import httpx2
+import pytest
+from typer.testing import CliRunner, Result
 
+from mcpfleet.cli import __main__ as cli
+from mcpfleet.cli.operate_tasks import list_tasks, stop_task
+from mcpfleet.contracts.operator_tasks import ListTasks, Why
 from mcpfleet.testing.fleet import Fleet
 from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
@@ -92,3 +99,37 @@ async def test_a_worker_paused_past_its_lease_is_refused_and_told(tmp_path: Path
         after = await client.get(task)
     assert text_of(done) == "A done"
     assert after == done
+
+
+async def test_people_start_answer_watch_and_cancel_tasks_and_operators_list_and_stop_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the commands print is what the next ones take."""
+    async with fleet(tmp_path) as (running, [client], _):
+        url, operator = running.urls[0], running.nats_settings("operator")
+
+        async def run(*words: str) -> Result:
+            return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli.app, ["tasks", *words]))
+
+        started = await run("start", url, "ask")
+        task = started.stdout.strip()
+        await client.until(task, "input_required")
+        assert await list_tasks(operator, ListTasks(why=Why.WAITING)) == 0
+        assert task in capsys.readouterr().out
+        shown = await run("get", url, task)
+        assert (shown.exit_code, "waits for: go" in shown.stdout) == (0, True)
+        refused = await run("answer", url, task, 'go={"yes": "perhaps"}')
+        assert (refused.exit_code, "-32602" in refused.stderr) == (1, True)
+        assert (await run("answer", url, task, 'go={"yes": true}')).exit_code == 0
+        watched = await run("watch", url, task)
+        assert watched.exit_code == 0
+        assert watched.stdout.count("completed") == 1, "the last state is told once"
+        assert "A True" in watched.stdout
+        other = (await run("start", url, "work", "seconds=60")).stdout.strip()
+        assert (await run("cancel", url, other)).exit_code == 0, "the wish was taken"
+        await client.until(other)
+        stuck = (await run("start", url, "work", "seconds=60")).stdout.strip()
+        assert await stop_task(operator, stuck) == 0
+        assert (await client.get(stuck))["statusMessage"] == "An operator has ended the task."
+        lacking = await run("start", url, "nothing")
+        assert (lacking.exit_code, "unknown tool" in lacking.stderr) == (1, True)

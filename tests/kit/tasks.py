@@ -44,7 +44,8 @@ class TaskClient:
         name = params.get("name", params.get("taskId"))
         if name is not None:
             headers["Mcp-Name"] = name
-        body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": {**params, "_meta": meta}}
+        own = params.get("_meta") or {}
+        body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": {**params, "_meta": meta | own}}
         return await self.http.post(self.url, json=body, headers=headers, timeout=60)
 
     async def ask(self, method: str, params: Mapping[str, Any], **said: Any) -> dict[str, Any]:

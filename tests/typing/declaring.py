@@ -101,6 +101,14 @@ async def around(invocation: Invocation, call_next: CallNext) -> Any:
     return await call_next(invocation)
 
 
+app.tool(idempotency_key=False)  # type: ignore[arg-type]
+
+
+@app.tool(idempotency_key=True, task="optional", sanitize=lambda result, ctx: result)
+async def again() -> int:
+    return 1
+
+
 @app.tool(rate=(10, 60), per_caller=True, sanitize=lambda result, ctx: result)
 async def limited() -> int:
     return 1

@@ -12,10 +12,11 @@ import pytest
 from tests.kit.tree import ROOT, python_files
 
 TESTS = ROOT / "tests"
-LASTS = (("T", 22), ("P", 11), ("M", 65), ("S", 20))
+LAST = {"T": 22, "P": 11, "M": 73, "S": 20, "K": 21, "I": 5}
 NUMBERS = ("N2", "N3", "N4", "N5", "N6", "N7", "N8", "N11", "N12", "N13", "N14", "N15")
-RULES = [*(f"{letter}{number}" for letter, last in LASTS for number in range(1, last + 1)), *NUMBERS]
-CODE = re.compile(r"(?<![A-Za-z0-9])([TPMSN])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpmsn])([1-9][0-9]?)_")
+RULES = [f"{letter}{number}" for letter, last in LAST.items() for number in range(1, last + 1)]
+RULES += [*NUMBERS, "D8", "D9"]
+CODE = re.compile(r"(?<![A-Za-z0-9])([TPMSNKID])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpmsnkid])([1-9][0-9]?)_")
 
 UNTESTED: dict[str, str] = json.loads(Path(__file__).with_name("untested_rules.json").read_text())
 """Rules without a test, each with the reason."""

@@ -118,13 +118,14 @@ def call(  # noqa: PLR0917
     arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 300.0,
+    key: Annotated[str | None, typer.Option(help="An idempotency key, for a tool that takes one apart.")] = None,
     token: Token = None,
 ) -> None:
     """Call a tool: a bar while it reports progress, then its result."""
     from mcpfleet.cli.call import run_call  # noqa: PLC0415
     from mcpfleet.cli.connecting import Door  # noqa: PLC0415
 
-    raise typer.Exit(run_call(Door(url, token), tool, arguments or [], timeout=timeout, as_json=as_json))
+    raise typer.Exit(run_call(Door(url, token), tool, arguments or [], timeout=timeout, as_json=as_json, key=key))
 
 
 @app.command("list")

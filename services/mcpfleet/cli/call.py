@@ -23,19 +23,37 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from mcpfleet.cli.arguments import read_arguments
 from mcpfleet.cli.connecting import Door
+from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 
 
-async def call_tool(door: Door, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool) -> int:
-    """Call a tool and print what came back; returns the exit code: 0 for a result, 1 for a failure."""
+async def call_tool(
+    door: Door, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool, key: str | None = None
+) -> int:
+    """Call a tool and print what came back; returns the exit code: 0 for a result, 1 for a failure.
+
+    Args:
+        door: of the server.
+        tool: the tool's name.
+        arguments: for the tool.
+        timeout: seconds that each answer may take.
+        as_json: print the whole result.
+        key: the call's idempotency key, for a tool that takes it beside its arguments.
+    """
     try:
         async with door.open(timeout) as client:
-            result = await _call(client, tool, arguments, quiet=as_json or not sys.stderr.isatty())
+            result = await _call(client, tool, arguments, key, quiet=as_json or not sys.stderr.isatty())
     except Exception as error:
-        return complain(door.reason(error))
+        why = door.reason(error)
+        if "extensions (-32021)" in why:
+            why += ": each call of this tool is a task, which `mcpfleet tasks start` makes"
+        return complain(why)
     return show_result(result, as_json=as_json)
 
 
-async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: bool) -> CallToolResult:
+async def _call(
+    client: Client, tool: str, arguments: dict[str, Any], key: str | None, *, quiet: bool
+) -> CallToolResult:
+    meta: Any = None if key is None else {IDEMPOTENCY_KEY: key}
     columns = (
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     )  # fmt: skip
@@ -45,7 +63,7 @@ async def _call(client: Client, tool: str, arguments: dict[str, Any], *, quiet: 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             bar.update(task, completed=progress, total=total, description=message or tool)
 
-        return await client.call_tool(tool, arguments, progress_callback=report)
+        return await client.call_tool(tool, arguments, progress_callback=report, meta=meta)
 
 
 def show_result(result: CallToolResult, *, as_json: bool) -> int:
@@ -99,10 +117,10 @@ def complain(what: object) -> int:
     return 1
 
 
-def run_call(door: Door, tool: str, pairs: list[str], *, timeout: float, as_json: bool) -> int:
+def run_call(door: Door, tool: str, pairs: list[str], *, timeout: float, as_json: bool, key: str | None = None) -> int:
     """Read the arguments and make the call; see `call_tool`."""
     try:
         arguments = read_arguments(pairs)
     except ValueError as error:
         return complain(error)
-    return anyio.run(lambda: call_tool(door, tool, arguments, timeout=timeout, as_json=as_json))
+    return anyio.run(lambda: call_tool(door, tool, arguments, timeout=timeout, as_json=as_json, key=key))

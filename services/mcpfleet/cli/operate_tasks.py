@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import typer
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.cli.operate import on_bus
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, OperatorTasksClient
+from mcpfleet.contracts.tasks import ID_PATTERN
 from mcpfleet.process.settings import ProcessSettings
 
 
@@ -28,6 +31,10 @@ async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
 
 async def stop_task(settings: ProcessSettings, task: str) -> int:
     """End a task at once, whoever runs it; returns the exit code."""
+
+    if not re.fullmatch(ID_PATTERN, task):
+        typer.echo("this is no task's id: `mcpfleet tasks list` shows them", err=True)
+        return 1
 
     async def work(bus: Bus) -> int:
         try:

@@ -16,6 +16,7 @@ from mcpfleet.cli.arguments import read_arguments
 from mcpfleet.cli.connecting import refusal
 from mcpfleet.cli.token import authorization
 from mcpfleet.contracts.tasks import Status
+from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, MODERN, PROTOCOL_VERSION_META_KEY
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -41,29 +42,28 @@ class TaskClient:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def start(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Call a tool; the answer is a task's, unless the tool made none.
+    async def ask(self, method: str, task: str, **members: Any) -> dict[str, Any]:
+        """Ask for one task; raises as `post`."""
+        return await self.post(method, task, {"taskId": task, **members})
+
+    async def post(self, method: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request, and take its result.
+
+        Args:
+            method: the protocol's.
+            name: what it is about: a task's id, or a tool's name.
+            params: of the method.
 
         Raises:
             NoAnswer: it is no answer of an MCP server, or an error.
         """
-        return await self._post("tools/call", tool, {"name": tool, "arguments": arguments})
-
-    async def ask(self, method: str, task: str, **more: Any) -> dict[str, Any]:
-        """Ask for one task; `more` are further members of the request.
-
-        Raises:
-            NoAnswer: it is no answer of an MCP server, or an error.
-        """
-        return await self._post(method, task, {"taskId": task, **more})
-
-    async def _post(self, method: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
-        meta = {
+        meta = params.get("_meta", {}) | {
             PROTOCOL_VERSION_META_KEY: MODERN,
             CLIENT_INFO_META_KEY: {"name": "mcpfleet", "version": version("mcpfleet")},
             # Every kind of question is declared: they are shown here, and answered elsewhere.
             CLIENT_CAPABILITIES_META_KEY: {
-                "extensions": {EXTENSION: {}}, "elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {},
+                "extensions": {EXTENSION: {}}, "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}},
+                "roots": {},
             },
         }  # fmt: skip
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
@@ -110,42 +110,85 @@ def run_get(url: str, task: str, *, token: str | None, timeout: float, as_json: 
     return _run(lambda client: client.ask("tasks/get", task), url, token=token, timeout=timeout, as_json=as_json)
 
 
-def run_start(url: str, tool: str, pairs: list[str], *, token: str | None, timeout: float, as_json: bool) -> int:
-    """Have a tool make a task, and print its id; returns the exit code."""
+def run_start(
+    url: str, tool: str, pairs: list[str], *, key: str | None, token: str | None, timeout: float, as_json: bool
+) -> int:
+    """Make a task of a call, and print its id; returns the exit code."""
+    try:
+        params: dict[str, Any] = {"name": tool, "arguments": read_arguments(pairs)}
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        return 1
+    if key is not None:
+        params["_meta"] = {IDEMPOTENCY_KEY: key}
 
     async def start(client: TaskClient) -> dict[str, Any]:
-        return await client.start(tool, read_arguments(pairs))
+        return await client.post("tools/call", tool, params)
 
-    return _run(start, url, token=token, timeout=timeout, as_json=as_json, tell=_show_handle)
+    def tell(result: dict[str, Any]) -> int:
+        if "taskId" not in result:
+            show({"status": "no task: the call is answered", "result": result})
+            return 1 if result.get("isError") else 0
+        typer.echo(result["taskId"])
+        return 0
+
+    return _run(start, url, tell=tell, token=token, timeout=timeout, as_json=as_json)
 
 
 def run_answer(
     url: str, task: str, key: str, pairs: list[str], *, token: str | None, timeout: float, declines: bool
 ) -> int:
-    """Answer one question of a task, as the form that it is, or decline it; returns the exit code."""
+    """Answer one question of a task, by its key, or decline it; returns the exit code."""
+    try:
+        given = {"action": "decline"} if declines else _answer(read_arguments(pairs))
+    except ValueError as error:
+        typer.echo(str(error), err=True)
+        return 1
 
     async def answer(client: TaskClient) -> dict[str, Any]:
-        response = {"action": "decline"} if declines else {"action": "accept", "content": read_arguments(pairs)}
-        await client.ask("tasks/update", task, inputResponses={key: response})
+        await client.ask("tasks/update", task, inputResponses={key: given})
         return await client.ask("tasks/get", task)
 
-    return _run(answer, url, token=token, timeout=timeout, as_json=False)
+    return _run(answer, url, tell=_tell_state, token=token, timeout=timeout)
+
+
+def _answer(given: dict[str, Any]) -> dict[str, Any]:
+    """An answer of the protocol: fields fill a form in, and what has the members of another answer goes as it is."""
+    return given if given.keys() & {"action", "roots", "role"} else {"action": "accept", "content": given}
 
 
 def run_cancel(url: str, task: str, *, token: str | None, timeout: float) -> int:
-    """Have a task end; returns the exit code."""
+    """Have a task end; returns the exit code, which says whether the wish was taken and not which end came of it."""
 
     async def cancel(client: TaskClient) -> dict[str, Any]:
         await client.ask("tasks/cancel", task)
         return await client.ask("tasks/get", task)
 
-    return _run(cancel, url, token=token, timeout=timeout, as_json=False)
+    return _run(cancel, url, tell=_tell_state, token=token, timeout=timeout)
 
 
 def run_watch(url: str, task: str, *, token: str | None, timeout: float, as_json: bool) -> int:
     """Show a task until it has ended; returns the exit code."""
-    show = (lambda _: None) if as_json else _show_state
-    return _run(lambda client: client.watch(task, show), url, token=token, timeout=timeout, as_json=as_json)
+    show_each = (lambda _: None) if as_json else _show_state
+
+    def tell(result: dict[str, Any]) -> int:
+        _show_parts(result)
+        return 1 if failed(result) else 0
+
+    async def watch(client: TaskClient) -> dict[str, Any]:
+        return await client.watch(task, show_each)
+
+    return _run(watch, url, tell=tell, token=token, timeout=timeout, as_json=as_json)
+
+
+def _tell_state(result: dict[str, Any]) -> int:
+    _show_state(result)
+    return 0
+
+
+def _tell(result: dict[str, Any]) -> int:
+    show(result)
+    return 1 if failed(result) else 0
 
 
 def _run(
@@ -154,8 +197,8 @@ def _run(
     *,
     token: str | None,
     timeout: float,
-    as_json: bool,
-    tell: Callable[[dict[str, Any]], None] | None = None,
+    as_json: bool = False,
+    tell: Callable[[dict[str, Any]], int] = _tell,
 ) -> int:
     async def ask() -> dict[str, Any]:
         async with TaskClient(url, timeout=timeout, token=token) as client:
@@ -163,37 +206,33 @@ def _run(
 
     try:
         result = anyio.run(ask)
-    except (NoAnswer, ValueError) as error:
+    except NoAnswer as error:
         typer.echo(str(error), err=True)
         return 1
     if as_json:
         typer.echo(json.dumps(result))
-    else:
-        (tell or show)(result)
-    return 1 if failed(result) else 0
+        return 1 if failed(result) else 0
+    return tell(result)
 
 
 def failed(result: dict[str, Any]) -> bool:
     """Whether a task has ended without what it was for."""
-    is_error = bool(result.get("isError") or result.get("result", {}).get("isError"))
+    is_error = bool(result.get("result", {}).get("isError"))
     return result.get("status") in {Status.FAILED, Status.CANCELLED} or is_error
 
 
 def show(result: dict[str, Any]) -> None:
     """Print a task for people."""
     _show_state(result)
+    _show_parts(result)
+
+
+def _show_parts(result: dict[str, Any]) -> None:
+    """Print what a task asks, or has come to."""
     console = Console(highlight=False)
     for part in ("inputRequests", "result", "error"):
         if part in result:
             console.print_json(data=result[part])
-
-
-def _show_handle(result: dict[str, Any]) -> None:
-    """Print a task's id alone, which is what the next command takes; a result where the tool made no task."""
-    if result.get("resultType") == "task":
-        typer.echo(result["taskId"])
-    else:
-        Console(highlight=False).print_json(data=result)
 
 
 def _show_state(result: dict[str, Any]) -> None:

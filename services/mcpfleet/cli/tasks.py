@@ -34,19 +34,20 @@ def tasks(context: typer.Context) -> None:
 
 
 @app.command()
-def start(
+def start(  # noqa: PLR0917
     url: Url,
     tool: Annotated[str, typer.Argument(help="The tool's name.")],
-    arguments: Arguments = None,
-    *,
+    arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
+    key: Annotated[str | None, typer.Option(help="An idempotency key, for a tool that takes one apart.")] = None,
     as_json: Json = False,
     timeout: Timeout = 30.0,
     token: Token = None,
 ) -> None:
-    """Call a tool that makes a task, and print the task's id."""
+    """Call a tool as a client that takes tasks, and print the id of the task that it makes."""
     from mcpfleet.cli.task_client import run_start  # noqa: PLC0415
 
-    raise typer.Exit(run_start(url, tool, arguments or [], token=token, timeout=timeout, as_json=as_json))
+    pairs = arguments or []
+    raise typer.Exit(run_start(url, tool, pairs, key=key, token=token, timeout=timeout, as_json=as_json))
 
 
 @app.command()

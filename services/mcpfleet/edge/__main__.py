@@ -48,6 +48,7 @@ from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.tasks.once import OnceCalls
+from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
@@ -110,12 +111,34 @@ async def serve_over(
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=process.log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=process.log)
     streams = StreamInstruments(process.telemetry.metrics)
-    news = TaskNews(bus, TasksClient(bus), settings, tracer=tracer, log=process.log)
+    instruments = EdgeInstruments(process.telemetry.metrics)
+    rounds = Rounds(protector, settings)
+    answering = _answering(process, bus, calls, rounds, instruments)
+    showing = Showing(calls, answering.dispatch, answering.bodies, snapshots, settings=settings, log=process.log)
+    news = TaskNews(bus, TasksClient(bus), showing, settings, tracer=tracer, log=process.log)
     hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=streams, log=process.log)
     admission.on_ended(hub.revoke)
-    permits = Permits(admission, longest=settings.permission_lasts)
-    listens = Listens(bus, hub, permits, limits, settings=settings, instruments=streams)
-    application = _application(process, bus, snapshots, calls, protector, admission, access, limits, listens)
+    listens = Listens(
+        bus, hub, Permits(admission, longest=settings.permission_lasts), limits, settings=settings, instruments=streams
+    )
+    tasking = TaskMethods(TasksClient(bus), limits, showing, log=process.log)
+    creation = Creation(TasksClient(bus), settings.endpoints, log=process.log)
+    uses = Uses(
+        answering, rounds, snapshots, settings,
+        admission=admission, limits=limits, creation=creation, once=OnceCalls(bus, TasksClient(bus), process.log),
+    )  # fmt: skip
+    methods = Methods(
+        endpoints=settings.endpoints,
+        admission=admission,
+        limits=limits,
+        snapshots=snapshots,
+        lists=Lists(protector, uses, settings),
+        uses=uses,
+        listens=listens,
+        tasks=tasking,
+        audit=Audit(process.name, process.id, is_on=settings.audit),
+    )
+    application = _application(process, methods, snapshots, admission, access, limits, instruments)
     readiness = Readiness(process, bus, snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -138,22 +161,12 @@ async def serve_over(
         tasks.cancel_scope.cancel()
 
 
-def _application(  # noqa: PLR0917  # each is a part of the edge
-    process: Process[EdgeSettings],
-    bus: Bus,
-    snapshots: Snapshots,
-    calls: Calls,
-    protector: Protector,
-    admission: Admission,
-    access: Access | None,
-    limits: Limits,
-    listens: Listens,
-) -> Application:
+def _answering(
+    process: Process[EdgeSettings], bus: Bus, calls: Calls, rounds: Rounds, instruments: EdgeInstruments
+) -> Answering:
     settings = process.settings
-    instruments = EdgeInstruments(process.telemetry.metrics)
     instruments.calls_running.observe(lambda: len(calls))
-    rounds = Rounds(protector, settings)
-    answering = Answering(
+    return Answering(
         calls,
         Dispatch(calls, settings, instruments),
         Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings.result_limit),
@@ -161,23 +174,18 @@ def _application(  # noqa: PLR0917  # each is a part of the edge
         settings=settings,
         log=process.log,
     )
-    tasks = TasksClient(bus)
-    creation = Creation(tasks, settings.endpoints, log=process.log)
-    uses = Uses(
-        answering, rounds, snapshots, settings,
-        admission=admission, limits=limits, creation=creation, once=OnceCalls(bus, tasks, process.log),
-    )  # fmt: skip
-    methods = Methods(
-        endpoints=settings.endpoints,
-        admission=admission,
-        limits=limits,
-        snapshots=snapshots,
-        lists=Lists(protector, uses, settings),
-        uses=uses,
-        listens=listens,
-        tasks=TaskMethods(tasks, limits, log=process.log),
-        audit=Audit(process.name, process.id, is_on=settings.audit),
-    )
+
+
+def _application(  # noqa: PLR0917  # each is a part of the edge
+    process: Process[EdgeSettings],
+    methods: Methods,
+    snapshots: Snapshots,
+    admission: Admission,
+    access: Access | None,
+    limits: Limits,
+    instruments: EdgeInstruments,
+) -> Application:
+    settings = process.settings
     cors = Cors(settings.cors_origins)
     public_hosts = (*settings.public_hosts, *filter(None, [urlsplit(settings.public_url).netloc]))
     doors = Doors(settings.bind, public_hosts, cors.origins)

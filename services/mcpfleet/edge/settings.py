@@ -98,6 +98,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, ProcessSettings):
     watched_room: Bytes = Field(64 * 1024 * 1024, description="memory for the URIs that listen streams watch")
     watched_tasks: int = Field(10_000, description="different tasks that listen streams of this edge watch", gt=0)
     watched_stated: Seconds = Field(15.0, gt=0, description="between two statements to pools of what streams watch")
+    task_shown_within: Seconds = Field(
+        5.0, gt=0, description="how long a sanitizer may take to clear a task's result for who reads it"
+    )
     watched_keys: int = Field(2000, description="resources of an endpoint that are heard by themselves", gt=0)
 
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")

@@ -36,7 +36,7 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
         ledger = Ledger(store, settings)
         signals = Signals(bus, instruments, log=log)
         sweeper = Sweeper(ledger, bus, settings, signals, health=process.health, instruments=instruments, log=log)
-        handlers = (TasksActor(ledger, signals, instruments), PoolActor(ledger, signals, instruments))
+        handlers = (TasksActor(ledger, signals, instruments), PoolActor(ledger, signals, instruments, log=log))
         beside = partial(show, process, bus, Role.TASKS)
         concurrency = settings.tasks_concurrency
         await answer_questions(

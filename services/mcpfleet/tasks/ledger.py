@@ -13,6 +13,7 @@ from mcpfleet.tasks.listing import Lister
 from mcpfleet.tasks.outage import Outage
 from mcpfleet.tasks.reading import Reader
 from mcpfleet.tasks.reservations import Reservations
+from mcpfleet.tasks.serving import Serving
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.steps import Steps
 from mcpfleet.tasks.sweeps import Sweeps
@@ -31,6 +32,7 @@ class Ledger:
         inputs: their questions and answers.
         steps: what their steps came to.
         reservations: idempotency keys.
+        serving: which versions of tools have workers.
         outage: for how long holders could have been heard.
         sweeps: what time does.
         lister: what an operator sees.
@@ -46,6 +48,7 @@ class Ledger:
         self.inputs = Inputs(store, settings)
         self.steps = Steps(store, settings)
         self.reservations = Reservations(store, settings)
+        self.serving = Serving(store, settings, self.endings)
         self.outage = Outage(store, settings)
         self.sweeps = Sweeps(store, settings, self.claims, self.endings, self.outage)
         self.lister = Lister(store, settings)

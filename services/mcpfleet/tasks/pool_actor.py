@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from structlog.typing import FilteringBoundLogger
+
 from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.contracts import pool_tasks as contract
 from mcpfleet.contracts.pool_tasks import (
@@ -16,6 +18,8 @@ from mcpfleet.contracts.pool_tasks import (
     Released,
     Remember,
     ResultKept,
+    Serve,
+    Served,
     Settle,
     Settled,
     Step,
@@ -32,8 +36,11 @@ from mcpfleet.telemetry.instruments import TasksInstruments
 class PoolActor:
     """Answers workers."""
 
-    def __init__(self, ledger: Ledger, signals: Signals, instruments: TasksInstruments) -> None:
+    def __init__(
+        self, ledger: Ledger, signals: Signals, instruments: TasksInstruments, *, log: FilteringBoundLogger
+    ) -> None:
         self._ledger = ledger
+        self._log = log
         self._signals = signals
         self._instruments = instruments
 
@@ -47,6 +54,7 @@ class PoolActor:
         await actor.answer(contract.SETTLE, self.settle, group=GROUP)
         await actor.answer(contract.RELEASE, self.release, group=GROUP)
         await actor.answer(contract.REMEMBER, self.remember, group=GROUP)
+        await actor.answer(contract.SERVE, self.serve, group=GROUP)
 
     async def defer(self, question: Defer, asked: Asked) -> Deferred:
         """Make a task that its maker holds."""
@@ -107,3 +115,11 @@ class PoolActor:
         if is_kept:
             self._signals.tell_reservation(question.key)
         return ResultKept(lost=not is_kept)
+
+    async def serve(self, question: Serve, asked: Asked) -> Served:
+        """Hear what a worker has."""
+        answer, changes = await self._ledger.serving.serve(asked.tokens["pool"], question)
+        if changes:
+            self._log.warning("tasks go on by another version of their tool", tasks=len(changes))
+        self._signals.tell(changes)
+        return answer

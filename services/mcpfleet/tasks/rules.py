@@ -19,6 +19,7 @@ BESIDE: Final = 512
 LACKS_WORKER: Final = "no worker took it in time"
 LACKS_VERSION: Final = "its time ran out while no worker that runs its version took it on"
 LACKS_ANSWER: Final = "its questions were not answered in time"
+LACKS_TOOL: Final = "the workers of its application do not have its tool any more"
 TOOK_TOO_LONG: Final = "it took longer than its limit"
 CRASHED_WORKERS: Final = "it crashed its worker three times"
 FAILED_TOO_OFTEN: Final = "its attempts failed"
@@ -135,7 +136,7 @@ class Candidate:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it runs beside nothing else."""
+        """Whether it runs beside no other task."""
         return self.vanished >= VANISHED_BEFORE_ALONE
 
 

@@ -27,6 +27,12 @@ class TasksSettings(StoreSettings, ProcessSettings):
     task_unclaimed: Seconds = Field(_DAY, gt=0, description="how long a task may wait for its first worker")
     task_input_wait: Seconds = Field(_DAY, gt=0, description="how long a task may wait for its client's answers")
     task_stuck: Seconds = Field(60.0, gt=0, description="how long a task waits for a worker before it counts as stuck")
+    task_gone: Seconds = Field(
+        60.0, gt=0, description="after which a version of a tool that no worker says it has leaves its tasks to another"
+    )
+    task_removed: Seconds = Field(
+        600.0, gt=0, description="after which a task ends that waits for a tool which no worker of its pool has"
+    )
     task_backoff: Seconds = Field(1.0, description="pause after a task's second failed attempt; doubled with each more")
     task_backoff_most: Seconds = Field(60.0, description="longest pause between two attempts of a task")
     idempotency_kept: Seconds = Field(_DAY, gt=0, description="how long a result is kept under its idempotency key")

@@ -75,6 +75,8 @@ class Sweeper:
         self._signals.tell(await sweeps.end_overdue())
         self._number += 1
         if self._number % _RARELY == 1:
+            self._signals.tell(await self._ledger.serving.end_removed())
+            await self._ledger.serving.forget()
             await sweeps.forget()
             await sweeps.forget_reservations()
             for state, count in (await sweeps.count()).items():

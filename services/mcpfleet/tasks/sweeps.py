@@ -107,6 +107,7 @@ class Sweeps:
         kinds = {
             "ready": states.c.ready_at.is_not(None),
             "held": states.c.lease_until.is_not(None),
+            "waiting": states.c.status == Status.INPUT_REQUIRED,
         }
         async with self._store.read() as connection:
             return {

@@ -111,6 +111,17 @@ watch: Final = Table(
 )
 """One row: for how long holders could have been heard."""
 
+served: Final = Table(
+    "tasks_served",
+    metadata,
+    Column("pool", String(NAME_LENGTH), primary_key=True),
+    Column("definition", String(DIGEST_LENGTH), primary_key=True),
+    Column("name", String(TOOL_LENGTH), nullable=False, comment="the tool's"),
+    Column("since", Moment, nullable=False, comment="from when on its workers were heard without a gap"),
+    Column("seen_at", Moment, nullable=False, comment="when a worker last said that it has it"),
+)
+"""Which versions of tools have workers: a task whose version has none any more goes on by another, or ends."""
+
 
 def _partly(name: str, *columns: Column[float] | Column[str], where: Column[float]) -> Index:
     """An index of the rows alone that have a value there."""

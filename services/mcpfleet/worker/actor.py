@@ -17,6 +17,7 @@ from mcpfleet.bus.errors import BusError, TooLarge
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
+    SHOWS,
     WANTS_ACCEPTED,
     WANTS_PROGRESS,
     Cancel,
@@ -201,6 +202,7 @@ class CallActor:
             trace=sent.trace or TraceContext.fresh(sampled=False),
             wants_progress=WANTS_PROGRESS in flags,
             progress=ProgressRate(self._settings.progress_rate, now),
+            shows=SHOWS in flags,
         )
         verdict = Verdict.DROP if self._ends.get(held.key) else self._table.take(held)
         if verdict is Verdict.BUSY:

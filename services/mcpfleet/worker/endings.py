@@ -18,10 +18,12 @@ from mcpfleet.app import (
     Outcome,
     OutputError,
     ProtocolError,
+    QuestionChanged,
     ToolError,
     TryAgain,
 )
 from mcpfleet.app.clean import may_hold_controls, without_controls
+from mcpfleet.app.kept import Kept
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND, FrameKind
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
@@ -61,7 +63,7 @@ class Endings:
         self._log = log
         self._clean = clean
 
-    def returned(self, held: Held, handler: Handler, answer: Answer | Outcome) -> Ending:
+    def returned(self, held: Held, handler: Handler, answer: Answer | Outcome | Kept) -> Ending:
         """The end of a handler that returned, if what it returned can be written."""
         kind = handler.definition.kind
         try:
@@ -101,6 +103,10 @@ class Endings:
             return _another_attempt(held, error)
         if isinstance(error, ProtocolError):
             return self._authored(held, handler, error)
+        # A task's arguments were checked when it was made, by the tool as it was then.
+        if isinstance(error, QuestionChanged) or (isinstance(error, InvalidArguments) and held.is_task):
+            self._log.error("a tool has changed under its task", error=str(error), **_named(handler))
+            return _failure(held, kind, f"The tool has changed since this task was made. {error}", "changed_tool")
         if (said := _said(held, kind, error)) is not None:
             return said
         if isinstance(error, OutputError):
@@ -138,7 +144,9 @@ class Endings:
         """The end of a call that ended with its worker: uncertain."""
         return Ending(given_up(held, handler.definition.kind), "given_up")
 
-    def _written(self, answer: Answer | Outcome) -> bytes:
+    def _written(self, answer: Answer | Outcome | Kept) -> bytes:
+        if isinstance(answer, Kept):  # as it is: it is cleaned once it is cleared
+            return b'["%b",%b]' % (answer.shape.encode(), _result_body(answer.outcome))
         body = _result_body(answer)
         if isinstance(answer, Outcome) and self._clean is not None:
             # The default one is asked only where it may find something: most results hold nothing of the kind.
@@ -195,7 +203,7 @@ def given_up(held: Held, kind: Kind) -> Ended:
 
 def _failure(held: Held, kind: Kind, text: str, error_type: str) -> Ending:
     """Say what went wrong: to the model, in a tool's result; to the client, in an internal error of all else (D3)."""
-    if kind == "tool":
+    if kind == "tool" and not held.shows:
         return Ending(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text)), FAILED), error_type)
     return Ending(_error(held, INTERNAL_ERROR, text), error_type)
 

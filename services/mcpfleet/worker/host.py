@@ -80,7 +80,10 @@ class WorkerHost:
         handlers = {each.definition.digest: each for each in self._app.handlers}
         self._runner.learn(handlers)
         await self._actor.join({digest: each.definition.kind for digest, each in handlers.items()})
-        await self._tasks.offer(digest for digest, each in handlers.items() if each.definition.task is not None)
+        tasking = {
+            each.definition.name: digest for digest, each in handlers.items() if each.definition.task is not None
+        }
+        await self._tasks.offer(tasking)
         cause, self._cause = self._cause, None
         await self._announcer.replace(self._app.manifest(), cause)
         await self._actor.leave_others()

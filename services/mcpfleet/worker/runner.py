@@ -17,6 +17,7 @@ from mcpfleet.app import Answer, App, Context, Handler, Outcome
 from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
+from mcpfleet.app.kept import Kept
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import CallBody, FrameKind, Reservation
 from mcpfleet.contracts.origin import Origin
@@ -167,7 +168,8 @@ class Runner:
                 await running.signal.finished()
             ending = ending or self._endings.given_up(held, handler)
             self._tell(ending.frame)
-            self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
+            if not held.shows:
+                self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
 
     async def _remembered(self, handler: Handler, held: Held, once: Reservation, ending: Ending) -> Ending:
         """Have a first result kept before it leaves (D9); where it cannot be, its caller is told what that means."""
@@ -208,10 +210,12 @@ class Runner:
             return self._endings.overdue(held, handler, seconds)
         return ending or self._endings.cancelled(held)
 
-    async def _call(self, handler: Handler, held: Held, running: _Running, limit: float) -> Answer | Outcome:
+    async def _call(self, handler: Handler, held: Held, running: _Running, limit: float) -> Answer | Outcome | Kept:
         if isinstance(held, HeldTask):
             return await self._run_task(handler, held, running, limit)
         call = CallBody.read(held.body)
+        if held.shows:
+            return await self._show(handler, call, running, limit)
         running.once = call.once
         asker: Asker = NOBODY
         defer: Deferral | None = None
@@ -234,6 +238,13 @@ class Runner:
         )
         return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
 
+    @staticmethod
+    async def _show(handler: Handler, call: CallBody, running: _Running, limit: float) -> Answer | Outcome:
+        """Clear a task's result for one who reads it."""
+        client = Client(call.client, call.capabilities)
+        context = Context(principal=call.principal, client=client, deadline=limit, cancelled=running.signal)
+        return await handler.show(call.showing or "", context)
+
     def _deferral(self, handler: Handler, held: Held, running: _Running, call: CallBody) -> Deferral:
         rounds = running.rounds
         assert rounds is not None
@@ -248,7 +259,9 @@ class Runner:
 
         return Deferral(held, call, handler.definition, self._pool, rounds, self._side, become, self._tell)
 
-    async def _run_task(self, handler: Handler, held: HeldTask, running: _Running, limit: float) -> Answer | Outcome:
+    async def _run_task(
+        self, handler: Handler, held: HeldTask, running: _Running, limit: float
+    ) -> Answer | Outcome | Kept:
         """Run one attempt of a task from its top."""
         origin = Origin.read(held.claimed.origin)
         call, side = origin.call, self._side

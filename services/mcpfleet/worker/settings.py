@@ -44,6 +44,9 @@ class WorkerSettings(ProcessSettings):
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result")
     task_slots: int = Field(24, description="slots that tasks may take, so that calls find some", gt=0)
     task_looks: Seconds = Field(2.0, gt=0, description="longest pause between two looks for tasks that wait")
+    task_serves: Seconds = Field(
+        15.0, gt=0, description="longest pause between two statements of which tools this worker runs tasks of"
+    )
     task_extends: Seconds = Field(3.0, gt=0, description="between two renewals of the leases of tasks")
     task_says: Seconds = Field(1.0, gt=0, description="between two status messages of a worker's tasks")
     task_drops: Seconds = Field(

@@ -43,6 +43,7 @@ from mcpfleet.app.errors import (
     Problem,
     ProgressError,
     ProtocolError,
+    QuestionChanged,
     ToolError,
     TryAgain,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "PromptMessage",
     "ProtocolError",
     "Question",
+    "QuestionChanged",
     "Registration",
     "Request",
     "Resource",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from mcp_types import Annotations, ToolAnnotations
 
@@ -29,6 +29,7 @@ from mcpfleet.app.tasking import TaskOptions
 from mcpfleet.app.tool import Tool
 from mcpfleet.app.watcher import Watcher
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest, Tasking
+from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)
@@ -128,7 +129,7 @@ class App:
         task: Tasking | None = None,
         run_limit: float = 3600.0,
         retention: float = 3600.0,
-        idempotency_key: str | None = None,
+        idempotency_key: str | Literal[True] | None = None,
         again_is_safe: bool = False,
         **options: Unpack[Options],
     ) -> Callable[[Function], Function]:
@@ -149,14 +150,17 @@ class App:
             structured: False sends data as text alone, without an output schema.
             rate: `(calls, seconds)`: how often a caller, or its tenant, may call it.
             sanitize: takes what the function returned and the call's Context, and gives what this caller may see; it
-                implies `per_caller`, and the output schema is checked after it.
+                implies `per_caller`, and the output schema is checked after it. A task's result goes through it each
+                time that it is read, for whoever reads it (K13).
             task: "required" makes a durable task of every call, and refuses clients that take none; with "optional"
                 `ctx.defer()` decides while the call runs. A task's handler may run again from its top, on another
                 worker: its steps are remembered, and its questions are not asked again.
             run_limit: seconds that a task may run, the waiting for its client apart; `timeout` is for calls.
             retention: seconds that a task can be read after its end.
             idempotency_key: the argument whose value makes a repeat known: it gets the first call's result, or its
-                task's handle, and nothing runs again (D9).
+                task's handle, and nothing runs again (D9). True, where no argument is meant for it: the client names
+                the key in the request's `_meta`, as `io.mcpfleet/idempotency-key`. Such a tool goes on when its client
+                leaves, unless `on_disconnect` says otherwise, so that a retry gets its result.
             again_is_safe: a call may run again under its key where nobody knows whether it ran.
             options: what every kind may say, see `Options`.
 
@@ -167,6 +171,10 @@ class App:
 
         def make(handler: Callable[..., Any]) -> Tool:
             signature = read_signature(handler)
+            if idempotency_key is not None:
+                options.setdefault("on_disconnect", "continue")
+            if idempotency_key is True:  # so that a client can know
+                options["meta"] = {**(options.get("meta") or {}), IDEMPOTENCY_KEY: True}
             return Tool(
                 handler,
                 Declaration(kind="tool", name=Site.of(handler).name if name is None else name, **options),

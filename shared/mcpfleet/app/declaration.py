@@ -41,7 +41,8 @@ class Options(TypedDict, total=False):
     timeout: float
     """Seconds that a call may take, whatever progress it reports; at most a day."""
     on_disconnect: OnDisconnect
-    """Whether a client that leaves stops the work; "continue" declares that nothing does (D12)."""
+    """Whether a client that leaves stops the work, "cancel", or nothing does, "continue" (D12); tools with an
+    idempotency key go on by default."""
     asks: Collection[str]
     """What the handler asks of the client: "elicitation.form", "elicitation.url", "sampling", "sampling.tools" or
     "roots"; a client without it is refused before the call (D16)."""

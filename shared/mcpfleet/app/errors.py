@@ -56,6 +56,10 @@ class AskError(Exception):
     """Raised when a handler asks what it may not, or not so; the text is for the author."""
 
 
+class QuestionChanged(AskError):
+    """Raised when a task asks under a key that has asked something else in an earlier attempt (M70)."""
+
+
 class ClientLacks(Exception):
     """Raised by a question that the client cannot answer; `ctx.can_ask` tells beforehand.
 

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import anyio
 
 from mcpfleet.app.context import Context
-from mcpfleet.app.errors import ClientLacks, NotFound, ProtocolError, ToolError, TryAgain
+from mcpfleet.app.errors import ClientLacks, NotFound, OutputError, ProtocolError, ToolError, TryAgain
 from mcpfleet.app.function import Function
 from mcpfleet.app.invocation import Interceptor, Invocation, through
+from mcpfleet.app.kept import Kept
 from mcpfleet.app.outcome import Outcome
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import Definition
@@ -112,7 +113,7 @@ class Handler(ABC):
         *,
         threads: anyio.CapacityLimiter | None = None,
         interceptors: Sequence[Interceptor] = (),
-    ) -> Answer | Outcome:
+    ) -> Answer | Outcome | Kept:
         """Run the handler once. Afterwards the Context is over, and reports no progress any more.
 
         Args:
@@ -134,9 +135,8 @@ class Handler(ABC):
                 value = await through(interceptors, self._invocation(request, ctx), self._inner(request, threads))
             else:
                 value = await self._value(request, request.arguments, ctx, threads)
-            if self._sanitize is not None:
-                cleared = self._sanitize(value, ctx)
-                value = await cleared if inspect.isawaitable(cleared) else cleared
+            if self._sanitize is not None and not ctx.is_task:
+                value = await self._cleared(value, ctx)
         except ToolError as error:
             if isinstance(error, TryAgain) and ctx.is_task:
                 raise
@@ -150,7 +150,39 @@ class Handler(ABC):
             raise meant from group
         finally:
             ctx.end()
+        if self._sanitize is not None and ctx.is_task:  # whoever reads the task has it cleared for themselves (K13)
+            return self._keep(value)
         return self._finish(value, request)
+
+    async def show(self, kept: str, ctx: Context) -> Answer | Outcome:
+        """Answer with what a task has kept, as the caller of the Context may see it (K13).
+
+        Raises:
+            OutputError: it cannot be read back, or is not what the declaration allows once it is cleared.
+            Exception: whatever else the sanitizer raised.
+        """
+        try:
+            value = await self._cleared(self._read_back(kept), ctx)
+        except ToolError as error:
+            return self._failed(error)
+        finally:
+            ctx.end()
+        return self._finish(value, Request())
+
+    async def _cleared(self, value: Any, ctx: Context) -> Any:
+        """Have the sanitizer take out what its reader may not see."""
+        if self._sanitize is None:
+            raise OutputError("a task's result was kept for a sanitizer, and there is none")
+        cleared = self._sanitize(value, ctx)
+        return await cleared if inspect.isawaitable(cleared) else cleared
+
+    def _keep(self, value: Any) -> Kept:
+        """Make what a task keeps for its sanitizer; only tools have tasks."""
+        raise NotImplementedError
+
+    def _read_back(self, kept: str) -> Any:
+        """Make of that what the handler returned."""
+        raise NotImplementedError
 
     @abstractmethod
     def _value(

@@ -10,10 +10,11 @@ from enum import Enum, auto
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from mcp_types import AudioContent, ContentBlock, EmbeddedResource, ImageContent, ResourceLink, TextContent
-from pydantic import TypeAdapter
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from mcpfleet.app.errors import Mistake, OutputError
+from mcpfleet.app.kept import Kept, Shape, Stored
 from mcpfleet.app.outcome import ABSENT, Outcome
 from mcpfleet.app.schema import adapter_for, brought_along, output_schema
 from mcpfleet.app.signature import MISSING
@@ -21,6 +22,8 @@ from mcpfleet.app.validation import Validator
 
 BLOCKS: Final = (TextContent, ImageContent, AudioContent, EmbeddedResource, ResourceLink)
 
+
+_BLOCKS: Final[TypeAdapter[list[ContentBlock]]] = TypeAdapter(list[ContentBlock])
 
 _PARTS: Final = {
     "block": BLOCKS,
@@ -75,14 +78,71 @@ class Returns:
         """
         if isinstance(value, Outcome):
             return self._completed(value)
-        if self._validator is None and self.kind is not Kind.DATA:
-            content = as_content(value, texts=self.kind is Kind.CONTENT)
-            if content is not None:
-                return Outcome(content)
-            if self.kind is Kind.CONTENT:
-                raise OutputError(f"returned {type(value).__name__}, though its annotation says content")
+        content = self._content(value)
+        if content is not None:
+            return Outcome(content)
         data, text = self._written(value)
         return Outcome((TextContent(text=text),), data if self._structured else ABSENT)
+
+    def kept(self, value: Any) -> Kept:
+        """Make what a task keeps of a value that a sanitizer has yet to see.
+
+        Raises:
+            OutputError: as `outcome`; or the value could not be read back, so that no sanitizer could ever see it.
+        """
+        outcome = self.outcome(value)
+        kept = Kept(outcome, self._shape(value))
+        self.read_back(Stored(kept.shape, from_json(to_json({**kept.fields(), "_meta": outcome.meta}))))
+        return kept
+
+    def read_back(self, stored: Stored) -> Any:
+        """Make of what a task has kept what its handler returned: data by the return annotation.
+
+        Raises:
+            OutputError: it is not what this declaration says.
+        """
+        try:
+            return self._read_back(stored.shape, stored.result)
+        except (ValidationError, LookupError, TypeError, ValueError) as error:
+            raise OutputError(f"what a task has kept does not read back as the return annotation: {error}") from error
+
+    def _read_back(self, shape: Shape, result: dict[str, Any]) -> Any:
+        if shape is Shape.DATA:
+            text = result["content"][0]["text"]  # the same data, where it is structured too
+            return from_json(text) if self._adapter is None else self._adapter.validate_json(text)
+        content = _BLOCKS.validate_python(result["content"], by_alias=True, by_name=False)
+        match shape:
+            case Shape.OUTCOME:
+                structured, meta = result.get("structuredContent", ABSENT), result.get("_meta") or None
+                return Outcome(content, structured, is_error=result["isError"], meta=meta)
+            case Shape.TEXT:
+                [block] = content
+                return block.text if isinstance(block, TextContent) else block
+            case Shape.BLOCK:
+                [block] = content
+                return block
+            case _:
+                return content if shape is Shape.BLOCKS else None
+
+    def _shape(self, value: Any) -> Shape:
+        if isinstance(value, Outcome):
+            return Shape.OUTCOME
+        if self._content(value) is None:
+            return Shape.DATA
+        if value is None:
+            return Shape.NOTHING
+        if isinstance(value, str):
+            return Shape.TEXT
+        return Shape.BLOCK if isinstance(value, BLOCKS) else Shape.BLOCKS
+
+    def _content(self, value: Any) -> tuple[ContentBlock, ...] | None:
+        """Take a value as content; None where it is data."""
+        if self._validator is not None or self.kind is Kind.DATA:
+            return None
+        content = as_content(value, texts=self.kind is Kind.CONTENT)
+        if content is None and self.kind is Kind.CONTENT:
+            raise OutputError(f"returned {type(value).__name__}, though its annotation says content")
+        return content
 
     def _choose_schema(self, schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
         if schema is None:

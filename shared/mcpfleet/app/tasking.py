@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from mcpfleet.app.asking import Asker
 from mcpfleet.app.errors import Mistake
@@ -50,7 +50,8 @@ class TaskOptions:
     task: Tasking | None = None
     run_limit: float = 3600.0
     retention: float = 3600.0
-    idempotency_key: str | None = None
+    idempotency_key: str | Literal[True] | None = None
+    """The argument that is the key; True where the caller names it beside the arguments."""
     again_is_safe: bool = False
 
     def __post_init__(self) -> None:
@@ -63,19 +64,13 @@ class TaskOptions:
             if not 0 < value <= most:
                 raise Mistake(f"{name} must be over 0 and up to {most:.0f} seconds, not {value}")
 
-    def check(self, schema: dict[str, Any], *, is_sanitized: bool) -> None:
-        """Hold them to what the tool otherwise is.
-
-        Args:
-            schema: of its arguments.
-            is_sanitized: it has a sanitizer, which would have to run whenever a task's result is read.
+    def check(self, schema: dict[str, Any]) -> None:
+        """Hold them to the schema of the tool's arguments.
 
         Raises:
             Mistake: they do not fit.
         """
-        if self.task is not None and is_sanitized:
-            raise Mistake("a tool with a sanitizer runs no tasks: let the handler return what its caller may see")
-        if self.idempotency_key is None:
+        if self.idempotency_key is None or self.idempotency_key is True:
             return
         stated = schema.get("properties", {}).get(self.idempotency_key)
         if not isinstance(stated, dict) or stated.get("type") not in _KEYS:
@@ -87,6 +82,7 @@ class TaskOptions:
             "task": self.task,
             "run_limit": self.run_limit,
             "retention": self.retention,
-            "idempotency_key": self.idempotency_key,
+            "idempotency_key": None if self.idempotency_key is True else self.idempotency_key,
+            "idempotency_meta": self.idempotency_key is True,
             "again_is_safe": self.again_is_safe,
         }

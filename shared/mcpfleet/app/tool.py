@@ -15,6 +15,7 @@ from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import Mistake, ToolError
 from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Asked, Handler, Request, Sanitizer
+from mcpfleet.app.kept import Kept, Stored
 from mcpfleet.app.outcome import Outcome
 from mcpfleet.app.result import Returns
 from mcpfleet.app.tasking import TaskOptions
@@ -38,7 +39,7 @@ class Tool(Handler):
         tasking: TaskOptions | None = None,
     ) -> None:
         tasking = tasking or TaskOptions()
-        tasking.check(arguments.schema, is_sanitized=sanitize is not None)
+        tasking.check(arguments.schema)
         wire = WireTool(
             name=declaration.name,
             input_schema=arguments.schema,
@@ -50,7 +51,13 @@ class Tool(Handler):
         # What a sanitizer leaves depends on who reads it.
         per_caller = declaration.per_caller or sanitize is not None
         super().__init__(
-            declaration.define(wire, rate=limit, per_caller=per_caller, **tasking.members()),
+            declaration.define(
+                wire,
+                rate=limit,
+                per_caller=per_caller,
+                sanitizes=sanitize is not None and tasking.task is not None,
+                **tasking.members(),
+            ),
             Function(handler, context),
             sanitize=sanitize,
         )
@@ -87,6 +94,12 @@ class Tool(Handler):
     def _finish(self, value: Any, request: Asked) -> Outcome:
         del request
         return self._returns.outcome(value)
+
+    def _keep(self, value: Any) -> Kept:
+        return self._returns.kept(value)
+
+    def _read_back(self, kept: str) -> Any:
+        return self._returns.read_back(Stored.read(kept))
 
     def _failed(self, error: ToolError) -> Outcome:
         # A lone surrogate, as in the name of a file that is no text, would make the whole text unreadable.

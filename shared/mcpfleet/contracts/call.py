@@ -24,6 +24,8 @@ WANTS_PROGRESS: Final = "p"
 """A call's flag: somebody listens to its progress."""
 WANTS_ACCEPTED: Final = "a"
 """A call's flag: say `accepted` at once, since others wait behind it for room."""
+SHOWS: Final = "s"
+"""A call's flag: nothing runs but the sanitizer, for one reader of a task's result (K13)."""
 NO_FLAGS: Final = "-"
 
 
@@ -134,6 +136,8 @@ class CallBody:
     """The handler may make a task of the call; the client can take its handle."""
     once: Reservation | None = None
     """The call runs under an idempotency key."""
+    showing: str | None = None
+    """What a task has kept of its result: to be cleared for the principal, and nothing else is to run (`SHOWS`)."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
@@ -169,7 +173,7 @@ class CallBody:
         )
 
 
-_PLAIN: Final = ("uri", "cursor", "answers", "memory", "log_level")
+_PLAIN: Final = ("uri", "cursor", "answers", "memory", "log_level", "showing")
 _OPTIONAL: Final = (*_PLAIN, "completing", "deferring", "once")
 
 

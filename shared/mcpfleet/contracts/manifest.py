@@ -104,8 +104,12 @@ class Definition(Message):
     """Seconds that a task of the tool can be read after its end (D8)."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=128)
     """The argument whose value makes a repeat of a call known (D9)."""
+    idempotency_meta: bool = False
+    """A call may name its key in the `_meta` of its request, where no argument is one (D9)."""
     again_is_safe: bool = False
     """A call of which nobody knows whether it ran may run again under its idempotency key (D9)."""
+    sanitizes: bool = False
+    """A task of the tool keeps its result as it is, and a worker clears it for each who reads it (K13)."""
 
     @cached_property
     def text(self) -> str:

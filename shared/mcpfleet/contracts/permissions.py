@@ -27,7 +27,7 @@ class Row:
 
 
 _FROM_EDGES: Final = ("create", "get", "update", "cancel", "versions", "reserve")
-_FROM_POOLS: Final = ("defer", "claim", "extend", "step", "ask", "settle", "release", "remember")
+_FROM_POOLS: Final = ("defer", "claim", "extend", "step", "ask", "settle", "release", "remember", "serve")
 
 TABLE: Final = (
     Row("authorization.admit", ("edge",), ("authorization",)),

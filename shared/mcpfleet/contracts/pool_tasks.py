@@ -1,4 +1,4 @@
-"""Durable tasks as workers do them: defer, claim, extend, step, ask, settle, release; and results to remember.
+"""Durable tasks as workers do them: serve, defer, claim, extend, step, ask, settle, release; results to remember.
 
 Whoever holds a task has its fence: the number that the claim gave. Every write names it, and one that is no longer the
 newest is refused and told so (`lost`): the worker stops what it does for the task, and says nothing more for it.
@@ -18,6 +18,7 @@ from mcpfleet.contracts.manifest import MOST_DEFINITIONS, digest_of
 from mcpfleet.contracts.tasks import (
     MOST_ANSWERS,
     PROCESS_PATTERN,
+    TOOL_PATTERN,
     Digest,
     Key,
     NewTask,
@@ -37,6 +38,7 @@ MOST_UNHEARD: Final = 64
 
 ProcessId = Annotated[str, Field(pattern=PROCESS_PATTERN)]
 Fence = Annotated[int, Field(ge=0)]
+ToolName = Annotated[str, Field(pattern=TOOL_PATTERN)]
 
 
 class Defer(Message):
@@ -98,7 +100,7 @@ class Claimed(Message):
     attempts: int
     """How many of its attempts crashed or failed before."""
     alone: bool = False
-    """Its holders vanished twice: run nothing else beside it, so that nothing else goes with it."""
+    """Its holders vanished twice: run no other task beside it, so that none goes with it; calls go on there."""
     limit: float
     """Seconds until its run limit."""
     message: str | None = None
@@ -257,6 +259,21 @@ class ResultKept(Message):
     """The reservation is over, or another's: nothing was kept, and the outcome is uncertain to its caller."""
 
 
+class Serve(Message):
+    """A worker says which tools it runs tasks of, from time to time."""
+
+    process: ProcessId
+    tools: dict[ToolName, Digest] = Field(max_length=MOST_DEFINITIONS)
+    """By each tool's name its definition."""
+
+
+class Served(Message):
+    """What became of tasks whose version of a tool is gone."""
+
+    adopted: int = 0
+    """So many go on by this worker's version now."""
+
+
 DEFER = Exchange("tasks.pool.{pool}.defer", Defer, Deferred, asked_by="pool-{pool}", repeat=True)
 CLAIM = Exchange("tasks.pool.{pool}.claim", ClaimTasks, TasksClaimed, asked_by="pool-{pool}", repeat=False)
 EXTEND = Exchange("tasks.pool.{pool}.extend", Extend, Extended, asked_by="pool-{pool}", repeat=True)
@@ -265,6 +282,7 @@ ASK = Exchange("tasks.pool.{pool}.ask", Ask, QuestionsAsked, asked_by="pool-{poo
 SETTLE = Exchange("tasks.pool.{pool}.settle", Settle, Settled, asked_by="pool-{pool}", repeat=True)
 RELEASE = Exchange("tasks.pool.{pool}.release", Release, Released, asked_by="pool-{pool}", repeat=True)
 REMEMBER = Exchange("tasks.pool.{pool}.remember", Remember, ResultKept, asked_by="pool-{pool}", repeat=True)
+SERVE = Exchange("tasks.pool.{pool}.serve", Serve, Served, asked_by="pool-{pool}", repeat=True)
 
 
 def step_key(task: str, name: str, arguments: str, ordinal: int) -> str:
@@ -331,3 +349,7 @@ class PoolTasksClient:
     async def remember(self, message: Remember) -> ResultKept:
         """Keep the first result of an idempotency key."""
         return await ask(self._bus, REMEMBER, message, timeout=self._timeout, pool=self._pool)
+
+    async def serve(self, message: Serve) -> Served:
+        """Say what the worker runs, and take on what others have left behind."""
+        return await ask(self._bus, SERVE, message, timeout=self._timeout, pool=self._pool)

@@ -64,6 +64,8 @@ class View:
     """What the endpoint offers, from what was announced, not from who is alive nor from who asks (M33, D15)."""
     is_private: bool
     """Another caller could see something else, so that no shared cache may keep what this one was told (M46)."""
+    has_tasks: bool = True
+    """The endpoint has durable tasks, whether or not any tool makes some now: one that is gone hides none (K12)."""
     _items: dict[Kind, bytes] = field(default_factory=dict)
     _digests: dict[ListKind, bytes] = field(default_factory=dict)
 
@@ -155,7 +157,8 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         if rights.shows(definition) and (tasks or definition.task != "required"):
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
             targets[definition.kind][definition.name] = Target(listed, headers)
-    return View(snapshot, targets, _capabilities(snapshot, tasks=tasks), rights.is_named or policy.depends_on_caller)
+    is_private = rights.is_named or policy.depends_on_caller
+    return View(snapshot, targets, _capabilities(snapshot, tasks=tasks), is_private, tasks)
 
 
 def _capabilities(snapshot: Snapshot, *, tasks: bool) -> Mapping[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from mcpfleet.wire.capabilities import TASKS_EXTENSION
 from mcpfleet.wire.errors import bad_params
 
 ListKind = Literal["tools", "prompts", "resources"]
@@ -43,15 +42,19 @@ class Filter:
             found["taskIds"] = list(self.task_ids)
         return found
 
-    def supported(self, capabilities: Mapping[str, Any]) -> Filter:
+    def supported(self, capabilities: Mapping[str, Any], *, tasks: bool) -> Filter:
         """What of it an endpoint can honour (S7): a kind of change that its capabilities do not name is left out.
 
         A URI is honoured whether or not anything is there: it may come, and what is hidden from the caller must look
         the same (T12). Whether a task is there for the caller is looked up later (K16).
+
+        Args:
+            capabilities: the endpoint's.
+            tasks: it has durable tasks.
         """
         lists = frozenset(kind for kind in self.lists if capabilities.get(kind, {}).get("listChanged"))
         uris = self.uris if capabilities.get("resources", {}).get("subscribe") else ()
-        return Filter(lists, uris, self.task_ids if TASKS_EXTENSION in capabilities.get("extensions", {}) else ())
+        return Filter(lists, uris, self.task_ids if tasks else ())
 
 
 def read_filter(value: Any, most: int = MOST_KEYS) -> Filter:

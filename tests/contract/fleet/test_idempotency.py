@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import pytest
 
+from mcpfleet.app import App, Context
 from mcpfleet.testing.local import LocalFleet
+from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, REPEAT
 from tests.contract.fleet.tasks_app import Works
 from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
-
-REPEAT = "mcpfleet/repeat"
 
 
 @pytest.fixture
@@ -92,3 +93,215 @@ async def test_d9_a_repeat_of_a_task_gets_its_handle(works: Works) -> None:
         )
     assert refused["code"] == -32021
     assert works.runs == ["order", "book"]
+
+
+# -- connections that are cut, and keys beside the arguments --------------------------------------------------------
+
+
+@dataclass
+class Desk:
+    """An application whose effects are counted, and which answers once it is let."""
+
+    effects: list[str] = field(default_factory=list)
+    release: anyio.Event = field(default_factory=anyio.Event)
+
+    def __post_init__(self) -> None:
+        self.app = App("desk", version="1")
+
+        @self.app.tool(idempotency_key="request")
+        async def place(request: str) -> str:
+            return await self.answered("place")
+
+        @self.app.tool(idempotency_key=True, on_disconnect="cancel")
+        async def stop(book: int) -> str:
+            return await self.answered("stop")
+
+        @self.app.tool(idempotency_key=True)
+        async def remove(book: int) -> str:
+            return await self.answered("remove")
+
+        @self.app.tool(on_disconnect="continue")
+        async def blind() -> str:
+            return await self.answered("blind")
+
+        @self.app.tool(on_disconnect="continue")
+        async def report(ctx: Context) -> str:
+            return await self.steps("report", ctx)
+
+        @self.app.tool(idempotency_key=True)
+        async def keyed_report(ctx: Context) -> str:
+            return await self.steps("keyed_report", ctx)
+
+        @self.app.tool(task="required", idempotency_key=True)
+        async def task_report(ctx: Context) -> str:
+            return await self.steps("task_report", ctx)
+
+    async def answered(self, what: str) -> str:
+        """Have the effect, and answer late."""
+        self.effects.append(what)
+        await self.release.wait()
+        return what
+
+    async def steps(self, what: str, ctx: Context) -> str:
+        """Do six steps; whoever waits is let go on after the second."""
+        for number in range(6):
+            self.effects.append(what)
+            await ctx.progress(number + 1, total=6)
+            if number == 1:
+                await self.release.wait()
+        return what
+
+
+def named(key: object) -> dict[str, Any]:
+    """What a request says beside the arguments."""
+    return {"_meta": {IDEMPOTENCY_KEY: key}}
+
+
+async def cut(desk: Desk, client: TaskClient, tool: str, times: int = 1, **members: Any) -> None:
+    """Call a tool, and close the connection after its effect."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: client.call(tool, **members))
+        await until(lambda: desk.effects.count(tool) == times)
+        tasks.cancel_scope.cancel()
+
+
+async def test_i1_i2_what_was_cut_after_its_effect_is_answered_to_the_retry() -> None:
+    desk = Desk()
+    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+        for tool, members in (
+            ("place", {"arguments": {"request": "r1"}}),
+            ("remove", {"arguments": {"book": 1}, **named("k1")}),
+        ):
+            await cut(desk, TaskClient(one), tool, **members)
+            results: list[dict[str, Any]] = []
+
+            async def retry(
+                client: TaskClient, tool: str = tool, members: Any = members, results: Any = results
+            ) -> None:
+                results.append(await client.call(tool, **members))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(retry, TaskClient(one))
+                tasks.start_soon(retry, TaskClient(two))
+                desk.release.set()
+            assert [(said(each), each["_meta"][REPEAT]) for each in results] == [(tool, True)] * 2
+            desk.release = anyio.Event()
+    assert desk.effects == ["place", "remove"]
+
+
+async def test_d12_what_a_leaving_client_cancels_is_uncertain_under_its_key() -> None:
+    desk = Desk()
+    async with LocalFleet(desk.app) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        await cut(desk, client, "stop", arguments={"book": 1}, **named("k1"))
+        again = await client.call("stop", {"book": 1}, **named("k1"))
+    assert again["isError"] is True
+    assert "nobody knows" in said(again)
+    assert desk.effects == ["stop"]
+
+
+async def test_i3_d9_where_a_worker_dies_after_the_effect_it_is_uncertain_and_under_a_key_stays_so() -> None:
+    """Without a key a blind retry has a second effect (I1), which is why the error says to find out first."""
+    desk, results = Desk(), []
+
+    async def call(client: TaskClient, tool: str, arguments: dict[str, Any]) -> None:
+        results.append(await client.call(tool, arguments))
+
+    async with LocalFleet(desk.app, edges=2, factor=10) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, TaskClient(one), "blind", {})
+            tasks.start_soon(call, TaskClient(one), "place", {"request": "r1"})
+            await until(lambda: sorted(desk.effects) == ["blind", "place"])
+            await fleet.workers[0].kill()
+        desk.release.set()
+        await fleet.add_worker()
+        results += [await TaskClient(two).call("place", {"request": "r1"}) for _ in range(2)]
+        assert said(await TaskClient(two).call("blind")) == "blind"
+    assert sorted(desk.effects) == ["blind", "blind", "place"]
+    assert all(each["isError"] for each in results)
+    assert all("outcome is uncertain" in said(each) and "by a tool that reads" in said(each) for each in results[:2])
+    assert all("nobody knows" in said(each) and "by a tool that reads" in said(each) for each in results[2:])
+
+
+async def test_i4_what_is_cut_after_two_reports_is_done_again_unless_it_is_remembered() -> None:
+    """Nothing is replayed: twelve steps for a job of six, and six under a key, or as a task."""
+    desk = Desk()
+    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+        for tool, members in (("report", {}), ("keyed_report", named("k1"))):
+            await cut(desk, TaskClient(one), tool, 2, **members)
+            desk.release.set()
+            assert said(await TaskClient(two).call(tool, **members)) == tool
+            desk.release = anyio.Event()
+        desk.release.set()
+        done = await TaskClient(one).until(await TaskClient(one).start("task_report"))
+        resumed = await one.get("/mcp", headers={"Accept": "text/event-stream", "Last-Event-ID": "2"})
+        await until(lambda: desk.effects.count("report") == 12)
+    assert text_of(done) == "task_report"
+    assert {tool: desk.effects.count(tool) for tool in ("keyed_report", "task_report")} == {
+        "keyed_report": 6,
+        "task_report": 6,
+    }
+    assert resumed.status_code == 405
+
+
+async def test_d9_a_key_beside_the_arguments_is_told_of_in_the_list_and_held_to_its_form() -> None:
+    desk = Desk()
+    desk.release.set()
+    async with LocalFleet(desk.app) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        tools = {tool["name"]: tool for tool in (await client.ask("tools/list", {}))["tools"]}
+        for key in ("", 5, None, "x" * 257):
+            params = {"name": "remove", "arguments": {"book": 1}, **named(key)}
+            assert (await client.refusal("tools/call", params))["code"] == -32602, key
+        assert desk.effects == []
+        await client.call("remove", {"book": 1}, **named("k1"))
+        other = await client.call("remove", {"book": 2}, **named("k1"))
+        for _ in range(2):
+            assert REPEAT not in (await client.call("remove", {"book": 1}))["_meta"], "without a key it runs"
+            assert REPEAT not in (await client.call("report", **named("k1")))["_meta"], "a tool that takes none runs"
+    assert tools["remove"]["_meta"] == {IDEMPOTENCY_KEY: True}
+    assert "_meta" not in tools["place"]
+    assert "other arguments" in said(other)
+    assert desk.effects.count("remove") == 3
+    assert IDEMPOTENCY_KEY.split("/")[0].split(".")[1] not in ("mcp", "modelcontextprotocol"), "M22"
+
+
+async def test_d9_a_call_that_left_before_any_worker_had_it_leaves_its_key_free() -> None:
+    desk = Desk()
+    environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}
+    async with LocalFleet(desk.app, environment=environment) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call, "blind")
+            await until(lambda: desk.effects == ["blind"])
+            with anyio.move_on_after(0.5):
+                await client.call("remove", {"book": 1}, **named("k1"))
+            desk.release.set()
+        result = await client.call("remove", {"book": 1}, **named("k1"))
+    assert (said(result), REPEAT in result["_meta"]) == ("remove", False)
+
+
+async def test_k14_a_lost_handle_is_found_by_the_key_of_its_call() -> None:
+    """K21: there is no list to look it up in."""
+    desk = Desk()
+    desk.release.set()
+    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+        first = await TaskClient(one).call("task_report", **named("k1"))
+        again = await TaskClient(two).call("task_report", **named("k1"))
+        other = await TaskClient(two).call("task_report", **named("k2"))
+    assert first["taskId"] == again["taskId"] != other["taskId"]
+    assert (REPEAT in first["_meta"], again["_meta"][REPEAT]) == (False, True)
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
+async def test_i2_clients_of_2025_name_keys_and_hear_of_repeats_too(revision: str) -> None:
+    desk = Desk()
+    desk.release.set()
+    headers = {"MCP-Protocol-Version": revision, "Accept": "application/json, text/event-stream"}
+    params = {"name": "remove", "arguments": {"book": 1}, **named("k1")}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with LocalFleet(desk.app) as fleet, fleet.http() as http:
+        results = [(await http.post("/mcp", json=body, headers=headers)).json()["result"] for _ in range(2)]
+    assert [said(result) for result in results] == ["remove"] * 2
+    assert [result.get("_meta", {}).get(REPEAT) for result in results] == [None, True]
+    assert desk.effects == ["remove"]

@@ -51,6 +51,7 @@ async def test_m73_k15_a_stream_at_another_edge_is_told_what_a_poll_would_say(wo
     last = stream.messages[-1]["params"]
     assert last.pop("_meta") == {KEY: 1}
     assert last == {name: value for name, value in polled.items() if name not in ("_meta", "resultType")}
+    assert set(stream.kinds()) == {ACK, TOLD}
     assert set(statuses(stream)) <= {"input_required", "working", "completed"}
     assert statuses(stream).count("completed") == 1
 
@@ -68,6 +69,7 @@ async def test_k11_a_stream_is_not_told_of_questions_that_its_client_cannot_answ
             works.release.set()
             await until(lambda: "completed" in statuses(stream))
             assert "input_required" not in statuses(stream)
+            assert set(stream.kinds()) == {ACK, TOLD}, "M73: no progress, which this task reports, and no log"
 
 
 async def test_d2_who_takes_no_tasks_is_refused_before_any_look_up(works: Works) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import anyio
 import pytest
 
+from mcpfleet.app import App
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.tasks_app import Works
 from tests.kit.tasks import EXTENSION, TaskClient, text_of
@@ -195,6 +197,7 @@ async def test_k11_a_poll_that_shows_a_question_needs_what_it_takes_to_answer(wo
         assert (await client.get(task))["status"] == "input_required"
     assert refused["code"] == -32021
     assert refused["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+    assert "elicitation" in refused["message"]
     assert unknown["code"] == -32602, "what is not there comes first"
 
 
@@ -274,3 +277,47 @@ async def test_m71_what_the_older_extension_had_is_gone(works: Works) -> None:
         tools = (await client.ask("tools/list", {}))["tools"]
     assert "tasks" not in found["capabilities"]
     assert all("execution" not in tool for tool in tools)
+
+
+async def test_k21_a_task_whose_workers_vanished_twice_runs_beside_no_other_task_and_calls_go_on() -> None:
+    """Its third worker is left alone by other tasks, and not by calls (docs/operations.md)."""
+    app, gate = App("works", version="1"), threading.Event()
+    runs: dict[str, list[int]] = {"suspect": [], "other": [], "call": []}
+
+    def note(what: str) -> None:
+        runs[what].append(threading.get_ident())  # each worker has a thread for its handlers
+
+    @app.tool(task="required")
+    async def suspect() -> str:
+        note("suspect")
+        while not gate.is_set():  # noqa: ASYNC110  # each of the three workers has a loop of its own
+            await anyio.sleep(0.02)
+        return "released"
+
+    @app.tool(task="required")
+    async def other() -> str:
+        note("other")
+        return "done"
+
+    @app.tool()
+    async def call() -> str:
+        note("call")
+        return "answered"
+
+    async with LocalFleet(app, factor=10) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        first = await client.start("suspect")
+        for number in (1, 2):
+            await until(lambda number=number: len(runs["suspect"]) == number)  # type: ignore[misc]
+            await fleet.workers[-1].kill()
+            await fleet.add_worker()
+        await until(lambda: len(runs["suspect"]) == 3)
+        second = await client.start("other")
+        await client.call("call")
+        await fleet.add_worker()
+        await until(lambda: len(runs["other"]) == 1)
+        gate.set()
+        assert text_of(await client.until(first)) == "released"
+        assert text_of(await client.until(second)) == "done"
+    assert runs["other"][0] != runs["suspect"][-1]
+    assert runs["call"][0] == runs["suspect"][-1]

@@ -22,6 +22,7 @@ from mcpfleet.contracts.pool_tasks import (
     Question,
     QuestionsAsked,
     Release,
+    Serve,
     Settle,
     TasksClaimed,
 )
@@ -150,6 +151,11 @@ class Desk:
 
     async def defer(self, task: NewTask, process: str = "w1", once: Once | None = None) -> int:
         return (await self.ledger.maker.defer(POOL, Defer(task=task, process=process, once=once))).fence
+
+    async def serve(self, definition: str, *, pool: str = POOL, name: str = "report") -> int:
+        """A worker says what it has; how many tasks it has taken on."""
+        wanted = Serve(process="w1", tools={name: definition})
+        return (await self.ledger.serving.serve(pool, wanted))[0].adopted
 
     async def lapse(self) -> int:
         """Let every lease run out, and take the tasks from their holders."""

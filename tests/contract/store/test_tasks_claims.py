@@ -243,6 +243,15 @@ async def test_k21_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(s
         assert "no worker that runs its version" in str((await books.seen(task.id)).end)
 
 
+async def test_k20_tasks_are_counted_by_what_they_wait_for(store: Store) -> None:
+    async with desk(store) as books:
+        asking = await books.running()
+        await books.ask(asking, "month")
+        await books.running()
+        await books.made()
+        assert await books.ledger.sweeps.count() == {"ready": 1, "held": 1, "waiting": 1}
+
+
 # -- the outage rule --------------------------------------------------------------------------------------------------
 
 

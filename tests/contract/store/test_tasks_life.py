@@ -6,15 +6,16 @@ from typing import Any
 
 import anyio
 import pytest
+from sqlalchemy import text
 
 from mcpfleet.bus.errors import Failed
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Settle
-from mcpfleet.contracts.tasks import Outcome, Status
+from mcpfleet.contracts.tasks import Once, Outcome, Status
 from mcpfleet.store.engine import Store
-from mcpfleet.tasks.tables import origins, states
+from mcpfleet.tasks.tables import origins, reservations, states
 from tests.contract.store.statements import statements
-from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, a_task, age, column, desk, replicas
+from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, a_task, age, column, desk, replicas, token
 
 
 async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Store) -> None:
@@ -27,6 +28,25 @@ async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Stor
         assert (view.id, view.status, view.ttl_ms, view.poll_ms) == (task.id, Status.WORKING, None, 500)
         assert (view.message, view.policy, view.name, view.end) == ("begins", '{"scopes":[]}', "report", None)
         assert view == await books.get(task.id)
+
+
+@pytest.mark.parametrize("away", ["tasks_origins", "tasks_states"])
+async def test_k4_what_cannot_be_made_whole_is_not_made_at_all(store: Store, away: str) -> None:
+    async with desk(store) as books:
+        key = Once(key=token(), arguments=token())
+        await rename(store, away, "elsewhere")
+        with pytest.raises(Exception, match=away):
+            await books.create(a_task(), key)
+        await rename(store, "elsewhere", away)
+        async with store.read() as connection:
+            for table in (states, origins, reservations):
+                assert (await connection.execute(table.select())).all() == []
+        assert (await books.create(a_task(), key)).outcome is Outcome.NEW
+
+
+async def rename(store: Store, table: str, name: str) -> None:
+    async with store.write() as connection:
+        await connection.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
 
 
 async def test_k6_the_origin_is_kept_byte_for_byte(store: Store) -> None:

@@ -117,5 +117,11 @@ def test_a_server_that_does_not_answer_is_named_without_a_traceback() -> None:
 
 def test_the_commands_are_listed() -> None:
     shown = CliRunner().invoke(cli.app, ["tasks", "--help"]).output
-    for command in ("get", "cancel", "watch", "list", "stop"):
+    for command in ("start", "answer", "get", "cancel", "watch", "list", "stop"):
         assert command in shown
+
+
+def test_what_is_no_id_is_told_without_a_traceback_and_without_a_bus() -> None:
+    done = CliRunner().invoke(cli.app, ["tasks", "stop", "nonsense"])
+    assert done.exit_code == 1
+    assert "no task's id" in done.stderr

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from structlog.testing import LogCapture
 
+from mcpfleet.app.kept import Stored
 from mcpfleet.bus import header
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
@@ -73,6 +74,9 @@ WHOLE = Definition(
     on_disconnect="continue", may_ask=("sampling",), scopes=("holds:write",), only_for=("tenant:acme",),
     per_caller=True, ttl=1.5, completes=("book",), rate=Rate(calls=3, seconds=60),
 )  # fmt: skip
+AGAIN = Definition(
+    kind="tool", name="report", wire={"name": "report"}, task="optional", sanitizes=True, idempotency_meta=True
+)
 MANIFEST = Manifest(name="library", version="1", title="Library", definitions=(DEFINITION.text, WHOLE.text))
 
 
@@ -137,7 +141,12 @@ BODIES = [
     CallBody({}, uri=URI, log_level="info", cursor="7"),
     CallBody({}, completing=Completing("book", "Em", {"shelf": "1"})),
     CallBody({}, answers={"size": {"action": "decline"}}, memory={"steps": {"a": 1}}),
+    CallBody({}, showing='["text",{"content":[]}]'),
 ]
+
+
+KEPT: Final = b'["data",{"_meta":{},"resultType":"complete","content":[{"type":"text","text":"5"}],"isError":false}]'
+"""What a task's row has of a result that a sanitizer has yet to see."""
 
 
 def _read_body(raw: bytes) -> Any:
@@ -205,7 +214,9 @@ KINDS: Final = {
     each.name: each
     for each in (
         *_messages(),
-        Kind(Definition.__name__, _read_definition, (DEFINITION.text.encode(), WHOLE.text.encode())),
+        Kind(
+            Definition.__name__, _read_definition, (DEFINITION.text.encode(), WHOLE.text.encode(), AGAIN.text.encode())
+        ),
         Kind(Manifest.__name__, _read_manifest, (MANIFEST.text.encode(),)),
         *_lines(),
         Kind("CallBody", _read_body, tuple(body.write() for body in BODIES)),
@@ -214,6 +225,7 @@ KINDS: Final = {
         _sealed(
             "sealed-state", {"number": 1, "memory": {}}, {"number": 2, "memory": {"a": 1}, "trace": TRACE.header()}
         ),
+        Kind("kept-result", lambda raw: asdict(Stored.read(raw.decode())), (KEPT,)),
         _sealed("sealed-cursor", ["search", None, None], [None, "shelves", "7"]),
     )
 }

@@ -20,6 +20,8 @@ from mcpfleet.contracts.pool_tasks import (
     Remember,
     Remembered,
     ResultKept,
+    Serve,
+    Served,
     Settle,
     Settled,
     Step,
@@ -105,4 +107,6 @@ TASK_MESSAGES = [
     Released(status=Status.WORKING),
     Remember(key=DIGEST, fence=1, result="{}"),
     ResultKept(lost=True),
+    Serve(process="w1", tools={"report": DIGEST}),
+    Served(adopted=3),
 ]

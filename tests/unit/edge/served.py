@@ -43,6 +43,7 @@ from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.tasks.once import OnceCalls
+from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
@@ -128,7 +129,8 @@ class Edge:
             admission=admission, limits=limits, creation=creation, once=once,
         )  # fmt: skip
         streams = StreamInstruments(Metrics())
-        news = TaskNews(bus, tasks, settings, tracer=Tracer(), log=log)
+        showing = Showing(calls, answering.dispatch, answering.bodies, self.snapshots, settings=settings, log=log)
+        news = TaskNews(bus, tasks, showing, settings, tracer=Tracer(), log=log)
         self.hub = Hub(bus, self.snapshots, settings, tasks=news, tracer=Tracer(), instruments=streams, log=log)
         admission.on_ended(self.hub.revoke)
         self.admission = admission
@@ -157,7 +159,7 @@ class Edge:
                 lists=Lists(protector, uses, settings),
                 uses=uses,
                 listens=listens,
-                tasks=TaskMethods(tasks, limits, log=log),
+                tasks=TaskMethods(tasks, limits, showing, log=log),
                 audit=Audit("edge", "e1", is_on=False),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],

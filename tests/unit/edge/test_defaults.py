@@ -9,6 +9,7 @@ import pytest
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.worker.settings import WorkerSettings
 
 MIB = 1024 * 1024
@@ -55,6 +56,8 @@ EDGE = {
     "stream_lasts": 24 * 3600,
     "permission_lasts": 60,
     "streams_leased": 5,
+    "watched_tasks": 10_000,
+    "task_shown_within": 5,
     "watched_keys": 2000,
     "watched_stated": 15,
     "watched_room": 64 * MIB,
@@ -76,6 +79,24 @@ WORKER = {
     "progress_rate": 20,
     "result_limit": 7 * MIB,
     "inline_result": 256 * 1024,
+    "task_slots": 24,
+    "task_looks": 2,
+    "task_extends": 3,
+    "task_says": 1,
+    "task_serves": 15,
+}
+TASKS = {
+    "task_lease": 10,
+    "tasks_away": 3,
+    "tasks_sweep": 1,
+    "task_unclaimed": 24 * 3600,
+    "task_input_wait": 24 * 3600,
+    "task_stuck": 60,
+    "task_gone": 60,
+    "task_removed": 600,
+    "idempotency_kept": 24 * 3600,
+    "task_step_limit": MIB,
+    "task_end_limit": 7 * MIB,
 }
 
 
@@ -88,6 +109,7 @@ WORKER = {
             (EdgeSettings(), EDGE),
             (SubscriptionsSettings(), SUBSCRIPTIONS),
             (WorkerSettings(), WORKER),
+            (TasksSettings(), TASKS),
         )
         for name, value in table.items()
     ],
@@ -103,6 +125,17 @@ def test_n4_a_stream_shows_that_it_lives_before_a_stalled_write_would_end_it() -
 def test_an_edge_renews_what_is_counted_for_it_before_it_is_taken_for_dead() -> None:
     """One lease may be lost; and a dead edge's streams are free within 30 s."""
     assert 2 * 1.2 * EdgeSettings().streams_leased < SubscriptionsSettings().edge_lost < 30
+
+
+def test_d8_a_killed_workers_task_runs_again_within_15_s_and_a_lease_is_renewed_three_times() -> None:
+    tasks, worker = TasksSettings(), WorkerSettings()
+    assert tasks.task_lease + tasks.tasks_sweep + worker.task_looks <= 15
+    assert 3 * worker.task_extends < tasks.task_lease
+
+
+def test_k21_a_version_that_is_heard_is_not_gone_and_one_that_comes_back_has_time() -> None:
+    tasks, worker = TasksSettings(), WorkerSettings()
+    assert 3 * worker.task_serves < tasks.task_gone < tasks.task_removed
 
 
 def test_a_worker_accepts_before_its_edge_gives_up() -> None:

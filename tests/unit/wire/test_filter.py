@@ -63,10 +63,11 @@ def test_s7_what_is_honoured_is_what_was_asked_and_is_supported() -> None:
     asked = read_filter(
         {"toolsListChanged": True, "promptsListChanged": True, "resourceSubscriptions": ["a:b"], "taskIds": ["1"]}
     )
-    assert asked.supported(EVERYTHING).echo() == {
+    assert asked.supported(EVERYTHING, tasks=False).echo() == {
         "toolsListChanged": True,
         "promptsListChanged": True,
         "resourceSubscriptions": ["a:b"],
     }
-    assert asked.supported({"tools": {"listChanged": True}}).echo() == {"toolsListChanged": True}
-    assert asked.supported({}) == Filter()
+    assert asked.supported({"tools": {"listChanged": True}}, tasks=False).echo() == {"toolsListChanged": True}
+    assert asked.supported({}, tasks=False) == Filter()
+    assert asked.supported({}, tasks=True).echo() == {"taskIds": ["1"]}

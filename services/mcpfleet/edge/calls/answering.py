@@ -198,8 +198,6 @@ class _One:
     async def finish(self, call: Call) -> str | None:
         """Send the one end of the call, as an event where the answer is a stream already."""
         self._release(call)
-        if self._use.see is not None:
-            self._use.see(call)
         if call.end is End.TASK:
             status, body, error_type = await self._with.ends.tell_task(call, self._use)
         else:

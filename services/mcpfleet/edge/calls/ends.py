@@ -63,8 +63,6 @@ class Use(NamedTuple):
     wraps: bool = False
     """The revisions of 2025 see the tool's structured content below a member."""
     handle: Handle | None = None
-    see: Callable[[Call], None] | None = None
-    """Sees the call that has ended, before its client is told."""
 
     @property
     def is_tool(self) -> bool:

@@ -79,6 +79,8 @@ class Order(NamedTuple):
     flags: str = ""
     outlives_client: bool = False
     """The work goes on when its client leaves (D12: `on_disconnect="continue"`)."""
+    on_placed: Callable[[Call], None] | None = None
+    """Sees each placing that was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ class Calls:
         except NotRun:
             del self._open[call.id]
             raise
+        if order.on_placed is not None:
+            order.on_placed(call)
         return call
 
     def release(self, call: Call) -> None:

@@ -167,7 +167,8 @@ class Uses:
         if definition.kind == "tool":
             await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
         wish = _Wish(inquiry, find, target, arguments, brought, uri)
-        key = None if definition.idempotency_key is None else key_of(definition, arguments)
+        takes_key = definition.idempotency_key is not None or definition.idempotency_meta
+        key = key_of(definition, arguments, inquiry.request.envelope.meta) if takes_key else None
         once = None if key is None else once_of(inquiry, definition.name, key, arguments)
         if definition.task == "required":
             return await self._creation.create(inquiry, self._target(wish), self._body(wish), once)
@@ -180,9 +181,11 @@ class Uses:
             return await self._answering.answer(use, *self._ordered(wish))
 
         async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
-            return await self._answering.answer(use._replace(see=see), *self._ordered(wish._replace(once=reservation)))
+            listening, order = self._ordered(wish._replace(once=reservation))
+            return await self._answering.answer(use, listening, lambda: order()._replace(on_placed=see))
 
-        return await self._once.answer(inquiry, self._target(wish), once, run)
+        goes_on = inquiry.request.envelope.is_legacy or definition.on_disconnect == "continue"
+        return await self._once.answer(inquiry, self._target(wish), once, run, goes_on=goes_on)
 
     def _ordered(self, wish: _Wish) -> tuple[Listening, MakeOrder]:
         """What the client hears of a call meanwhile, and how its order is made."""

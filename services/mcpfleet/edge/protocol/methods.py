@@ -16,7 +16,7 @@ from mcpfleet.edge.http.client import ClientGone
 from mcpfleet.edge.protocol.legacy import Legacy
 from mcpfleet.edge.protocol.lists import KINDS, Lists
 from mcpfleet.edge.protocol.request import Inquiry, Request
-from mcpfleet.edge.protocol.structure import METHODS
+from mcpfleet.edge.protocol.structure import METHODS, TASKS
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.tasks.methods import TaskMethods
@@ -104,7 +104,9 @@ class Methods:
         """
         method = inquiry.request.envelope.method
         capability = METHODS[method].capability
-        if capability is not None and capability not in inquiry.view.capabilities:
+        view = inquiry.view
+        is_offered = view.has_tasks if capability == TASKS else capability is None or capability in view.capabilities
+        if not is_offered:
             raise unknown_method()
         return self._answers[method]
 

@@ -67,7 +67,7 @@ class Listens:
         request.client.forget_body()
         if len(str(request.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
-        honoured = asked.supported(view.capabilities)
+        honoured = asked.supported(view.capabilities, tasks=view.has_tasks)
         if honoured.task_ids and not declares(inquiry):
             raise missing_capabilities((TASKS,))  # before any look-up (D2)
         self._permits.check(inquiry, honoured.uris)

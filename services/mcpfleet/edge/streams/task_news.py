@@ -20,16 +20,18 @@ from mcpfleet.bus.actor import consumer_span
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import Binding, TasksClient, TaskView, task_hint_subject, task_key
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.tasks import policy, shapes
 from mcpfleet.edge.tasks.creation import SERVICE, is_id
 from mcpfleet.edge.tasks.questions import check_answerable
+from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, not_answered
-from mcpfleet.wire.notices import task_changed
+from mcpfleet.wire.notices import Notice, task_changed
 from mcpfleet.wire.reply import NotSpliceable
 
 KEY: Final = "task "
@@ -59,10 +61,18 @@ class TaskNews:
     """Watches tasks for streams."""
 
     def __init__(
-        self, bus: Bus, client: TasksClient, settings: EdgeSettings, *, tracer: Tracer, log: FilteringBoundLogger
+        self,
+        bus: Bus,
+        client: TasksClient,
+        showing: Showing,
+        settings: EdgeSettings,
+        *,
+        tracer: Tracer,
+        log: FilteringBoundLogger,
     ) -> None:
         self._bus = bus
         self._client = client
+        self._showing = showing
         self._settings = settings
         self._tracer = tracer
         self._log = log
@@ -189,24 +199,40 @@ class TaskNews:
         return consumer_span(self._tracer, _HINT, task_hint_subject(task_key(task)), cause, links=[cause])
 
     async def _tell(self, watch: _Watch, task: str) -> bool:
-        """Tell a stream what a task is now; false where nobody could be asked."""
+        """Tell a stream what a task is now; false where nobody could be asked.
+
+        What this stream's caller may not see now is not told, and counts as untold: healing comes back to it (K12).
+        """
+        principal = watch.stream.permission.principal
         try:
             view = await self._read(watch.stream, task)
         except BusError:
             return False
-        if view is None or task not in watch.told or view.version < watch.told[task]:
+        if view is None or self._is_old(watch, view):
             return True
+        notice = await self._notice(watch, view, principal)
+        if watch.stream.permission.principal != principal:  # it was cleared for who may not see as much any more
+            return False
+        if notice is not None and not self._is_old(watch, view):
+            watch.told[task] = view.version
+            watch.stream.offer_newest(KEY + task, notice)
+        return True
+
+    @staticmethod
+    def _is_old(watch: _Watch, view: TaskView) -> bool:
+        """Whether the stream was told more already, or does not name the task any more."""
+        return view.id not in watch.told or view.version < watch.told[view.id]
+
+    async def _notice(self, watch: _Watch, view: TaskView, principal: Principal) -> Notice | None:
+        """What a poll would say; none where that would be refused (K11, K12)."""
         try:
             check_answerable(view.requests, watch.capabilities)
-            notice = task_changed(shapes.detailed(view))
-        except Rejection:  # a poll would be refused, so this says nothing (K11)
-            return True
+            return task_changed(shapes.detailed(await self._showing.shown(view, principal, watch.capabilities)))
+        except Rejection:
+            return None
         except NotSpliceable as error:
             self._log.error("a task's end is malformed", pool=view.pool, error=str(error))
-            return True
-        watch.told[task] = view.version
-        watch.stream.offer_newest(KEY + task, notice)
-        return True
+            return None
 
     async def _read(self, stream: Stream, task: str) -> TaskView | None:
         principal = stream.permission.principal

@@ -22,12 +22,11 @@ from mcpfleet.edge.tasks.arguments import Checks
 from mcpfleet.views.view import Target
 from mcpfleet.wire.capabilities import TASKS, missing
 from mcpfleet.wire.errors import Rejection, bad_params, not_answered
+from mcpfleet.wire.own_meta import REPEAT
 from mcpfleet.wire.reply import result_body
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
 SERVICE: Final = "the tasks service"
-REPEAT: Final = "mcpfleet/repeat"
-"""The member of a result's `_meta` that says that nothing has run for it (I2)."""
 MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
 _LEGACY: Final = "Each call of this tool is a durable task, which clients of this protocol revision cannot take."
 _UNCERTAIN: Final = (

@@ -15,6 +15,7 @@ from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
 from mcpfleet.edge.tasks.creation import SERVICE, declares, read, unknown_task
 from mcpfleet.edge.tasks.questions import check_answerable, check_answers
+from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, not_answered
 from mcpfleet.wire.reply import NotSpliceable
@@ -26,19 +27,23 @@ METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 class TaskMethods:
     """Answers requests for tasks."""
 
-    def __init__(self, client: TasksClient, limits: Limits, *, log: FilteringBoundLogger) -> None:
+    def __init__(self, client: TasksClient, limits: Limits, showing: Showing, *, log: FilteringBoundLogger) -> None:
         self._client = client
         self._limits = limits
+        self._showing = showing
         self._log = log
 
     async def get(self, inquiry: Inquiry) -> None:
         """Answer `tasks/get`.
 
         Raises:
-            Rejection: -32021, -32602 or 504; of what a worker left malformed, -32603.
+            Rejection: -32021, -32602 or 504; of what a worker left malformed, or no sanitizer passes, -32603; 503
+                where nobody can clear it now (K12).
         """
         view = await self._find(inquiry)
-        check_answerable(view.requests, inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
+        capabilities = inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY]
+        check_answerable(view.requests, capabilities)
+        view = await self._showing.shown(view, inquiry.principal, capabilities, inquiry.request.trace)
         try:
             body = shapes.got(view)
         except NotSpliceable as error:

@@ -37,10 +37,11 @@ from mcpfleet.edge.calls.pending import Call, End
 from mcpfleet.edge.http.client import ClientGone
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
-from mcpfleet.edge.tasks.creation import MISMATCH, REPEAT, SERVICE, declares, failed, read
+from mcpfleet.edge.tasks.creation import MISMATCH, SERVICE, declares, failed, read
 from mcpfleet.views.view import Target
 from mcpfleet.wire.capabilities import TASKS
-from mcpfleet.wire.errors import Rejection, missing_capabilities, no_capacity, not_answered
+from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
+from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
 
 UNCERTAIN: Final = (
@@ -51,8 +52,8 @@ TOO_LARGE: Final = (
     "A call with this idempotency key has ended, and its result was too large to be kept: nothing was run."
 )
 _KEPT: Final = {Outcome.MISMATCH: (MISMATCH, "key_mismatch"), Outcome.UNCERTAIN: (UNCERTAIN, "key_uncertain")}
-_MARGIN: Final = 5.0
-"""Seconds that a reservation lasts beyond its call's deadline."""
+_MARGIN: Final = 15.0
+"""Seconds that a reservation lasts beyond its call's time: the call may wait for a worker before that begins."""
 _AGAIN: Final = 1.0
 """Seconds after which a repeat asks without having been told."""
 _MOST_WAITING: Final = 1_000
@@ -60,16 +61,24 @@ _MOST_WAITING: Final = 1_000
 _END_WITHIN: Final = 5.0
 
 Run = Callable[[Reservation, Callable[[Call], None]], Awaitable[str | None]]
-"""Runs the call itself under its reservation, and lets its end be seen; returns the error's type."""
+"""Runs the call itself under its reservation, and lets each placing of it be seen; returns the error's type."""
 
 
-def key_of(definition: Definition, arguments: Mapping[str, Any]) -> str | None:
-    """The idempotency key of a call, where its tool has one and the call says it."""
-    if definition.idempotency_key is None:
+def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> str | None:
+    """The idempotency key of a call to a tool that takes one: its argument's, or else that of `_meta`.
+
+    Raises:
+        Rejection: -32602 for one in `_meta` that is none: who means to be safe must not be served as if it had none.
+    """
+    value = None if definition.idempotency_key is None else arguments.get(definition.idempotency_key)
+    if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+        return str(value)
+    if IDEMPOTENCY_KEY not in meta:
         return None
-    value = arguments.get(definition.idempotency_key)
-    is_key = isinstance(value, str | int) and not isinstance(value, bool)
-    return str(value) if is_key and value != "" else None
+    key = meta[IDEMPOTENCY_KEY]
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
+        raise bad_params(f"{IDEMPOTENCY_KEY} must have 1 to {LONGEST_KEY} characters")
+    return key
 
 
 def once_of(inquiry: Inquiry, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
@@ -80,20 +89,26 @@ def once_of(inquiry: Inquiry, tool: str, key: str, arguments: Mapping[str, Any])
 
 @dataclass(slots=True, eq=False)
 class _First:
-    """The first call, as its end shows."""
+    """The first call, as far as its edge knows."""
 
-    end: End | None = None
-    line: str | None = None
+    call: Call | None = None
+    """Its newest placing that was sent."""
 
     def see(self, call: Call) -> None:
-        self.end, self.line = call.end, call.line
+        self.call = call
 
-    @property
-    def ended(self) -> str | None:
-        """What its key must hear; nothing of a result, which its worker has kept."""
-        if self.end in (End.RESULT, End.TASK, End.RESULT_LOST):
+    def ended(self, *, goes_on: bool) -> str | None:
+        """What its key must hear; nothing of a result, which its worker has kept.
+
+        Args:
+            goes_on: the call goes on where its client leaves, and its worker will keep the result (D12).
+        """
+        call = self.call
+        if call is None or call.refusal is not None:
+            return "not_run"
+        if call.end in (End.RESULT, End.TASK, End.RESULT_LOST) or (call.end is None and goes_on):
             return None
-        asked = self.end is End.ASK or (self.end is End.ERROR and (self.line or "").startswith(LACKING))
+        asked = call.end is End.ASK or (call.end is End.ERROR and (call.line or "").startswith(LACKING))
         return "not_run" if asked else "uncertain"
 
 
@@ -106,8 +121,15 @@ class OnceCalls:
     log: FilteringBoundLogger
     _waiting: int = field(default=0)
 
-    async def answer(self, inquiry: Inquiry, target: Target, once: Once, run: Run) -> str | None:
+    async def answer(self, inquiry: Inquiry, target: Target, once: Once, run: Run, *, goes_on: bool) -> str | None:
         """Run a call, or answer with what the first one under its key gave; returns the error's type.
+
+        Args:
+            inquiry: the request.
+            target: the tool.
+            once: the key.
+            run: runs the call, where it is the first.
+            goes_on: a client that leaves does not stop it.
 
         Raises:
             Rejection: 504 where the key cannot be asked for, 503 where too many wait, -32021 where the first call
@@ -126,7 +148,7 @@ class OnceCalls:
         if reserved.outcome is Outcome.RUNNING:
             reserved = await self._wait(inquiry, wanted, definition.timeout + _MARGIN)
         if reserved.outcome is Outcome.NEW:
-            return await self._run(wanted, Reservation(once.key, once.arguments, reserved.fence), run)
+            return await self._run(wanted, Reservation(once.key, once.arguments, reserved.fence), run, goes_on=goes_on)
         told = await self._repeated(inquiry, reserved)
         await inquiry.request.client.answer(told.status, told.body)
         return told.error_type
@@ -138,21 +160,14 @@ class OnceCalls:
             self.log.warning("an idempotency key could not be asked for", error=str(error))
             raise not_answered(SERVICE) from None
 
-    async def _run(self, wanted: Reserve, reservation: Reservation, run: Run) -> str | None:
+    async def _run(self, wanted: Reserve, reservation: Reservation, run: Run, *, goes_on: bool) -> str | None:
         first = _First()
-        ended: str | None = "uncertain"
         try:
-            error = await run(reservation, first.see)
-            ended = first.ended
-        except Rejection:
-            # Refused before anything ran, unless an end was there already.
-            ended = "not_run" if first.end is None else first.ended
-            raise
+            return await run(reservation, first.see)
         finally:
-            if ended is not None:
+            if (ended := first.ended(goes_on=goes_on)) is not None:
                 with anyio.move_on_after(_END_WITHIN, shield=True):
                     await self._end(wanted.model_copy(update={"ended": ended}))
-        return error
 
     async def _end(self, wanted: Reserve) -> None:
         """Say how the first call ended; unsaid, its key is uncertain once its time is over."""

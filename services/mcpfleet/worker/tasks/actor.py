@@ -8,7 +8,7 @@ while may still be ours, since none is handed out while the service itself was a
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 import anyio
@@ -49,6 +49,7 @@ from mcpfleet.worker.table import Held, Key
 from mcpfleet.worker.tasks.extending import Extending
 from mcpfleet.worker.tasks.holding import Holding, Holdings, task_key
 from mcpfleet.worker.tasks.looking import Looking
+from mcpfleet.worker.tasks.serving import Serving
 from mcpfleet.worker.tasks.settling import Release, following
 from mcpfleet.worker.tasks.side import HeldTask
 
@@ -100,6 +101,7 @@ class TaskActor:
             take=self._take, room=self._room, held=self._held.__len__, log=log,
         )  # fmt: skip
         self._looking.on_unheard = self._extending.note_unheard
+        self._serving = Serving(self._client, bus.process, settings.task_serves, log)
         self._work: Subscription | None = None
         self._is_leaving = False
         self._idle = anyio.Event()
@@ -112,15 +114,17 @@ class TaskActor:
             self._tasks = tasks
             self._tasks.start_soon(self._looking.run)
             self._tasks.start_soon(self._extending.run)
+            self._tasks.start_soon(self._serving.run)
             task_status.started()
             try:
                 await anyio.sleep_forever()
             finally:
                 self._tasks = None  # what the handlers' side says from now on, nobody writes
 
-    async def offer(self, definitions: Iterable[str]) -> None:
-        """Take tasks of these definitions, and of no others."""
-        self._looking.definitions = tuple(sorted(definitions))
+    async def offer(self, tools: Mapping[str, str]) -> None:
+        """Take tasks of these tools, by their names and definitions, and of no others."""
+        self._looking.definitions = tuple(sorted(tools.values()))
+        self._serving.offer(tools)
         if self._looking.definitions and self._work is None and not self._is_leaving:
             self._work = await self._bus.subscribe(work_subject(self._pool), self._on_work, _GROUP)
         self._looking.look()
@@ -132,6 +136,7 @@ class TaskActor:
     async def drain(self) -> None:
         """Take no more tasks, end the runs of those that are held, and give them back."""
         self._is_leaving = True
+        self._serving.offer({})
         if self._work is not None:
             await self._bus.leave(self._work)
         for holding in self._held:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from mcpfleet.app import AskError, Declined, Question
+from mcpfleet.app import AskError, Declined, Question, QuestionChanged
 from mcpfleet.app.asking import Suspended, Unusable
 from mcpfleet.app.step import running_step
 from mcpfleet.contracts import pool_tasks
@@ -151,8 +151,8 @@ def _digest(question: Question[Any]) -> str:
     return digest_of(_request(question))
 
 
-def _clash(key: str) -> AskError:
-    return AskError(
-        f"the question {key!r} was asked otherwise before: what it says must be the same in every attempt, or have "
-        "another key"
+def _clash(key: str) -> QuestionChanged:
+    return QuestionChanged(
+        f"The question {key!r} was asked otherwise before: what it says must be the same in every attempt, or have "
+        "another key."
     )

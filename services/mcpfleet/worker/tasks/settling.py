@@ -45,7 +45,11 @@ def following(holding: Holding, ended: Ended) -> Next:
 
 def _is_failure(ended: Ended) -> bool:
     """Whether a handler that was cancelled says that it stopped; a result that it has in spite of that counts (K10)."""
-    return ended.kind is not FrameKind.RESULT or from_json(ended.body).get("isError") is True
+    if ended.kind is not FrameKind.RESULT:
+        return True
+    value = from_json(ended.body)
+    result = value[1] if isinstance(value, list) else value  # as it is kept for a sanitizer
+    return result.get("isError") is True
 
 
 def settled(holding: Holding, ended: Ended) -> Settle:

@@ -144,9 +144,9 @@ def test_m72_an_id_is_safe_in_a_header(task: str, *, is_ours: bool) -> None:
     ("arguments", "key"), [({"r": "a"}, "a"), ({"r": 5}, "5"), ({"r": ""}, None), ({}, None), ({"r": True}, None)]
 )
 def test_d9_a_key_is_a_text_or_an_integer(arguments: dict[str, Any], key: str | None) -> None:
-    assert key_of(Definition(kind="tool", name="pay", wire={}, idempotency_key="r"), arguments) == key
+    assert key_of(Definition(kind="tool", name="pay", wire={}, idempotency_key="r"), arguments, {}) == key
 
 
 def test_i2_a_repeat_is_marked_beside_what_the_result_says() -> None:
-    assert json.loads(marked(b'{"_meta":{},"a":1}')) == {"_meta": {"mcpfleet/repeat": True}, "a": 1}
-    assert json.loads(marked(b'{"_meta":{"x":1},"a":1}')) == {"_meta": {"mcpfleet/repeat": True, "x": 1}, "a": 1}
+    assert json.loads(marked(b'{"_meta":{},"a":1}')) == {"_meta": {"io.mcpfleet/repeat": True}, "a": 1}
+    assert json.loads(marked(b'{"_meta":{"x":1},"a":1}')) == {"_meta": {"io.mcpfleet/repeat": True, "x": 1}, "a": 1}

@@ -1,0 +1,43 @@
+"""Says which tools this worker runs tasks of, so that a rollout leaves no task behind (K21)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import anyio
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.pool_tasks import PoolTasksClient, Serve
+
+
+class Serving:
+    """Says it from time to time, and when it is something else."""
+
+    def __init__(self, client: PoolTasksClient, process: str, interval: float, log: FilteringBoundLogger) -> None:
+        self._client = client
+        self._process = process
+        self._interval = interval
+        self._log = log
+        self._tools: Mapping[str, str] = MappingProxyType({})
+        self._news = anyio.Event()
+
+    def offer(self, tools: Mapping[str, str]) -> None:
+        """Say from now on that these are here: by each tool's name its definition."""
+        self._tools = tools
+        self._news.set()
+
+    async def run(self) -> None:
+        """Say it until cancelled."""
+        while True:
+            with anyio.move_on_after(self._interval * random.uniform(0.75, 1.0)):  # noqa: S311  # no secret
+                await self._news.wait()
+            self._news = anyio.Event()
+            if not self._tools:
+                continue
+            try:
+                await self._client.serve(Serve(process=self._process, tools=dict(self._tools)))
+            except BusError as error:
+                self._log.debug("it was not heard which tasks run here", error=str(error))

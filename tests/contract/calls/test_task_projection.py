@@ -1,0 +1,159 @@
+"""How an edge reads changed tasks for its streams: in turn within one, beside each other over all (K15, K17, K18)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.tasks import Binding, Status, TasksClient, TaskView, task_hint_subject, task_key
+from mcpfleet.edge.calls.bodies import Bodies
+from mcpfleet.edge.calls.pending import Calls
+from mcpfleet.edge.calls.waiting import Dispatch
+from mcpfleet.edge.http.room import Room
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.task_news import KEY, TaskNews
+from mcpfleet.edge.tasks.showing import Showing
+from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.wire.filter import Filter
+from tests.contract.bus.fabric import Fabric
+from tests.kit.waiting import until
+from tests.unit.edge.streams.opened import Open, stream
+
+ONE, TWO, THREE, GONE = ("a" * 32, "b" * 32, "c" * 32, "d" * 32)
+
+
+class Service(TasksClient):
+    """Stands where the bus begins: knows all tasks but one, and answers when it is let."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
+        self.versions_of = {ONE: 1, TWO: 1, THREE: 1}
+        self.reading: list[str] = []
+        self.read: list[str] = []
+        self.gate = anyio.Event()
+        self.gate.set()
+
+    async def get(self, task: str, binding: Binding) -> TaskView | None:
+        self.reading.append(task)
+        await self.gate.wait()
+        self.reading.remove(task)
+        self.read.append(task)
+        if task not in self.versions_of:
+            return None
+        return TaskView(
+            id=task, status=Status.WORKING, version=self.versions_of[task], created_at=0.0, updated_at=1.0,
+            poll_ms=1000, endpoint=binding.endpoint, pool="library", definition="0" * 32, name="report",
+        )  # fmt: skip
+
+
+class News:
+    """An edge's side, and the hints that reach it."""
+
+    def __init__(self, edge: Bus, tasks: Bus, fabric: Fabric) -> None:
+        settings, log = EdgeSettings(), fabric.logger
+        calls = Calls(edge, settings, log)
+        dispatch = Dispatch(calls, settings, EdgeInstruments(Metrics()))
+        bodies = Bodies(edge, Room(1000, "MCPFLEET_RESULT_ROOM"), 1000)
+        snapshots = Snapshots(
+            edge, CatalogClient(edge), settings.endpoints, settings=settings, tracer=Tracer(), log=log
+        )
+        showing = Showing(calls, dispatch, bodies, snapshots, settings=settings, log=log)
+        self.service = Service(edge)
+        self.news = TaskNews(edge, self.service, showing, settings, tracer=Tracer(), log=log)
+        self._edge, self._tasks = edge, tasks
+
+    async def watching(self, *ids: str, **settings: Any) -> Open:
+        """A stream that watches, and is not accepted yet."""
+        opened = stream(Filter(task_ids=ids), **settings)
+        await self.news.watch(opened.stream, {})
+        await self._edge.flush(timeout=2)
+        return opened
+
+    async def hint(self, *ids: str) -> None:
+        """Tasks have changed."""
+        for task in ids:
+            self.service.versions_of[task] = self.service.versions_of.get(task, 0) + 1
+            body = str(self.service.versions_of[task]).encode()
+            self._tasks.hint(task_hint_subject(task_key(task)), body, None)
+        await self._tasks.flush(timeout=2)
+        await self._edge.flush(timeout=2)
+
+
+@asynccontextmanager
+async def news(fabric: Fabric) -> AsyncIterator[News]:
+    async with fabric.buses("edge", "tasks") as (edge, tasks), anyio.create_task_group() as group:
+        made = News(edge, tasks, fabric)
+        await group.start(made.news.run)
+        yield made
+        group.cancel_scope.cancel()
+
+
+def waits(opened: Open) -> list[str]:
+    """The tasks that a stream, which does not run, has yet to be told of."""
+    return [key.removeprefix(KEY) for key in opened.stream._pending]
+
+
+async def test_k17_one_stream_reads_one_task_at_a_time_in_the_order_of_first_hints_and_others_beside_it(
+    fabric: Fabric,
+) -> None:
+    async with news(fabric) as made:
+        first, second = await made.watching(ONE, TWO), await made.watching(THREE)
+        for opened in (first, second):
+            await made.news.accept(opened.stream)
+        made.service.read.clear()
+        made.service.gate = anyio.Event()
+        await made.hint(ONE, THREE)
+        await until(lambda: sorted(made.service.reading) == [ONE, THREE])
+        await made.hint(TWO, ONE, ONE, TWO, ONE)
+        assert sorted(made.service.reading) == [ONE, THREE], "serial within the one, parallel over both"
+        made.service.gate.set()
+        await until(lambda: waits(first) == [ONE, TWO] and waits(second) == [THREE])
+        await until(lambda: len(made.service.read) == 4)
+        assert [task for task in made.service.read if task != THREE] == [ONE, TWO, ONE], "repeats become one"
+
+
+async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabric: Fabric) -> None:
+    async with news(fabric) as made:
+        slow, other = await made.watching(ONE, TWO, bound=1), await made.watching(THREE)
+        for opened in (slow, other):
+            await made.news.accept(opened.stream)
+        await made.hint(ONE, TWO, THREE)
+        await until(lambda: slow.stream.is_over)
+        await until(lambda: waits(other) == [THREE])
+        assert await made.service.get(ONE, Binding(endpoint="mcp")) is not None, "nor a poll"
+
+
+async def test_k18_hints_while_a_stream_opens_are_told_after_it_and_nothing_older(fabric: Fabric) -> None:
+    async with news(fabric) as made:
+        opened = await made.watching(ONE, TWO, GONE)
+        await made.hint(ONE)
+        made.news.look_again(opened.stream, GONE)
+        assert waits(opened) == []
+        await made.news.accept(opened.stream)
+        assert opened.stream.honoured.task_ids == (ONE, TWO), "K16"
+        await until(lambda: waits(opened) == [ONE])
+        assert made.service.read.count(GONE) == 1, "what was not accepted is not read again"
+
+
+async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabric) -> None:
+    async with news(fabric) as made:
+        opened = await made.watching(ONE)
+        await made.news.accept(opened.stream)
+        await made.hint(ONE, ONE)
+        await until(lambda: waits(opened) == [ONE])
+        told = len(made.service.read)
+        for version in (b"3", b"2", b"1"):
+            made._tasks.hint(task_hint_subject(task_key(ONE)), version, None)
+        made.service.versions_of[ONE] = 2  # a replica that is behind
+        made.news.look_again(opened.stream, ONE)
+        await until(lambda: len(made.service.read) > told)
+        assert b'"taskId"' in opened.stream._pending[KEY + ONE].event(b"1")
+        assert made.news._watches[opened.stream].told[ONE] == 3, "it never goes back"

@@ -1,0 +1,70 @@
+"""What a task keeps for its sanitizer is read back as what the handler returned (K13)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic_core import to_json
+
+from mcpfleet.app import Outcome, OutputError, content
+from mcpfleet.app.kept import Stored
+from mcpfleet.app.result import Returns
+
+
+@dataclass(frozen=True)
+class Book:
+    title: str
+    since: dt.date
+
+
+class Odd(BaseModel):
+    """What it writes is not what it reads."""
+
+    model_config = ConfigDict(extra="forbid")
+    pages: int
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def sheets(self) -> int:
+        return self.pages // 2
+
+
+TEXT, IMAGE = content.text("see"), content.image(b"x", "image/png")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "structured"),
+    [
+        (str, "text", True),
+        (None, None, True),
+        (list[Book], [Book("emma", dt.date(1815, 12, 23))], True),
+        (Book | None, None, True),
+        (list[Book], [Book("emma", dt.date(1815, 12, 23))], False),
+        (type(IMAGE), IMAGE, True),
+        (list[type(IMAGE) | type(TEXT)], [TEXT, IMAGE], True),  # type: ignore[misc]  # these are types
+        (Any, {"a": [1, None, 2**70]}, True),
+        (Any, "text", True),
+        (Outcome, Outcome([TEXT], {"a": 1}, is_error=True, meta={"x": 1}), True),
+        (Outcome, Outcome([IMAGE]), True),
+    ],
+)
+def test_k13_it_comes_back_as_it_was(annotation: Any, value: Any, *, structured: bool) -> None:
+    returns = Returns(annotation, None, structured=structured)
+    kept = returns.kept(value)
+    body = to_json([kept.shape, {**kept.fields(), "_meta": kept.outcome.meta or {}}]).decode()
+    assert returns.read_back(Stored.read(body)) == value
+
+
+def test_k12_what_could_never_be_read_back_is_told_when_it_is_returned() -> None:
+    with pytest.raises(OutputError, match="read back"):
+        Returns(Odd, None).kept(Odd(pages=4))
+
+
+@pytest.mark.parametrize("text", ["", "{}", '["data"]', '["other",{}]', '["data",5]'])
+def test_k13_what_is_of_no_known_form_is_an_error(text: str) -> None:
+    with pytest.raises(OutputError, match="another form"):
+        Stored.read(text)
