@@ -152,18 +152,6 @@ async def test_s17_a_draining_edge_ends_its_streams_and_the_others_go_on() -> No
         await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in streams[10:]))
 
 
-async def test_losing_all_services_ends_no_stream() -> None:
-    """Blueprint, 6: what is open goes on; hints need nobody but NATS."""
-    async with (
-        Fleet(APP) as fleet,
-        at_every_edge(fleet, 3, resourceSubscriptions=[BOOK]) as streams,
-        Client(fleet.urls[0]) as client,
-    ):
-        await fleet.services.kill()
-        await client.call_tool("rename", {"book": 1, "title": "Lady Susan"})
-        await until(lambda: all(stream.kinds() == [ACK, UPDATED] for stream in streams))
-
-
 async def test_s14_a_reader_that_stops_is_closed_and_slows_nobody() -> None:
     """N5: within the write timeout from when it was sent more than it has room for, whatever still comes for it."""
     async with (

@@ -88,7 +88,7 @@ async def test_d7_a_quota_holds_over_three_edges_through_lost_answers_and_nothin
     async with fleet(edges=3, environment=ENVIRONMENT) as running, anyio.create_task_group() as tasks:
         callers = Callers(running, seed)
         running.switch.misbehave(faults)
-        await callers.run(3.0)
+        await callers.run(2.0)
         running.switch.misbehave()
         assert LIMIT / 2 < callers.most <= LIMIT, "they came near it, and never beyond"
         assert callers.told[200] >= LIMIT, callers.told
