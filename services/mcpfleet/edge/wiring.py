@@ -1,0 +1,176 @@
+"""The parts of an edge, each made once and given what it needs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.contracts.authorization import AuthorizationClient
+from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.tasks import TasksClient
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.audit import Audit
+from mcpfleet.edge.access.authority import Authority
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.access.metadata import Access, Metadata
+from mcpfleet.edge.calls.answering import Answering
+from mcpfleet.edge.calls.bodies import Bodies
+from mcpfleet.edge.calls.ends import Ends
+from mcpfleet.edge.calls.pending import Calls
+from mcpfleet.edge.calls.uses import Uses
+from mcpfleet.edge.calls.waiting import Dispatch
+from mcpfleet.edge.http.app import Application
+from mcpfleet.edge.http.cors import Cors
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.http.room import Room
+from mcpfleet.edge.protocol.lists import Lists
+from mcpfleet.edge.protocol.methods import Methods
+from mcpfleet.edge.protocol.protector import Protector
+from mcpfleet.edge.protocol.rounds import Rounds
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.streams.listens import Listens
+from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.streams.task_news import TaskNews
+from mcpfleet.edge.tasks.creation import Creation
+from mcpfleet.edge.tasks.methods import TaskMethods
+from mcpfleet.edge.tasks.once import OnceCalls
+from mcpfleet.edge.tasks.showing import Showing
+from mcpfleet.process.run import Process
+from mcpfleet.telemetry.instruments import AdmissionInstruments, EdgeInstruments, StreamInstruments
+
+
+class Callers(NamedTuple):
+    """Who may do what, and how often."""
+
+    access: Access | None
+    """None where no credentials are asked for."""
+    admission: Admission
+    authority: Authority
+    limits: Limits
+
+
+class Edge(NamedTuple):
+    """What an edge is started, drained and shown by."""
+
+    application: Application
+    snapshots: Snapshots
+    calls: Calls
+    callers: Callers
+    protector: Protector
+    hub: Hub
+
+
+def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
+    """Make an edge; nothing of it runs yet.
+
+    Args:
+        process: the edge's.
+        bus: not running yet.
+        base_url: what the endpoints' URLs begin with, as clients on this machine reach them.
+    """
+    settings, log, metrics = process.settings, process.log, process.telemetry.metrics
+    instruments = EdgeInstruments(metrics)
+    snapshots = Snapshots(
+        bus, CatalogClient(bus), settings.endpoints, settings=settings, tracer=process.telemetry.tracer, log=log
+    )
+    callers = _callers(process, bus, snapshots, base_url)
+    calls = Calls(bus, settings, log)
+    protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
+    rounds = Rounds(protector, settings)
+    answering = _answering(process, bus, calls, rounds, instruments)
+    showing = Showing(calls, answering.dispatch, answering.bodies, snapshots, settings=settings, log=log)
+    hub, listens = _streams(process, bus, callers, snapshots, showing)
+    tasks = TasksClient(bus)
+    uses = Uses(
+        answering,
+        rounds,
+        snapshots,
+        settings,
+        admission=callers.admission,
+        limits=callers.limits,
+        creation=Creation(tasks, settings.endpoints, log=log),
+        once=OnceCalls(bus, tasks, log),
+    )
+    methods = Methods(
+        endpoints=settings.endpoints,
+        admission=callers.admission,
+        limits=callers.limits,
+        snapshots=snapshots,
+        lists=Lists(protector, uses, settings),
+        uses=uses,
+        listens=listens,
+        tasks=TaskMethods(tasks, callers.limits, showing, log=log),
+        audit=Audit(process.name, process.id, is_on=settings.audit),
+    )
+    application = _application(process, methods, snapshots, callers, instruments)
+    return Edge(application, snapshots, calls, callers, protector, hub)
+
+
+def _callers(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, base_url: str) -> Callers:
+    settings, log = process.settings, process.log
+    access = Access(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
+    authorization = AuthorizationClient(bus)
+    instruments = AdmissionInstruments(process.telemetry.metrics)
+    admission = Admission(authorization, entries=settings.admission_entries, access=access, instruments=instruments)
+    authority = Authority(bus, authorization, admission, settings, log=log)
+    limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=log)
+    return Callers(access, admission, authority, limits)
+
+
+def _answering(
+    process: Process[EdgeSettings], bus: Bus, calls: Calls, rounds: Rounds, instruments: EdgeInstruments
+) -> Answering:
+    settings = process.settings
+    instruments.calls_running.observe(lambda: len(calls))
+    return Answering(
+        calls,
+        Dispatch(calls, settings, instruments),
+        Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings.result_limit),
+        Ends(rounds, process.log),
+        settings=settings,
+        log=process.log,
+    )
+
+
+def _streams(
+    process: Process[EdgeSettings], bus: Bus, callers: Callers, snapshots: Snapshots, showing: Showing
+) -> tuple[Hub, Listens]:
+    settings, log, tracer = process.settings, process.log, process.telemetry.tracer
+    instruments = StreamInstruments(process.telemetry.metrics)
+    news = TaskNews(bus, TasksClient(bus), showing, settings, tracer=tracer, log=log)
+    hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=instruments, log=log)
+    callers.admission.on_ended(hub.revoke)
+    permits = Permits(callers.admission, longest=settings.permission_lasts)
+    return hub, Listens(bus, hub, permits, callers.limits, settings=settings, instruments=instruments)
+
+
+def _application(
+    process: Process[EdgeSettings],
+    methods: Methods,
+    snapshots: Snapshots,
+    callers: Callers,
+    instruments: EdgeInstruments,
+) -> Application:
+    settings = process.settings
+    cors = Cors(settings.cors_origins)
+    public_hosts = (*settings.public_hosts, *filter(None, [urlsplit(settings.public_url).netloc]))
+    doors = Doors(settings.bind, public_hosts, cors.origins)
+    return Application(
+        endpoints=settings.endpoints,
+        doors=doors,
+        cors=cors,
+        admission=callers.admission,
+        limits=callers.limits,
+        metadata=Metadata(callers.access, settings.endpoints, doors) if callers.access is not None else None,
+        methods=methods,
+        room=Room(settings.request_room, "MCPFLEET_REQUEST_ROOM"),
+        snapshots=snapshots,
+        settings=settings,
+        tracer=process.telemetry.tracer,
+        is_traced=process.telemetry.enabled,
+        instruments=instruments,
+        log=process.log,
+    )
