@@ -11,9 +11,9 @@ from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.audit import Audit
-from mcpfleet.edge.access.authority import Authority
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.access.metadata import Access, Metadata
+from mcpfleet.edge.access.revocations import Revocations
 from mcpfleet.edge.calls.answering import Answering
 from mcpfleet.edge.calls.bodies import Bodies
 from mcpfleet.edge.calls.ends import Ends
@@ -48,7 +48,7 @@ class Callers(NamedTuple):
     access: Access | None
     """None where no credentials are asked for."""
     admission: Admission
-    authority: Authority
+    revocations: Revocations
     limits: Limits
 
 
@@ -115,9 +115,9 @@ def _callers(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, bas
     authorization = AuthorizationClient(bus)
     instruments = AdmissionInstruments(process.telemetry.metrics)
     admission = Admission(authorization, entries=settings.admission_entries, access=access, instruments=instruments)
-    authority = Authority(bus, authorization, admission, settings, log=log)
+    revocations = Revocations(bus, authorization, admission, settings, log=log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=log)
-    return Callers(access, admission, authority, limits)
+    return Callers(access, admission, revocations, limits)
 
 
 def _answering(

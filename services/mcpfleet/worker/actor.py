@@ -35,9 +35,9 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.alive import Liveness
 from mcpfleet.worker.endings import given_up
-from mcpfleet.worker.ends import Ends
 from mcpfleet.worker.frames import Ended, Logged, Report, Said
 from mcpfleet.worker.progress_rate import ProgressRate
+from mcpfleet.worker.recent_ends import RecentEnds
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key, Table, Verdict
 
@@ -79,7 +79,7 @@ class CallActor:
         self._instruments = instruments
         self._log = log
         self._table = Table(slots=settings.slots, queue=settings.queue)
-        self._ends = Ends(settings.ends_limit)
+        self._ends = RecentEnds(settings.ends_limit)
         self._alive = Liveness(bus, pool, settings, table=self._table, ends=self._ends, holder=self, log=log)
         self._offered: Mapping[str, Kind] = {}
         self._kinds: Mapping[str, Kind] = {}

@@ -14,7 +14,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.exchange import ask
 from mcpfleet.contracts.call import ALIVE, Alive
-from mcpfleet.worker.ends import Ends
+from mcpfleet.worker.recent_ends import RecentEnds
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Key, Table
 
@@ -39,7 +39,7 @@ class Liveness:
         settings: WorkerSettings,
         *,
         table: Table,
-        ends: Ends,
+        ends: RecentEnds,
         holder: Holder,
         log: FilteringBoundLogger,
     ) -> None:

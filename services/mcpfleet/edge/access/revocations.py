@@ -13,8 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, AuthorizationClient
-from mcpfleet.contracts.authorization import Authority as Hint
+from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, AuthorizationClient
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.settings import EdgeSettings
 
@@ -22,7 +21,7 @@ _LOOKS: Final = 10
 """How often silence is looked for in the time after which it counts."""
 
 
-class Authority:
+class Revocations:
     """Applies revocations, the oldest first and none left out: from hints, and by asking after a gap or in silence."""
 
     def __init__(
@@ -61,7 +60,7 @@ class Authority:
 
     def _on_hint(self, message: Incoming) -> None:
         try:
-            hint = Hint.model_validate_json(message.body)
+            hint = Authority.model_validate_json(message.body)
         except ValidationError:
             self._log.warning("malformed hint", subject=message.subject)
             return

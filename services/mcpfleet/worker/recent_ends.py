@@ -1,4 +1,4 @@
-"""Ends of calls, kept for a while: an edge whose link was cut asks for them again."""
+"""The newest ends of calls, kept for a while: an edge whose link was cut asks for them again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mcpfleet.worker.frames import Ended
 from mcpfleet.worker.table import Key
 
 
-class Ends:
+class RecentEnds:
     """The newest ends, within a number of bytes; the oldest go first."""
 
     def __init__(self, limit: int) -> None:

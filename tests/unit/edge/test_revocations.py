@@ -16,17 +16,17 @@ from mcpfleet.contracts.authorization import (
     AUTHORITY_SUBJECT,
     Admit,
     Admitted,
+    Authority,
     AuthorizationClient,
     Changes,
     Revocation,
     revoked_name,
 )
-from mcpfleet.contracts.authorization import Authority as Hint
 from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.access.admission import Admission
-from mcpfleet.edge.access.authority import Authority
 from mcpfleet.edge.access.credential import Credential
+from mcpfleet.edge.access.revocations import Revocations
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
@@ -211,14 +211,14 @@ class Hinted:
             return Bus(connector, settings, user=user, process=process, instruments=instruments, log=LOG)
 
         self.edge, self.service = bus("edge", "e" * 16), bus("authorization", "a" * 16)
-        self.authority = Authority(self.edge, self.verdicts, self.admission, settings, log=LOG)
+        self.authority = Revocations(self.edge, self.verdicts, self.admission, settings, log=LOG)
 
     def revoke(self, name: str) -> None:
         self.verdicts.revocations.append(revocation(self.verdicts.number + 1, name))
 
     def hint(self, newest: int = 32) -> None:
         told = tuple(self.verdicts.revocations[-newest:]) if newest else ()
-        hint = Hint(number=self.verdicts.number, revocations=told)
+        hint = Authority(number=self.verdicts.number, revocations=told)
         self.service.publish(AUTHORITY_SUBJECT, hint.model_dump_json().encode())
 
 

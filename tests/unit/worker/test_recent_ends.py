@@ -1,10 +1,10 @@
-"""Ends of calls, kept for a while so that they can be sent again."""
+"""The newest ends of calls, kept for a while so that they can be sent again."""
 
 from __future__ import annotations
 
 from mcpfleet.contracts.call import FrameKind
-from mcpfleet.worker.ends import Ends
 from mcpfleet.worker.frames import Ended
+from mcpfleet.worker.recent_ends import RecentEnds
 from mcpfleet.worker.table import Key
 
 
@@ -13,7 +13,7 @@ def end(call: str, size: int = 1, edge: str = "e1") -> Ended:
 
 
 def test_an_end_is_found_by_its_call() -> None:
-    ends = Ends(100)
+    ends = RecentEnds(100)
     kept = end("a")
     ends.keep(kept, 0.0)
     assert ends.get(Key("e1", "a")) is kept
@@ -22,7 +22,7 @@ def test_an_end_is_found_by_its_call() -> None:
 
 
 def test_ends_are_kept_for_a_time() -> None:
-    ends = Ends(100)
+    ends = RecentEnds(100)
     for moment, call in enumerate("abc"):
         ends.keep(end(call), float(moment))
     ends.forget_before(1.0, proven_since=0.0)
@@ -33,7 +33,7 @@ def test_ends_are_kept_for_a_time() -> None:
 
 def test_an_outage_does_not_count() -> None:
     """Nobody could ask meanwhile."""
-    ends = Ends(100)
+    ends = RecentEnds(100)
     ends.keep(end("a"), 0.0)
     ends.forget_before(5.0, proven_since=6.0)
     assert len(ends) == 1
@@ -42,14 +42,14 @@ def test_an_outage_does_not_count() -> None:
 
 
 def test_ends_are_kept_within_a_number_of_bytes_and_the_oldest_go_first() -> None:
-    ends = Ends(10)
+    ends = RecentEnds(10)
     for call in "abc":
         ends.keep(end(call, size=4), 0.0)
     assert [ends.get(Key("e1", call)) is not None for call in "abc"] == [False, True, True]
 
 
 def test_an_end_that_is_larger_than_all_the_room_costs_the_others_nothing() -> None:
-    ends = Ends(10)
+    ends = RecentEnds(10)
     ends.keep(end("a", size=4), 0.0)
     ends.keep(end("b", size=11), 0.0)
     assert ends.get(Key("e1", "b")) is None
@@ -58,7 +58,7 @@ def test_an_end_that_is_larger_than_all_the_room_costs_the_others_nothing() -> N
 
 def test_a_second_end_of_a_call_is_dropped() -> None:
     """The first is what the edge may have heard; and its bytes count once."""
-    ends = Ends(10)
+    ends = RecentEnds(10)
     first = end("a", size=6)
     ends.keep(first, 0.0)
     ends.keep(end("a", size=6), 1.0)
@@ -68,7 +68,7 @@ def test_a_second_end_of_a_call_is_dropped() -> None:
 
 
 def test_room_that_was_given_back_can_be_used_again() -> None:
-    ends = Ends(10)
+    ends = RecentEnds(10)
     ends.keep(end("a", size=10), 0.0)
     ends.forget_before(1.0, proven_since=0.0)
     ends.keep(end("b", size=10), 1.0)
@@ -76,7 +76,7 @@ def test_room_that_was_given_back_can_be_used_again() -> None:
 
 
 def test_the_edges_that_may_still_ask_are_known() -> None:
-    ends = Ends(10)
+    ends = RecentEnds(10)
     ends.keep(end("a", edge="e1"), 0.0)
     ends.keep(end("b", edge="e2"), 1.0)
     assert ends.edges() == {"e1", "e2"}
@@ -86,7 +86,7 @@ def test_the_edges_that_may_still_ask_are_known() -> None:
 
 def test_a_result_that_is_forgotten_or_not_wanted_is_waited_for_no_longer() -> None:
     """Nobody drains for a result that nobody can fetch."""
-    ends = Ends(100)
+    ends = RecentEnds(100)
     for moment, call in enumerate("abc"):
         ends.keep(end(call), float(moment))
         ends.await_fetch(Key("e1", call))
