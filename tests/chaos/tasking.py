@@ -127,10 +127,10 @@ class Makers:
             await self._read(http, kept, chance)
 
     @property
-    def wrong(self) -> list[str]:
-        """Ends that are not the right result."""
+    def wrong(self) -> list[Kept]:
+        """Tasks whose end is not the right result."""
         return [
-            f"{kept.number}: {kept.end}"
+            kept
             for kept in self.kept.values()
             if kept.end is None or kept.end["status"] != "completed" or text_of(kept.end) != str(2 * kept.number)
         ]
@@ -140,7 +140,8 @@ class Makers:
 class Notes:
     """What the handlers noted."""
 
-    runs: Counter[int] = field(default_factory=Counter)
+    runs: dict[int, list[int]] = field(default_factory=dict)
+    """The processes in which each task ran, in their order."""
     effects: Counter[str] = field(default_factory=Counter)
     """Times that the called system was called, by the steps' keys."""
     keys: dict[int, set[str]] = field(default_factory=dict)
@@ -151,9 +152,9 @@ class Notes:
         """Read them."""
         notes = cls()
         for line in path.read_text().splitlines():
-            what, number, key, _, _ = line.split()
+            what, number, key, process, _ = line.split()
             if what == "run":
-                notes.runs[int(number)] += 1
+                notes.runs.setdefault(int(number), []).append(int(process))
             else:
                 notes.effects[key] += 1
                 notes.keys.setdefault(int(number), set()).add(key)

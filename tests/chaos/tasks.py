@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -28,6 +28,7 @@ from tests.kit.postgres import Postgres, postgres_server
 
 APP = Path(__file__).with_name("tasks_app.py")
 WAYS = ("worker", "services", "edge", "NATS")
+THRICE = 3
 _SERVICES_START = 3.0
 """Seconds that a process of services gets to be back."""
 SHORT: Mapping[str, str] = {
@@ -43,16 +44,31 @@ class Found:
 
     makers: Makers
     notes: Notes
-    killed: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
+    killed: Counter[str]
+    victims: set[int]
+    """The processes of workers that were killed."""
+    seconds: float
+
+    @property
+    def thrice(self) -> list[int]:
+        """Tasks whose worker was killed three times in a row: those end as having crashed it, and rightly so."""
+        runs = self.notes.runs
+        return [
+            kept.number
+            for kept in self.makers.wrong
+            if "crashed its worker" in str(kept.end)
+            and len(runs.get(kept.number, ())) == THRICE
+            and self.victims.issuperset(runs[kept.number])
+        ]
 
     @property
     def broken(self) -> dict[str, list[str]]:
         """What was promised, and is not so."""
         makers = self.makers
         doubled = [str(number) for number in self.notes.doubled]
+        wrong = [f"{kept.number}: {kept.end}" for kept in makers.wrong if kept.number not in self.thrice]
         lists = {
-            "not ended rightly": makers.wrong, "changed after its end": makers.changed,
+            "not ended rightly": wrong, "changed after its end": makers.changed,
             "unknown": makers.unknown, "odd": makers.odd, "effects twice": doubled,
         }  # fmt: skip
         return {name: found for name, found in lists.items() if found}
@@ -69,6 +85,8 @@ class Killing:
         self._chance = chance
         self._pause = pause
         self._starting: set[str] = set()
+        self.victims: set[int] = set()
+        """The processes of workers that were killed."""
 
     def urls(self) -> list[str]:
         """The edges that are up."""
@@ -94,6 +112,8 @@ class Killing:
         # One of a kind stays.
         if len(free) > 1:
             child = self._chance.choice(free)
+            if way == "worker":
+                self.victims.add(child.pid)
             await self._restart(way, child.name, self._fleet.restart(child, drain=False), child.url or "")
 
     async def _restart(self, way: str, name: str, restart: Awaitable[None], url: str = "") -> None:
@@ -133,15 +153,16 @@ async def kill_while_tasks_run(
                 group.start_soon(killing.run, done)
                 await makers.run(tasks, clients=16)
                 done.set()
-            return Found(makers, Notes.of(effects), killing.killed, time.monotonic() - began)
+            return Found(makers, Notes.of(effects), killing.killed, killing.victims, time.monotonic() - began)
 
 
 def show(found: Found) -> None:
     """Print what came of it."""
     console = Console(width=120, highlight=False)
-    runs = Counter(found.notes.runs.values())
+    runs = Counter(map(len, found.notes.runs.values()))
     console.print(f"{len(found.makers.kept)} tasks in {found.seconds:.0f} s; killed: {dict(found.killed)}")
     console.print(f"runs a task: {dict(sorted(runs.items()))}; answers: {dict(found.makers.told)}")
+    console.print(f"killed three times in a row, and so told: {len(found.thrice)}")
     console.print(f"a handle could not be read for {found.makers.longest:.1f} s at most")
     for name, which in found.broken.items():
         console.print(f"{name}: {len(which)}, for example {which[:3]}", markup=False)

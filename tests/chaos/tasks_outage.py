@@ -49,7 +49,7 @@ class Outage:
     @property
     def again(self) -> list[int]:
         """Tasks that were started twice."""
-        return [number for number, runs in self.notes.runs.items() if runs > 1]
+        return [number for number, runs in self.notes.runs.items() if len(runs) > 1]
 
     @property
     def is_whole(self) -> bool:
@@ -116,7 +116,7 @@ def show(way: str, found: Outage) -> None:
         f"  all had ended {found.seconds:.1f} s after the outage, the slowest in {slowest:.1f} s; a handle was not "
         f"readable for {makers.longest:.1f} s at most; answers {dict(Counter(makers.told))}"
     )
-    for text in (*makers.wrong, *makers.unknown, *makers.odd)[:5]:
+    for text in (*(str(kept.end) for kept in makers.wrong), *makers.unknown, *makers.odd)[:5]:
         console.print(text, markup=False)
 
 

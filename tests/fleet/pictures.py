@@ -1,4 +1,4 @@
-"""Makes the pictures of observability/traces.md again: a call, a task and two changes, as Jaeger shows them.
+"""Makes the pictures of the documentation again: traces as Jaeger shows them, and the console.
 
     .venv/bin/python -m tests.fleet.pictures --pages path/to/jaeger-ui/packages/jaeger-ui/build
 
@@ -22,7 +22,13 @@ import httpx2
 from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
+from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.testing.fleet import Fleet
+from tests.contract.fleet.listener import listening as listening_to
+from tests.fleet.consoles import ON, bus_as, consoles
+from tests.fleet.tasking import complete, make, take
+from tests.fleet.test_console_page import APP as SHELF
+from tests.fleet.test_console_page import BOOK, opened
 from tests.fleet.test_one_trace import CALL, HINT, LIST_HINT, NEWS, TRACED, caused_by, fleet_of, is_joined, of_trace
 from tests.kit.jaeger import Jaeger, jaeger
 from tests.kit.node import NODE, environment, install
@@ -33,6 +39,9 @@ ROOT: Final = Path(__file__).parents[2]
 BROWSER: Final = Path(__file__).with_name("browser")
 LIBRARY: Final = ROOT / "examples" / "library.py"
 PICTURES: Final = ROOT / "observability" / "pictures"
+CONSOLE: Final = ROOT / "docs" / "console.png"
+_SHOWN: Final = 8.0
+"""Seconds until a console's figures are those of the load."""
 WIDTH: Final = 1280
 HEAD: Final = 212
 """Pixels of a page above its spans."""
@@ -89,6 +98,39 @@ SCENES: Final[Sequence[tuple[Path, Callable[[Fleet], Any], dict[str, Found]]]] =
 )
 
 
+async def console(running: Jaeger, browser: Path, picture: Path) -> None:
+    """The console of a fleet that has something to do, where a handler has failed and a task is stuck."""
+    own = {**ON, "MCPFLEET_JAEGER_URL": running.ui, "OTEL_EXPORTER_OTLP_ENDPOINT": running.endpoint}
+    async with (
+        Fleet(SHELF, edges=2, workers=2, environment={**own, "OTEL_METRICS_EXPORTER": "none"}) as fleet,
+        bus_as(fleet, "edge") as edge,
+        bus_as(fleet, pool_user(fleet.pool)) as worker,
+        httpx2.AsyncClient() as http,
+        listening_to(http, fleet.urls[1], 5, resourceSubscriptions=[BOOK]),
+    ):
+        for _ in range(3):
+            await make(edge, fleet.pool)
+        await complete(worker, fleet.pool, await take(worker, fleet.pool))
+        await take(worker, fleet.pool)
+        async with (
+            opened(browser, consoles(fleet, "edge")[0], "light", str(picture)),
+            anyio.create_task_group() as load,
+        ):
+            for url in fleet.urls:
+                load.start_soon(_keep_calling, url)
+            async with Client(fleet.urls[0]) as client:
+                await client.call_tool("shrink", {"name": "what is not there"})
+            await anyio.sleep(_SHOWN)
+            load.cancel_scope.cancel()
+
+
+async def _keep_calling(url: str) -> None:
+    async with Client(url) as client:
+        while True:
+            await client.call_tool("rename", {"book": 1, "title": "Emma"})
+            await anyio.sleep(0.05)
+
+
 async def main(pages: Path, folder: Path) -> None:
     """Play each scene, and take its pictures."""
     browser = await anyio.to_thread.run_sync(install, BROWSER)
@@ -99,6 +141,7 @@ async def main(pages: Path, folder: Path) -> None:
                 await play(fleet)
                 for name, found in wanted.items():
                     await anyio.to_thread.run_sync(_take, script, *await _page(running, found), folder / f"{name}.png")
+        await console(running, browser, CONSOLE)
 
 
 async def _page(running: Jaeger, found: Found) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -228,6 +229,14 @@ async def test_a_worker_that_comes_begins_the_trace_of_the_list_that_it_changes(
     assert len([span for span in spans if span.name == "announce" and span.status != "error"]) == 1
 
 
+async def test_where_nobody_records_a_log_line_names_no_trace_that_is_none() -> None:
+    """A worker that comes, and what the catalog makes of it."""
+    async with Fleet(APP) as fleet:
+        lines = [json.loads(line) for line in fleet.logs().splitlines() if line.startswith("{")]
+    assert {"announced", "new snapshot", "ready"} <= {line["event"] for line in lines}
+    assert {line["event"] for line in lines if "trace_id" in line} == set()
+
+
 async def test_what_an_operator_publishes_is_a_trace_that_ends_at_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded where the operator's own environment names a collector."""
     async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, Client(fleet.urls[0]) as listener:
@@ -251,7 +260,9 @@ async def test_a_task_is_part_of_the_trace_of_its_call_and_so_is_what_streams_ar
             await one.until(waits, "input_required")
             await one.update(waits, floor={"number": 3})
             await one.until(waits, "completed")
-            spans = await receiver.wait_for(lambda spans: any(is_told(spans, each) for each in spans))
+            spans = await receiver.wait_for(
+                lambda spans: any(is_told(spans, each) for each in spans) and has_run(spans)
+            )
     assert stream.messages
     [told, *_] = [span for span in spans if is_told(spans, span)]
     mine = of_trace(spans, told.trace_id)
@@ -261,6 +272,12 @@ async def test_a_task_is_part_of_the_trace_of_its_call_and_so_is_what_streams_ar
     runs = [span for span in mine.values() if span.name == CALL]
     assert [run.links for run in runs] == [((call.trace_id, call.span_id),)] * 2  # before the answer, and after
     assert told.links == ((told.trace_id, told.parent_id),)
+
+
+def has_run(spans: Sequence[Span]) -> bool:
+    """Whether both runs have arrived, that before the answer and that after it, and what they belong to."""
+    runs = [span for span in spans if span.name == CALL]
+    return len(runs) == 2 and is_joined(of_trace(spans, runs[0].trace_id))
 
 
 def is_told(spans: Iterable[Span], span: Span) -> bool:

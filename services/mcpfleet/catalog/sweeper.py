@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import anyio
@@ -93,7 +94,7 @@ class Sweeper:
                 swept = await self._ledger.sweep(lost=lost)
                 self._readiness.answered()
                 self._measure(swept.seen)
-                self.tell(swept.rebuilt, span.context)
+                self.tell(swept.rebuilt, span.context if span is not None else None)
         except StoreError as error:
             self._causes = [*causes, *self._causes][:_MOST_CAUSES]
             self._vigil.interrupt()
@@ -101,10 +102,9 @@ class Sweeper:
             return None
         return swept
 
-    def _span(self, causes: list[TraceContext]) -> Span:
-        """A look by the timer is nobody's doing, and is not recorded."""
-        parent = causes[0] if causes else TraceContext.fresh(sampled=False)
-        return self._tracer.start("sweep", Kind.INTERNAL, parent, links=causes)
+    def _span(self, causes: list[TraceContext]) -> AbstractContextManager[Span | None]:
+        """A look by the timer is nobody's doing, and of no trace."""
+        return self._tracer.start("sweep", Kind.INTERNAL, causes[0], links=causes) if causes else nullcontext()
 
     def tell(self, rebuilt: Iterable[Rebuilt], cause: TraceContext | None) -> None:
         """Log and hint at what was committed. A hint that is lost is made up for by the edges' own timer."""

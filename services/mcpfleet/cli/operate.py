@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import anyio
@@ -19,7 +20,7 @@ from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, reso
 from mcpfleet.process.logs import configure
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.telemetry.spans import Kind
+from mcpfleet.telemetry.spans import Kind, Span
 from mcpfleet.telemetry.trace import current
 
 _OPERATOR = "operator"
@@ -59,16 +60,22 @@ async def on_bus(settings: ProcessSettings, command: str, work: Callable[[Bus], 
     code = 1
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
-        with anyio.move_on_after(_UP_WITHIN), process.telemetry.tracer.start(command, Kind.INTERNAL, None) as span:
+        with anyio.move_on_after(_UP_WITHIN), _span(process, command) as span:
             await bus.wait_up()
             code = await work(bus)
-            if code:
+            if code and span is not None:
                 span.fail("not_done")
         if not bus.is_up:
             typer.echo("no link to NATS (MCPFLEET_NATS_URL, MCPFLEET_NATS_PASSWORD)", err=True)
         tasks.cancel_scope.cancel()
     await anyio.to_thread.run_sync(process.telemetry.close, _HANDED_OVER_WITHIN)
     return code
+
+
+def _span(process: Process[ProcessSettings], command: str) -> AbstractContextManager[Span | None]:
+    """What the command causes is a part of it, where anybody records that."""
+    telemetry = process.telemetry
+    return telemetry.tracer.start(command, Kind.INTERNAL, None) if telemetry.enabled else nullcontext()
 
 
 async def _withdraw(bus: Bus, pool: str) -> int:

@@ -63,10 +63,10 @@ async def serve_over(
     runner.serve_tasks(pool, AcrossLoops(errands, tasking))
     doubtful = settings.bus_question_every + settings.bus_dead_after
     publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
+    sampling = Sampling.of(settings.sample_ratio if process.telemetry.enabled else 0.0)
     announcer = Announcer(
         CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval,
-        on_counted=publisher.counted, tracer=process.telemetry.tracer, sampling=Sampling.of(settings.sample_ratio),
-        log=process.log,
+        on_counted=publisher.counted, tracer=process.telemetry.tracer, sampling=sampling, log=process.log,
     )  # fmt: skip
     host = WorkerHost(app, runner, actor, tasking, announcer, publisher)
     runner.on_publish(host.publish)

@@ -91,9 +91,11 @@ class Announcer:
                     span.fail("not_counted")
                 return is_counted
 
-    def _span(self, cause: TraceContext | None = None) -> Span:
+    def _span(self, cause: TraceContext | None = None) -> AbstractContextManager[Span | None]:
         """The span of what may change lists, which begins a trace where no work of ours caused it."""
         parent = cause or self._sampling.parent(None, trusted=False)
+        if cause is None and parent is not None:
+            return nullcontext()  # it is not to be recorded, and of no trace that anybody could know
         return self._tracer.start("announce", Kind.INTERNAL, parent)
 
     async def _announce_now(self, manifest: Manifest, *, is_known: bool) -> bool:
