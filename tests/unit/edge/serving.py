@@ -20,7 +20,7 @@ async def serving(desk: Application) -> AsyncIterator[EdgeConfig]:
     """Serve for the length of a block."""
     config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
     stop = anyio.Event()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run_server, desk, config, stop)
             yield config
