@@ -9,7 +9,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -34,8 +34,13 @@ class Heard(asyncio.Protocol):
         self.result: Any = None
         """That of the end."""
         self.is_closed = False
-        self._head = head
+        self._request = head
+        self._raw = b""
+        """What came and is no whole chunk yet."""
         self._rest = b""
+        """What is no whole line of the body yet."""
+        self._has_head = False
+        self._is_refused = False
         self._transport: asyncio.Transport | None = None
 
     @property
@@ -61,18 +66,38 @@ class Heard(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for the stream."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is of another class
-        self._transport.write(self._head)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Note each whole message."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
         now = time.monotonic()
+        self._raw += data
+        if self._is_refused:
+            return
+        if not self._has_head:
+            head, found, rest = self._raw.partition(b"\r\n\r\n")
+            if not found:
+                return
+            self._has_head, self._raw = True, rest
+            if not head.startswith(b"HTTP/1.1 200"):
+                self.kinds.append(head.partition(b"\r\n")[0].decode())
+                self.times.append(now)
+                self._is_refused = True
+                return
+        *lines, self._rest = (self._rest + b"".join(self._chunks())).split(b"\n")
         for line in lines:
             if line.startswith(b"data: "):
                 self._hear(json.loads(line[6:]), now)
-            elif line.startswith(b"HTTP/1.1 ") and b" 200" not in line:
-                self.kinds.append(line.decode().strip())
-                self.times.append(now)
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Take the whole chunks out of what came; where one ends says nothing of where a message does."""
+        while b"\r\n" in self._raw:
+            size, _, rest = self._raw.partition(b"\r\n")
+            length = int(size, 16)
+            if len(rest) < length + 2:
+                return
+            yield rest[:length]
+            self._raw = rest[length + 2 :]
 
     def _hear(self, message: Any, now: float) -> None:
         kind = message.get("method", END)
