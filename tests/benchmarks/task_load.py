@@ -75,14 +75,14 @@ class Client:
             return None
         task, pause = made["result"]["taskId"], self._pause
         while time.perf_counter() - began < PATIENCE:
+            await asyncio.sleep(pause)
+            pause = min(pause * GROWTH, LONGEST)
             found = await self.ask("tasks/get", task, {"taskId": task})
             if "result" not in found or found["result"]["status"] not in ("working", "submitted"):
                 if found.get("result", {}).get("result", {}).get("content", [{}])[0].get("text") == str(2 * number):
                     return (time.perf_counter() - began) * 1e3
                 sys.stderr.write(f"{found}\n")
                 return None
-            await asyncio.sleep(pause)
-            pause = min(pause * GROWTH, LONGEST)
         return None
 
 

@@ -10,7 +10,7 @@ import pytest
 from mcpfleet.contracts.pool_tasks import Claimed
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
-from mcpfleet.tasks.tables import states
+from mcpfleet.tasks.tables import states, watch
 from tests.contract.store.tasking import Desk, age, replicas
 
 TASKS = 60
@@ -71,6 +71,9 @@ class Chance:
         desk = self.desk
         await age(desk.store, states, "lease_until", desk.settings.task_lease + 1)
         await age(desk.store, states, "ready_at", 100)
+        # As a replica does all along: on a busy machine a run takes longer than silence may.
+        await desk.ledger.outage.prove()
+        await age(desk.store, watch, "grace_until", desk.settings.task_lease + 1)
         await desk.ledger.sweeps.lapse()
 
 
