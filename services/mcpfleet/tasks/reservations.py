@@ -65,12 +65,16 @@ class Reservations:
         if wanted.ended is not None:
             return await self._end(wanted)
         once = wanted.once
+        told = await self._repeat(wanted)
+        if told is not None:
+            return told
         async with self._store.write() as connection:
             record = await _record(connection, once.key)
             if record is None:
-                if not await _take(connection, wanted, self._settings.idempotency_kept):
-                    return Reserved(outcome=Outcome.RUNNING)
-                return Reserved(outcome=Outcome.NEW, fence=_FIRST_FENCE)
+                is_first = await _take(connection, wanted, self._settings.idempotency_kept)
+                return (
+                    Reserved(outcome=Outcome.NEW, fence=_FIRST_FENCE) if is_first else Reserved(outcome=Outcome.RUNNING)
+                )
             outcome = judge(record, arguments=once.arguments, holder=wanted.holder, again_is_safe=wanted.again_is_safe)
             if outcome is Outcome.NEW:
                 return await self._take_over(connection, wanted, record)
@@ -78,10 +82,18 @@ class Reservations:
                 await connection.execute(_of(once.key).values(state=State.UNCERTAIN))
             if outcome is not Outcome.REPEAT:
                 return Reserved(outcome=outcome)
-            result = None
-            if record.task is None:
-                result = await connection.scalar(select(reservations.c.result).where(reservations.c.key == once.key))
-            return Reserved(outcome=outcome, fence=record.fence, result=result, task=record.task)
+            return await _first_result(connection, once.key, record)
+
+    async def _repeat(self, wanted: Reserve) -> Reserved | None:
+        """Answer a repeat by reading alone: a hundred that wait must not queue up for the store's one writer."""
+        async with self._store.read() as connection:
+            record = await _record(connection, wanted.once.key, lock=False)
+            if record is None:
+                return None
+            outcome = judge(record, arguments=wanted.once.arguments, holder=wanted.holder)
+            if outcome is Outcome.RUNNING:
+                return Reserved(outcome=outcome)
+            return await _first_result(connection, wanted.once.key, record) if outcome is Outcome.REPEAT else None
 
     async def _take_over(self, connection: AsyncConnection, wanted: Reserve, record: Record) -> Reserved:
         """Run again after an uncertain call, or answer the holder's own repeat."""
@@ -185,8 +197,16 @@ async def _take(connection: AsyncConnection, wanted: Reserve, kept: float) -> bo
     return bool((await connection.execute(first.on_conflict_do_nothing())).rowcount == 1)
 
 
-async def _record(connection: AsyncConnection, key: str) -> Record | None:
-    """Read a key's row, and lock it."""
+async def _first_result(connection: AsyncConnection, key: str, record: Record) -> Reserved:
+    """What the first call under a key came to."""
+    result = None
+    if record.task is None:
+        result = await connection.scalar(select(reservations.c.result).where(reservations.c.key == key))
+    return Reserved(outcome=Outcome.REPEAT, fence=record.fence, result=result, task=record.task)
+
+
+async def _record(connection: AsyncConnection, key: str, *, lock: bool = True) -> Record | None:
+    """Read a key's row, and lock it where it is to be written."""
     is_late = case((reservations.c.lease_until <= now(), 1), else_=0)
     wanted = select(
         reservations.c.arguments,
@@ -196,7 +216,7 @@ async def _record(connection: AsyncConnection, key: str) -> Record | None:
         is_late.label("is_late"),
         reservations.c.task,
     ).where(reservations.c.key == key)
-    row: AnyRow | None = (await connection.execute(wanted.with_for_update())).first()
+    row: AnyRow | None = (await connection.execute(wanted.with_for_update() if lock else wanted)).first()
     if row is None:
         return None
     return Record(row.arguments, State(row.state), row.fence, row.holder, bool(row.is_late), row.task)

@@ -27,6 +27,7 @@ from tests.contract.bus.fabric import Fabric
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import Open, stream
 
+ACK, TOLD = "notifications/subscriptions/acknowledged", "notifications/tasks"
 ONE, TWO, THREE, GONE = ("a" * 32, "b" * 32, "c" * 32, "d" * 32)
 
 
@@ -157,3 +158,34 @@ async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabri
         await until(lambda: len(made.service.read) > told)
         assert b'"taskId"' in opened.stream._pending[KEY + ONE].event(b"1")
         assert made.news._watches[opened.stream].told[ONE] == 3, "it never goes back"
+
+
+async def test_k15_a_change_that_comes_while_its_task_is_read_is_told_once(fabric: Fabric) -> None:
+    """The reading has it already, and the one after it finds nothing new; a fence has it told again (S4)."""
+    async with news(fabric) as made, anyio.create_task_group() as tasks:
+        opened = await made.watching(ONE)
+        await made.news.accept(opened.stream)
+        tasks.start_soon(opened.run)
+        await opened.told(1)
+        made.service.gate = anyio.Event()
+        await made.hint(ONE)
+        await until(lambda: made.service.reading == [ONE])
+        await made.hint(ONE)
+        before = len(made.service.read)
+        made.service.gate.set()
+        await until(lambda: len(made.service.read) == before + 2)
+        await opened.told(2)
+        opened.stream.fence()
+        await made.hint(ONE)
+        await until(lambda: waits(opened) == [ONE])
+
+        def look_again(key: str) -> bool:  # as an edge's hub does
+            made.news.tell_again(opened.stream, key.removeprefix(KEY))
+            return False
+
+        opened.stream.lift(may_watch=look_again)
+        assert await opened.told(3) == [ACK, TOLD, TOLD]
+        await made.hint(ONE)
+        assert await opened.told(4) == [ACK, TOLD, TOLD, TOLD]
+        assert len(made.service.read) == before + 5, "each was told once"
+        tasks.cancel_scope.cancel()

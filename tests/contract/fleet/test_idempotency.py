@@ -305,3 +305,29 @@ async def test_i2_clients_of_2025_name_keys_and_hear_of_repeats_too(revision: st
     assert [said(result) for result in results] == ["remove"] * 2
     assert [result.get("_meta", {}).get(REPEAT) for result in results] == [None, True]
     assert desk.effects == ["remove"]
+
+
+def told(fleet: LocalFleet, outcome: str) -> float:
+    """How often the tasks service has told this of a key."""
+    families = {family.name: family for family in fleet.tasks.process.telemetry.metrics.read()}
+    return sum(point.value for point in families["mcpfleet.tasks.reserved"].points if point.labels == (outcome,))
+
+
+async def test_d9_a_moment_without_the_tasks_service_ends_no_waiting() -> None:
+    desk, results = Desk(), list[dict[str, Any]]()
+    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+
+        async def call(client: TaskClient) -> None:
+            results.append(await client.call("place", {"request": "r1"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, TaskClient(one))
+            await until(lambda: desk.effects == ["place"])
+            tasks.start_soon(call, TaskClient(two))
+            await until(lambda: told(fleet, "running") >= 2)  # it waits, and has asked again
+            fleet.tasks.cut()
+            await until(lambda: bool(fleet.lines("an idempotency key could not be asked for")), within=15)
+            fleet.tasks.heal()
+            desk.release.set()
+    assert [said(each) for each in results] == ["place"] * 2
+    assert desk.effects == ["place"]

@@ -11,6 +11,7 @@ from mcpfleet.contracts.pool_tasks import Remember
 from mcpfleet.contracts.tasks import Once, Outcome, Reserve, Reserved, Status, once_key
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import reservations, states
+from tests.contract.store.statements import statements
 from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, Desk, a_task, age, desk, replicas, token
 
 ARGUMENTS = token()
@@ -234,3 +235,16 @@ async def test_the_inline_repeat_of_a_task_gets_its_handle(store: Store) -> None
         assert made is not None
         repeat = await reserve(books, key)
         assert (repeat.outcome, repeat.task, made.status) == (Outcome.REPEAT, made.id, Status.WORKING)
+
+
+async def test_d9_who_repeats_a_call_that_runs_or_has_ended_reads_alone(store: Store) -> None:
+    """A hundred that wait must not queue up for a store's one writer."""
+    async with desk(store) as books:
+        key = once()
+        first = await reserve(books, key)
+        with statements() as waiting:
+            assert (await reserve(books, key)).outcome is Outcome.RUNNING
+        await remember(books, key, first.fence)
+        with statements() as told:
+            assert (await reserve(books, key)).result == DONE
+        assert (waiting, told) == (["SELECT"], ["SELECT", "SELECT"])

@@ -19,6 +19,7 @@ from mcpfleet.edge.protocol.request import Inquiry, Request
 from mcpfleet.edge.protocol.structure import METHODS, TASKS
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.listens import Listens
+from mcpfleet.edge.tasks.creation import takes_tasks
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
@@ -105,7 +106,9 @@ class Methods:
         method = inquiry.request.envelope.method
         capability = METHODS[method].capability
         view = inquiry.view
-        is_offered = view.has_tasks if capability == TASKS else capability is None or capability in view.capabilities
+        is_offered = (
+            takes_tasks(inquiry) if capability == TASKS else capability is None or capability in view.capabilities
+        )
         if not is_offered:
             raise unknown_method()
         return self._answers[method]

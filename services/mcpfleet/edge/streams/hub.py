@@ -225,7 +225,7 @@ class Hub:
     def _may_tell(self, stream: Stream, key: str) -> bool:
         """Whether what waits may still be told; a task is read again, as whom the stream belongs to now."""
         if key.startswith(KEY):
-            self.tasks.look_again(stream, key.removeprefix(KEY))
+            self.tasks.tell_again(stream, key.removeprefix(KEY))
             return False
         return self._may_watch(stream, key)
 

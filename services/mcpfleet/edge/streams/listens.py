@@ -15,7 +15,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.permission import Permits, Unending
 from mcpfleet.edge.streams.stream import Exit, Stream
-from mcpfleet.edge.tasks.creation import declares
+from mcpfleet.edge.tasks.creation import declares, takes_tasks
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import bad_params, missing_capabilities
@@ -67,7 +67,7 @@ class Listens:
         request.client.forget_body()
         if len(str(request.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
-        honoured = asked.supported(view.capabilities, tasks=view.has_tasks)
+        honoured = asked.supported(view.capabilities, tasks=takes_tasks(inquiry))
         if honoured.task_ids and not declares(inquiry):
             raise missing_capabilities((TASKS,))  # before any look-up (D2)
         self._permits.check(inquiry, honoured.uris)

@@ -172,6 +172,13 @@ class TaskNews:
             watch.changed.setdefault(task, cause)
             self._go_on(watch)
 
+    def tell_again(self, stream: Stream, task: str) -> None:
+        """Read a task for a stream of which what waited was not told: it may be as whom it belongs to now (S4)."""
+        watch = self._watches.get(stream)
+        if watch is not None and task in watch.told:
+            watch.told[task] -= 1
+            self.look_again(stream, task)
+
     def _go_on(self, watch: _Watch) -> None:
         if watch.has_begun and watch.changed and not watch.is_running and self._tasks is not None:
             watch.is_running = True
@@ -220,8 +227,8 @@ class TaskNews:
 
     @staticmethod
     def _is_old(watch: _Watch, view: TaskView) -> bool:
-        """Whether the stream was told more already, or does not name the task any more."""
-        return view.id not in watch.told or view.version < watch.told[view.id]
+        """Whether the stream was told as much already, or does not name the task any more."""
+        return view.id not in watch.told or view.version <= watch.told[view.id]
 
     async def _notice(self, watch: _Watch, view: TaskView, principal: Principal) -> Notice | None:
         """What a poll would say; none where that would be refused (K11, K12)."""

@@ -20,7 +20,7 @@ from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import policy, shapes
 from mcpfleet.edge.tasks.arguments import Checks
 from mcpfleet.views.view import Target
-from mcpfleet.wire.capabilities import TASKS, missing
+from mcpfleet.wire.capabilities import TASKS, TASKS_EXTENSION, missing
 from mcpfleet.wire.errors import Rejection, bad_params, not_answered
 from mcpfleet.wire.own_meta import REPEAT
 from mcpfleet.wire.reply import result_body
@@ -115,6 +115,12 @@ class Creation:
 def declares(inquiry: Inquiry) -> bool:
     """Whether the client of a request takes tasks: it says so on each, and the revisions of 2025 know of none (K2)."""
     return not missing((TASKS,), inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
+
+
+def takes_tasks(inquiry: Inquiry) -> bool:
+    """Whether the endpoint has tasks for the client of a request: some of its tools make them, or once did (K12)."""
+    view = inquiry.view
+    return view.has_tasks and (TASKS_EXTENSION in view.capabilities.get("extensions", {}) or declares(inquiry))
 
 
 def failed(inquiry: Inquiry, text: str, error_type: str) -> Told:

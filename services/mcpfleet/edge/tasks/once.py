@@ -6,6 +6,7 @@ leaves; where nobody knows, the key stays uncertain, and each repeat is told so.
 
 from __future__ import annotations
 
+import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -55,7 +56,8 @@ _KEPT: Final = {Outcome.MISMATCH: (MISMATCH, "key_mismatch"), Outcome.UNCERTAIN:
 _MARGIN: Final = 15.0
 """Seconds that a reservation lasts beyond its call's time: the call may wait for a worker before that begins."""
 _AGAIN: Final = 1.0
-"""Seconds after which a repeat asks without having been told."""
+_LONGEST_AGAIN: Final = 8.0
+"""Seconds after which a repeat asks without having been told, at first and at last."""
 _MOST_WAITING: Final = 1_000
 """Repeats that wait at one edge."""
 _END_WITHIN: Final = 5.0
@@ -207,12 +209,19 @@ class OnceCalls:
 
         subscription = await self.bus.subscribe(task_hint_subject(wanted.once.key), hear)
         try:
+            pause = _AGAIN
             while True:
-                reserved = await self._reserve(wanted)
+                try:
+                    reserved = await self._reserve(wanted)
+                except Rejection:  # a moment without the service ends no waiting
+                    reserved = Reserved(outcome=Outcome.RUNNING)
+                    if time.monotonic() > deadline:
+                        raise
                 if reserved.outcome is not Outcome.RUNNING or time.monotonic() > deadline:
                     return reserved
-                with anyio.move_on_after(_AGAIN):
+                with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret
                     await told.wait()
+                pause = min(2 * pause, _LONGEST_AGAIN)
                 told = anyio.Event()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
