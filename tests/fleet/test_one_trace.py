@@ -304,6 +304,7 @@ async def test_spans_carry_the_names_of_the_conventions() -> None:
     assert worker.attributes["messaging.system"] == "nats"
     assert worker.attributes["messaging.destination.template"] == "pool.{pool}.{definition}.call"
     assert (worker.status, worker.attributes["error.type"]) == ("error", "tool_error")
+    assert (edge.status, edge.attributes["error.type"]) == ("error", "tool_error")
     assert "secret" not in str(spans)
 
 

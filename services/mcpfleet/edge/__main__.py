@@ -17,26 +17,28 @@ from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
 from mcpfleet.contracts.figures import Role
 from mcpfleet.contracts.tasks import TasksClient
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.answering import Answering
-from mcpfleet.edge.audit import Audit
-from mcpfleet.edge.authority import Authority
-from mcpfleet.edge.bodies import Bodies
-from mcpfleet.edge.calls import Calls
-from mcpfleet.edge.cors import Cors
-from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.audit import Audit
+from mcpfleet.edge.access.authority import Authority
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.access.metadata import Access, Metadata
+from mcpfleet.edge.calls.answering import Answering
+from mcpfleet.edge.calls.bodies import Bodies
+from mcpfleet.edge.calls.ends import Ends
+from mcpfleet.edge.calls.pending import Calls
+from mcpfleet.edge.calls.uses import Uses
+from mcpfleet.edge.calls.waiting import Dispatch
 from mcpfleet.edge.drain import LeadAway, drain, nobody
-from mcpfleet.edge.ends import Ends
-from mcpfleet.edge.http import Application
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.lists import Lists
-from mcpfleet.edge.metadata import Access, Metadata
-from mcpfleet.edge.methods import Methods
-from mcpfleet.edge.protector import Protector
+from mcpfleet.edge.http.app import Application
+from mcpfleet.edge.http.cors import Cors
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.http.room import Room
+from mcpfleet.edge.http.server import EdgeConfig, run_server
+from mcpfleet.edge.protocol.lists import Lists
+from mcpfleet.edge.protocol.methods import Methods
+from mcpfleet.edge.protocol.protector import Protector
+from mcpfleet.edge.protocol.rounds import Rounds
 from mcpfleet.edge.readiness import Readiness
-from mcpfleet.edge.room import Room
-from mcpfleet.edge.rounds import Rounds
-from mcpfleet.edge.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
@@ -46,8 +48,6 @@ from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.tasks.once import OnceCalls
-from mcpfleet.edge.uses import Uses
-from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run

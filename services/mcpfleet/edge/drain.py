@@ -6,8 +6,8 @@ from typing import Final, Protocol
 
 import anyio
 
-from mcpfleet.edge.calls import Calls
-from mcpfleet.edge.http import Application
+from mcpfleet.edge.calls.pending import Calls
+from mcpfleet.edge.http.app import Application
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 

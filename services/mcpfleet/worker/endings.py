@@ -22,7 +22,7 @@ from mcpfleet.app import (
     TryAgain,
 )
 from mcpfleet.app.clean import may_hold_controls, without_controls
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND, FrameKind
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND, FrameKind
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
@@ -77,7 +77,9 @@ class Endings:
                 "(MCPFLEET_RESULT_LIMIT).",
                 "result_too_large",
             )
-        return Ending(Ended(held.key, FrameKind.RESULT, body), names.TOOL_ERROR if answer.is_error else "")
+        if isinstance(answer, Outcome) and answer.is_error:
+            return Ending(Ended(held.key, FrameKind.RESULT, body, FAILED), names.TOOL_ERROR)
+        return Ending(Ended(held.key, FrameKind.RESULT, body), "")
 
     def asks(self, held: Held, handler: Handler, rounds: Rounds) -> Ending:
         """The end of a run that waits for answers: its client is asked; a task's has been already."""
@@ -194,7 +196,7 @@ def given_up(held: Held, kind: Kind) -> Ended:
 def _failure(held: Held, kind: Kind, text: str, error_type: str) -> Ending:
     """Say what went wrong: to the model, in a tool's result; to the client, in an internal error of all else (D3)."""
     if kind == "tool":
-        return Ending(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text))), error_type)
+        return Ending(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text)), FAILED), error_type)
     return Ending(_error(held, INTERNAL_ERROR, text), error_type)
 
 

@@ -35,6 +35,8 @@ BAD_PARAMS: Final = "1 bad-params"
 """An error frame's line: -32602, and HTTP says 400; the body is the error object, of which the message counts."""
 BAD_ARGUMENTS: Final = "1 bad-arguments"
 """A result frame's line: the arguments broke the tool's schema, which 2025-06-18 knows as an error of the protocol."""
+FAILED: Final = "1 failed"
+"""A result frame's line: the tool failed, so that the edge's span, metric and audit line say so without reading it."""
 LACKING: Final = "1 lacking"
 """An error frame's line, followed by names of what may be asked: the handler asked what this client cannot answer."""
 
@@ -106,7 +108,7 @@ class Completing:
         return cls(value["argument"], value["value"], value.get("context") or {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, it would cost a call four microseconds
 class CallBody:
     """What a handler is called with."""
 

@@ -117,6 +117,11 @@ class Definition(Message):
         """Its name on the bus. For who made it, as `text` is; others are told it beside the definition."""
         return digest_of(self.text.encode())
 
+    @cached_property
+    def may_be_asked(self) -> frozenset[str]:
+        """All that the handler may ask of a client, needed or not."""
+        return frozenset((*self.asks, *self.may_ask))
+
 
 class Named(NamedTuple):
     """A definition that was read, and the digest of the text that it was read from."""

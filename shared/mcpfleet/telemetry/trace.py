@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from random import getrandbits
-from typing import Final
+from typing import Final, NamedTuple
 
 TRACESTATE_LIMIT: Final = 512
 """Characters of `tracestate` that are handed on; a longer one is left out whole (Trace Context, 3.3.1.5)."""
@@ -23,8 +22,7 @@ _MEMBER: Final = r"[ \t]*(?:[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+
 _TRACESTATE: Final = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceContext:
+class TraceContext(NamedTuple):
     """One point of a trace: the span that work done from here on is a child of."""
 
     trace_id: str
@@ -63,7 +61,7 @@ class TraceContext:
 
     def resampled(self, *, sampled: bool) -> TraceContext:
         """The same point of the same trace under another sampling decision."""
-        return self if sampled is self.sampled else replace(self, sampled=sampled)
+        return self if sampled is self.sampled else self._replace(sampled=sampled)
 
 
 current: ContextVar[TraceContext | None] = ContextVar("mcpfleet_trace", default=None)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from mcpfleet.wire.errors import bad_envelope, bad_params
 from mcpfleet.wire.strict import is_utf8, parse, refuse_surrogates
@@ -12,8 +11,7 @@ from mcpfleet.wire.versions import MODERN
 RequestId: TypeAlias = str | int | float
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A message that a client posted."""
 
     id: RequestId | None

@@ -36,17 +36,17 @@ from mcpfleet.contracts.call import (
 )
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.answering import Answering as Answers
-from mcpfleet.edge.answering import Listening
-from mcpfleet.edge.bodies import Bodies
-from mcpfleet.edge.calls import Call, Calls, Order
-from mcpfleet.edge.ends import Ends, Use
-from mcpfleet.edge.protector import Protector
-from mcpfleet.edge.request import Inquiry, Request
-from mcpfleet.edge.room import Room
-from mcpfleet.edge.rounds import Rounds
+from mcpfleet.edge.calls.answering import Answering as Answers
+from mcpfleet.edge.calls.answering import Listening
+from mcpfleet.edge.calls.bodies import Bodies
+from mcpfleet.edge.calls.ends import Ends, Use
+from mcpfleet.edge.calls.pending import Call, Calls, Order
+from mcpfleet.edge.calls.waiting import Dispatch
+from mcpfleet.edge.http.room import Room
+from mcpfleet.edge.protocol.protector import Protector
+from mcpfleet.edge.protocol.request import Inquiry, Request
+from mcpfleet.edge.protocol.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Span

@@ -23,8 +23,8 @@ from mcpfleet.contracts.call import CallBody, Completing, Pull
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.watched import statements, watched_subject
-from mcpfleet.edge import calls, ends
-from mcpfleet.edge.protector import Protector
+from mcpfleet.edge.calls import ends, pending
+from mcpfleet.edge.protocol.protector import Protector
 from mcpfleet.telemetry.trace import TraceContext
 from tests.kit.logs import captured
 from tests.unit.contracts.test_messages import DEFINITION, MESSAGES, SNAPSHOT, exchanges
@@ -103,8 +103,8 @@ def _lines() -> list[Kind]:
         Kind("line-call", _read_request, _encoded(call_lines)),
         Kind("line-answer", _read_answer, _encoded(answers)),
         Kind("line-error", lambda raw: ends._read_line(raw.decode()), _encoded(errors)),
-        Kind("line-accepted", lambda raw: calls._accepting(raw.decode()), _encoded([f"1 {WORKER}"])),
-        Kind("line-result", _read_result, _encoded([f"1 {WORKER} 300000"])),
+        Kind("line-accepted", lambda raw: pending._accepting(raw.decode()), _encoded([f"1 {WORKER}"])),
+        Kind("line-result", _read_result, _encoded([f"1 {WORKER} 300000", call.FAILED])),
     ]
 
 
@@ -115,7 +115,7 @@ def _encoded(lines: Iterable[str]) -> tuple[bytes, ...]:
 def _read_request(raw: bytes) -> Any:
     sent = header.read(raw.decode())
     assert sent is not None
-    return {"left": sent.left, "at": sent.at, "trace": sent.trace and asdict(sent.trace), "extra": list(sent.extra)}
+    return {"left": sent.left, "at": sent.at, "trace": sent.trace and sent.trace._asdict(), "extra": list(sent.extra)}
 
 
 def _read_answer(raw: bytes) -> Any:
@@ -124,8 +124,8 @@ def _read_answer(raw: bytes) -> Any:
 
 
 def _read_result(raw: bytes) -> Any:
-    order = calls.Order("library", DIGEST, b"", 0.0, None)
-    remote = calls._remote(calls.Call(CALL, order, 0.0, deque()), raw.decode())
+    order = pending.Order("library", DIGEST, b"", 0.0, None)
+    remote = pending._remote(pending.Call(CALL, order, 0.0, deque()), raw.decode())
     return remote and asdict(remote)
 
 

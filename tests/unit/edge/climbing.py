@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.ladder import check_form, check_message, check_place
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.protocol.ladder import check_form, check_message, check_place
 from mcpfleet.wire.envelope import Envelope, read_message
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.asgi import Exchange, Post

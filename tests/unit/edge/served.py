@@ -16,22 +16,24 @@ from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import TasksClient
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.answering import Answering
-from mcpfleet.edge.audit import Audit
-from mcpfleet.edge.bodies import Bodies
-from mcpfleet.edge.calls import Calls
-from mcpfleet.edge.cors import Cors
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.ends import Ends
-from mcpfleet.edge.http import Application
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.lists import Lists
-from mcpfleet.edge.metadata import Access, Metadata
-from mcpfleet.edge.methods import Methods
-from mcpfleet.edge.protector import Protector
-from mcpfleet.edge.room import Room
-from mcpfleet.edge.rounds import Rounds
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.audit import Audit
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.access.metadata import Access, Metadata
+from mcpfleet.edge.calls.answering import Answering
+from mcpfleet.edge.calls.bodies import Bodies
+from mcpfleet.edge.calls.ends import Ends
+from mcpfleet.edge.calls.pending import Calls
+from mcpfleet.edge.calls.uses import Uses
+from mcpfleet.edge.calls.waiting import Dispatch
+from mcpfleet.edge.http.app import Application
+from mcpfleet.edge.http.cors import Cors
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.http.room import Room
+from mcpfleet.edge.protocol.lists import Lists
+from mcpfleet.edge.protocol.methods import Methods
+from mcpfleet.edge.protocol.protector import Protector
+from mcpfleet.edge.protocol.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
@@ -41,8 +43,6 @@ from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.tasks.once import OnceCalls
-from mcpfleet.edge.uses import Uses
-from mcpfleet.edge.waiting import Dispatch
 from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer

@@ -10,8 +10,8 @@ import pytest
 from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.credential import Credential
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.credential import Credential
 from mcpfleet.wire.errors import Rejection
 
 SOMEBODY = Principal(subject="ann")

@@ -24,9 +24,9 @@ from mcpfleet.contracts.authorization import (
 from mcpfleet.contracts.authorization import Authority as Hint
 from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.authority import Authority
-from mcpfleet.edge.credential import Credential
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.authority import Authority
+from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics

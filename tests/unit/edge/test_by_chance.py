@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from mcpfleet.edge.cors import Cors
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.ladder import check_message
-from mcpfleet.edge.structure import METHODS
+from mcpfleet.edge.http.cors import Cors
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.protocol.ladder import check_message
+from mcpfleet.edge.protocol.structure import METHODS
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import mirror, parameters, reply
 from mcpfleet.wire.envelope import read_envelope, read_id, read_message

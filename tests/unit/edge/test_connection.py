@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import tracemalloc
 from typing import Any
 
 import anyio
@@ -14,11 +13,10 @@ from anyio.abc import SocketStream
 from h2.connection import H2Connection
 from psutil import Process
 
-from mcpfleet.edge.client import Client, ClientStalled
-from mcpfleet.edge.connection import IdleConnections
-from mcpfleet.edge.server import EdgeConfig, run_server
-from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.http.client import Client, ClientStalled
+from mcpfleet.edge.http.connection import IdleConnections
 from tests.kit.waiting import until
+from tests.unit.edge.serving import connect, serving
 
 UPLOAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n"
 
@@ -37,22 +35,6 @@ class Desk:
         await self.may_answer.wait()
         await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(503, b"{}")
         self.open -= 1
-
-
-@asynccontextmanager
-async def serving(desk: Desk | Patient | Streaming) -> AsyncIterator[EdgeConfig]:
-    """Serve for the length of a block."""
-    config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
-    stop = anyio.Event()
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_server, desk, config, stop)
-            yield config
-            stop.set()
-
-
-async def connect(config: EdgeConfig) -> SocketStream:
-    return await anyio.connect_tcp(*config.listening.getsockname()[:2])
 
 
 async def test_a_connection_that_its_client_closes_is_over_at_once() -> None:
@@ -242,3 +224,45 @@ async def test_n5_a_client_that_does_not_read_parts_is_given_up() -> None:
         with anyio.fail_after(10):
             await desk.has_stalled.wait()
         await stream.aclose()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_large_answer_is_in_memory_once_while_its_client_does_not_read(streams: bool) -> None:
+    """Else the room that an edge gives to results would be a third of what they take."""
+    size = 32 * 1024 * 1024
+    desk = Large(size, streams=streams)
+    async with serving(desk) as config, await connect(config) as stream:
+        await stream.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
+        await until(lambda: desk.is_sending)
+        tracemalloc.start()
+        try:
+            desk.may_send.set()
+            came = len(await stream.receive())
+            await anyio.wait_all_tasks_blocked()
+            assert tracemalloc.get_traced_memory()[1] < size / 16
+        finally:
+            tracemalloc.stop()
+        while came < size:
+            came += len(await stream.receive())
+
+
+class Large:
+    """An application that answers with one large body, made before anybody counts."""
+
+    def __init__(self, size: int, *, streams: bool) -> None:
+        self.body, self.streams = b"x" * size, streams
+        self.is_sending, self.may_send = False, anyio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        await client.read_body(1000, 5.0)
+        self.is_sending = True
+        await self.may_send.wait()
+        if not self.streams:
+            await client.answer(200, self.body)
+            return
+        await client.open_stream()
+        await client.send_part(self.body)
+        await client.close_stream()

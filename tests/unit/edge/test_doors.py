@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.http.doors import Doors
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpfleet.bus.errors import Unanswered
-from mcpfleet.edge.ladder import check_message
+from mcpfleet.edge.protocol.ladder import check_message
 from mcpfleet.wire.envelope import Envelope, read_message
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers

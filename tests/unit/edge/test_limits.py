@@ -14,7 +14,7 @@ from mcpfleet.bus.errors import Unavailable
 from mcpfleet.contracts.authorization import AuthorizationClient, TakeFromLimit, Taken
 from mcpfleet.contracts.manifest import Definition, Rate
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.limits import Limits
+from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.settings import EdgeSettings, rate_of
 from mcpfleet.wire.errors import Rejection
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.metadata import Access, Challenges, Metadata
+from mcpfleet.edge.access.metadata import Access, Challenges, Metadata
+from mcpfleet.edge.http.doors import Doors
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.asgi import Exchange, Post

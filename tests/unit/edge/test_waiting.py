@@ -7,8 +7,8 @@ import time
 
 import anyio
 
+from mcpfleet.edge.calls.waiting import _Line, _Ticket
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.waiting import _Line, _Ticket
 
 
 async def test_a_place_that_is_given_while_the_pause_ends_is_kept() -> None:

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
-from mcpfleet.edge.client import ClientStalled
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.http.client import ClientStalled
+from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.structure import LONGEST_STREAM_ID
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.permission import Permits, Unending
 from mcpfleet.edge.streams.stream import Exit, Stream
-from mcpfleet.edge.structure import LONGEST_STREAM_ID
 from mcpfleet.edge.tasks.creation import declares
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.capabilities import TASKS

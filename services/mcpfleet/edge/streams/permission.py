@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.admission import Admission, Permit
-from mcpfleet.edge.credential import Credential
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.access.admission import Admission, Permit
+from mcpfleet.edge.access.credential import Credential
+from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.wire.errors import Rejection
 
 _NOT_ANSWERED: Final = 504

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-from mcpfleet.edge.client import Client, ClientStalled
+from mcpfleet.edge.http.client import Client, ClientStalled
 from mcpfleet.edge.streams.permission import Permission
 from mcpfleet.views.view import View
 from mcpfleet.wire import notices, reply

@@ -15,8 +15,8 @@ from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.origin import Origin
 from mcpfleet.contracts.tasks import Binding, NewTask, Once, Outcome, TasksClient, TaskView
-from mcpfleet.edge.ends import Told
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.calls.ends import Told
+from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import policy, shapes
 from mcpfleet.edge.tasks.arguments import Checks
 from mcpfleet.views.view import Target

@@ -10,8 +10,8 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.errors import BusError, Failed
 from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS, Binding, TasksClient, TaskView
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
 from mcpfleet.edge.tasks.creation import SERVICE, declares, read, unknown_task
 from mcpfleet.edge.tasks.questions import check_answerable, check_answers

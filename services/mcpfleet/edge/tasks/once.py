@@ -32,10 +32,10 @@ from mcpfleet.contracts.tasks import (
     once_key,
     task_hint_subject,
 )
-from mcpfleet.edge.calls import Call, End
-from mcpfleet.edge.client import ClientGone
-from mcpfleet.edge.ends import Told
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.calls.ends import Told
+from mcpfleet.edge.calls.pending import Call, End
+from mcpfleet.edge.http.client import ClientGone
+from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
 from mcpfleet.edge.tasks.creation import MISMATCH, REPEAT, SERVICE, declares, failed, read
 from mcpfleet.views.view import Target

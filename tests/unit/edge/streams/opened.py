@@ -7,7 +7,7 @@ from typing import Any
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.client import Client, ClientStalled
+from mcpfleet.edge.http.client import Client, ClientStalled
 from mcpfleet.edge.streams.permission import Unending
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.views.rights import Policy, Rights

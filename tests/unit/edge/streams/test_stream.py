@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.client import ClientStalled
+from mcpfleet.edge.http.client import ClientStalled
 from mcpfleet.edge.streams.permission import Unending
 from mcpfleet.edge.streams.stream import Exit
 from mcpfleet.wire.filter import Filter

@@ -8,18 +8,18 @@ from typing import Final, TypeAlias
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.audit import Audit
-from mcpfleet.edge.client import ClientGone
-from mcpfleet.edge.legacy import Legacy
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.lists import KINDS, Lists
-from mcpfleet.edge.request import Inquiry, Request
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.audit import Audit
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.calls.uses import Uses
+from mcpfleet.edge.http.client import ClientGone
+from mcpfleet.edge.protocol.legacy import Legacy
+from mcpfleet.edge.protocol.lists import KINDS, Lists
+from mcpfleet.edge.protocol.request import Inquiry, Request
+from mcpfleet.edge.protocol.structure import METHODS
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.listens import Listens
-from mcpfleet.edge.structure import METHODS
 from mcpfleet.edge.tasks.methods import TaskMethods
-from mcpfleet.edge.uses import Uses
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
 
@@ -93,7 +93,7 @@ class Methods:
             outcome = str(rejection.code or rejection.status)
             raise
         finally:
-            self._audit.note(inquiry, _target(inquiry), outcome, time.monotonic() - started)
+            self._audit.note(inquiry, outcome, time.monotonic() - started)
         return error
 
     def _modern(self, inquiry: Inquiry) -> Answer:
@@ -115,21 +115,3 @@ class Methods:
             raise ClientGone
         served = SERVED_WITH_LEGACY if self._endpoints[request.endpoint].legacy else SERVED
         await self._lists.discover(Inquiry(request, ANONYMOUS, view), served)
-
-
-def _target(inquiry: Inquiry) -> str | None:
-    """What was used, by its declared name; nothing where it does not exist, since the name is a caller's own making."""
-    params, view = inquiry.request.params, inquiry.view
-    name = params.get("uri" if inquiry.request.envelope.method == "resources/read" else "name")
-    if not isinstance(name, str):
-        return None
-    match inquiry.request.envelope.method:
-        case "tools/call":
-            target = view.find("tool", name)
-        case "prompts/get":
-            target = view.find("prompt", name)
-        case "tasks/update" | "tasks/cancel":
-            return None
-        case _:
-            target = view.find_resource(name)
-    return target.listed.definition.name if target is not None else None

@@ -16,10 +16,10 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from mcpfleet.contracts.manifest import Kind
-from mcpfleet.edge.protector import NotOurs, Protector, Unsealable
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.calls.uses import Uses
+from mcpfleet.edge.protocol.protector import NotOurs, Protector, Unsealable
+from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.uses import Uses
 from mcpfleet.views.view import LISTS, Target
 from mcpfleet.wire import projection, reply
 from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 from h2.exceptions import ProtocolError
@@ -16,7 +17,8 @@ from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.typing import LifespanState
 from priority.priority import PriorityError
 
-from mcpfleet.edge.http2 import Http2
+from mcpfleet.edge.http.http1 import Http1
+from mcpfleet.edge.http.http2 import Http2
 
 CONNECTION: Final = "mcpfleet.connection"
 """Names the connection in the `state` of an ASGI scope."""
@@ -149,6 +151,17 @@ class Connection(TCPServer):
         if self._unwritten_size > _BATCH or self.writer.transport.get_write_buffer_size() > 0:
             self._write()
             await super().protocol_send(RawData(b""))  # which waits, and hears that the connection is lost
+
+    @property
+    def has_request(self) -> bool:
+        """Whether the one request that is being served is known to have arrived to its end; never of HTTP/2."""
+        protocol = self.protocol.protocol
+        return isinstance(protocol, Http1) and protocol.has_request
+
+    async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Give a whole answer in one piece; False where only Hypercorn's way will do (`Http1.answer`)."""
+        protocol = self.protocol.protocol
+        return isinstance(protocol, Http1) and await protocol.answer(status, headers, body)
 
     def write_chunk(self, data: bytes) -> bool:
         """Write a part of an HTTP/1.1 answer of unsaid length, whose head was sent, past all that Hypercorn does.

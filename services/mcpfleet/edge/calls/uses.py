@@ -9,18 +9,18 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring, Reservation
 from mcpfleet.contracts.manifest import Definition
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.answering import Answering, Listening
-from mcpfleet.edge.calls import Call, Order
-from mcpfleet.edge.ends import Finish, Use, as_it_is
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.request import Inquiry
-from mcpfleet.edge.rounds import FIRST, Round, Rounds
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.calls.answering import Answering, Listening
+from mcpfleet.edge.calls.ends import Finish, Use, as_it_is
+from mcpfleet.edge.calls.pending import Call, Order
+from mcpfleet.edge.calls.waiting import MakeOrder
+from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.tasks.creation import Creation
@@ -37,8 +37,7 @@ Find = Callable[[View], Target]
 """Finds the target in a view; raises `Rejection` where it does not exist for the caller, or not any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wish(NamedTuple):
     """What is asked of a target."""
 
     inquiry: Inquiry
@@ -110,7 +109,7 @@ class Uses:
         return await self._use(inquiry, find, params.get("arguments", {}))
 
     async def read_resource(self, inquiry: Inquiry) -> str | None:
-        """Answer `resources/read`; how long it may be kept is said by the declaration, and not for retries (M45)."""
+        """Answer `resources/read`."""
         uri = inquiry.request.params["uri"]
 
         def find(view: View) -> Target:
@@ -119,15 +118,7 @@ class Uses:
                 raise unknown_resource(uri)
             return self._check_scopes(inquiry, target)
 
-        definition = find(inquiry.view).listed.definition
-        is_first = not inquiry.request.params.keys() & {"requestState", "inputResponses"}
-        ttl = round(definition.ttl * 1000) if is_first else 0
-        is_public = is_first and inquiry.view.scope == "public" and not definition.per_caller
-
-        def finish(body: bytes) -> bytes:
-            return reply.with_cache_hints(body, ttl, "public" if is_public else "private")
-
-        return await self._use(inquiry, find, {}, uri=uri, finish=finish)
+        return await self._use(inquiry, find, {}, uri=uri)
 
     async def complete(self, inquiry: Inquiry) -> str | None:
         """Answer `completion/complete`; an argument that is declared and has no completer has no values (L17)."""
@@ -166,47 +157,40 @@ class Uses:
         arguments: dict[str, Any],
         *,
         uri: str | None = None,
-        finish: Finish = as_it_is,
     ) -> str | None:
         target = find(inquiry.view)
         definition = target.listed.definition
         params = inquiry.request.params
         brought = self._rounds.begin(inquiry) if "requestState" in params or "inputResponses" in params else FIRST
-        meta = inquiry.request.envelope.meta
-        capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
-        asks = definition.asks if definition.task != "required" else (TASKS, *definition.asks)
-        lacking = missing(asks, capabilities) if asks else ()
-        legacy = inquiry.request.envelope.is_legacy
-        if lacking and not legacy:  # of a client of 2025 nothing is known; a handler that asks it is told so
-            raise missing_capabilities(lacking)
+        _check_asks(inquiry, definition)
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         if definition.kind == "tool":
             await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
+        wish = _Wish(inquiry, find, target, arguments, brought, uri)
         key = None if definition.idempotency_key is None else key_of(definition, arguments)
         once = None if key is None else once_of(inquiry, definition.name, key, arguments)
-        deferring: Deferring | None = None
         if definition.task == "required":
-            wish = _Wish(inquiry, find, target, arguments, brought)
             return await self._creation.create(inquiry, self._target(wish), self._body(wish), once)
+        finish = as_it_is if uri is None else _with_cache_hints(inquiry, definition)
+        use = Use(inquiry, definition.may_be_asked, finish, brought, _wraps(inquiry, definition))
         if definition.task is not None:
-            deferring = self._creation.deferring(inquiry, definition)
-        may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
+            wish = wish._replace(deferring=self._creation.deferring(inquiry, definition))
+            use = use._replace(asks=use.asks | {TASKS}, handle=functools.partial(self._creation.handle, inquiry))
+        if once is None:
+            return await self._answering.answer(use, *self._ordered(wish))
+
+        async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
+            return await self._answering.answer(use._replace(see=see), *self._ordered(wish._replace(once=reservation)))
+
+        return await self._once.answer(inquiry, self._target(wish), once, run)
+
+    def _ordered(self, wish: _Wish) -> tuple[Listening, MakeOrder]:
+        """What the client hears of a call meanwhile, and how its order is made."""
+        meta, may_ask = wish.inquiry.request.envelope.meta, wish.target.listed.definition.may_ask
+        may_stream = not may_ask or not missing(may_ask, meta[CLIENT_CAPABILITIES_META_KEY])
         listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
-        wish = _Wish(inquiry, find, target, arguments, brought, uri, deferring=deferring)
-        wraps = legacy and definition.kind == "tool" and projection.needs_wrapping(definition.wire.get("outputSchema"))
-        use = Use(inquiry, frozenset((*definition.asks, *definition.may_ask)), finish, brought, wraps)
-        if definition.task is not None:
-            handle = functools.partial(self._creation.handle, inquiry)
-            use = replace(use, asks=use.asks | {TASKS}, handle=handle)
         flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
-        if once is not None:
-
-            async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
-                kept = replace(wish, once=reservation)
-                return await self._answering.answer(replace(use, see=see), listening, lambda: self._order(kept, flags))
-
-            return await self._once.answer(inquiry, self._target(wish), once, run)
-        return await self._answering.answer(use, listening, lambda: self._order(wish, flags))
+        return listening, lambda: self._order(wish, flags)
 
     def _check_scopes(self, inquiry: Inquiry, target: Target) -> Target:
         self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
@@ -251,6 +235,36 @@ class Uses:
             deferring=wish.deferring,
             once=wish.once,
         )
+
+
+def _check_asks(inquiry: Inquiry, definition: Definition) -> None:
+    """Refuse a call that the client cannot take part in to its end (D16).
+
+    Of a client of 2025 nothing is known; a handler that asks it something is told so.
+
+    Raises:
+        Rejection: -32021, which names what is missing.
+    """
+    asks = definition.asks if definition.task != "required" else (TASKS, *definition.asks)
+    if asks and not inquiry.request.envelope.is_legacy:
+        lacking = missing(asks, inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
+        if lacking:
+            raise missing_capabilities(lacking)
+
+
+def _with_cache_hints(inquiry: Inquiry, definition: Definition) -> Finish:
+    """Say of what was read how long it may be kept, and by whom: nothing of what a retry brought (M45)."""
+    is_first = not inquiry.request.params.keys() & {"requestState", "inputResponses"}
+    ttl = round(definition.ttl * 1000) if is_first else 0
+    is_public = is_first and inquiry.view.scope == "public" and not definition.per_caller
+    return lambda body: reply.with_cache_hints(body, ttl, "public" if is_public else "private")
+
+
+def _wraps(inquiry: Inquiry, definition: Definition) -> bool:
+    """Whether the client sees the structured content below a member, as in the revisions of 2025."""
+    if not inquiry.request.envelope.is_legacy or definition.kind != "tool":
+        return False
+    return projection.needs_wrapping(definition.wire.get("outputSchema"))
 
 
 def progress_token(meta: dict[str, Any]) -> RequestId | None:

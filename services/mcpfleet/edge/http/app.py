@@ -10,17 +10,17 @@ import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.admission import Admission
-from mcpfleet.edge.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
-from mcpfleet.edge.cors import Cors
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.ends import as_told
-from mcpfleet.edge.ladder import check_form, check_message, check_place
-from mcpfleet.edge.limits import Limits
-from mcpfleet.edge.metadata import Metadata
-from mcpfleet.edge.methods import Methods
-from mcpfleet.edge.request import Request
-from mcpfleet.edge.room import NoRoom, Room
+from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.access.metadata import Metadata
+from mcpfleet.edge.calls.ends import as_told
+from mcpfleet.edge.http.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
+from mcpfleet.edge.http.cors import Cors
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.http.room import NoRoom, Room
+from mcpfleet.edge.protocol.ladder import check_form, check_message, check_place
+from mcpfleet.edge.protocol.methods import Methods
+from mcpfleet.edge.protocol.request import Request
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry import names

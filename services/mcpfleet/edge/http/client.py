@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
-from mcpfleet.edge.connection import CONNECTION
-from mcpfleet.edge.credential import Credential
+from mcpfleet.edge.access.credential import Credential
+from mcpfleet.edge.http.connection import CONNECTION
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
 from mcpfleet.wire.headers import Headers
 
@@ -28,7 +28,8 @@ _EVENTS: Final = (
 
 _SMALL: Final = 64 * 1024
 """Bytes that the socket takes without waiting; where even they stay, the system ends the connection (`edge.server`)."""
-
+_SLICE: Final = 256 * 1024
+"""Bytes of a large body that are sent at a time: a client that reads as many in each write timeout is not given up."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -112,27 +113,31 @@ class Client:
             Rejection: 413 over the limit, 408 when it takes too long.
             ClientGone: the client left before it was whole.
         """
-        parts: list[bytes] = []
-        size = 0
+        if charge is None and self._connection is not None and self._connection.has_request:
+            return await self._read_parts(limit)  # nothing is waited for: a timeout costs a call ten microseconds
         try:
-            # asyncio's own timeout: anyio's costs a call ten microseconds.
             async with asyncio.timeout(timeout):
-                while True:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > limit:
-                        raise Rejection(413, headers={"Connection": "close"})
-                    if charge is not None:
-                        await charge(len(part))
-                    parts.append(part)
-                    if not message.get("more_body", False):
-                        self._is_whole = True
-                        return b"".join(parts)
+                return await self._read_parts(limit, charge)
         except TimeoutError:
             raise Rejection(408, headers={"Connection": "close"}) from None
+
+    async def _read_parts(self, limit: int, charge: Charge | None = None) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise Rejection(413, headers={"Connection": "close"})
+            if charge is not None:
+                await charge(len(part))
+            parts.append(part)
+            if not message.get("more_body", False):
+                self._is_whole = True
+                return b"".join(parts)
 
     async def wait_gone(self) -> None:
         """Wait until the client closes its side."""
@@ -153,12 +158,35 @@ class Client:
         elif len(body) <= _SMALL:
             await self._send_whole(status, head, body)
         else:
-            async with self._in_time():
-                await self._send_whole(status, head, body)
+            await self._send_large(status, head, body)
 
     async def _send_whole(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
-        await self._start(status, head)
+        head = self._begin(head)
+        if self._connection is not None and not self._closing and await self._connection.answer(status, head, body):
+            return
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
+
+    async def _send_large(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        async with self._in_time():
+            await self._send({"type": "http.response.start", "status": status, "headers": self._begin(head)})
+        await self._send_slices(body)
+        await self.close_stream()
+
+    async def _send_slices(self, data: bytes) -> None:
+        """Send a part of the body so that no more than a slice of it is copied on its way; each must be taken in time.
+
+        Raises:
+            ClientStalled: the client does not read.
+        """
+        for begin in range(0, len(data), _SLICE):
+            part = data if len(data) <= _SLICE else data[begin : begin + _SLICE]
+            try:
+                # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
+                async with asyncio.timeout(self._write_timeout):
+                    await self._send({"type": "http.response.body", "body": part, "more_body": True})
+            except TimeoutError:
+                raise ClientStalled from None
 
     async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Answer a request whose body still arrives, and close its connection.
@@ -184,7 +212,7 @@ class Client:
         """Commit the answer to be a stream of events."""
         self.is_streaming = True
         async with self._in_time():
-            await self._start(200, list(_EVENTS))
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._begin(list(_EVENTS))})
         if self._connection is not None and self.http_version == "1.1":
             self._write_chunk = self._connection.write_chunk
 
@@ -194,17 +222,11 @@ class Client:
         Raises:
             ClientStalled: the client does not read them.
         """
-        if self._write_chunk(data):
-            return
-        try:
-            # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
-            async with asyncio.timeout(self._write_timeout):
-                await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        except TimeoutError:
-            raise ClientStalled from None
+        if len(data) > _SMALL or not self._write_chunk(data):
+            await self._send_slices(data)
 
     async def close_stream(self) -> None:
-        """End the stream of events."""
+        """End an answer that was sent in parts."""
         async with self._in_time():
             await self._send({"type": "http.response.body", "body": b""})
 
@@ -216,13 +238,15 @@ class Client:
         except TimeoutError:
             raise ClientStalled from None
 
-    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    def _begin(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Begin the answer: its whole head."""
         self.is_answered = True
         headers += self.extra
         if self._closing and all(name != b"connection" for name, _ in headers):
             headers.append((b"connection", b"close"))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        return headers
 
     async def cut(self) -> None:
         """Close the connection without an answer: a promised byte that never comes is all that HTTP offers for it."""
-        await self._start(200, [(b"content-length", b"1"), (b"connection", b"close")])
+        head = self._begin([(b"content-length", b"1"), (b"connection", b"close")])
+        await self._send({"type": "http.response.start", "status": 200, "headers": head})

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import FrameKind
-from mcpfleet.edge.bodies import Bodies, ResultLost
-from mcpfleet.edge.calls import Call, Calls, End, Remote
-from mcpfleet.edge.client import Client, ClientGone, ClientStalled
-from mcpfleet.edge.ends import Ends, Use
+from mcpfleet.edge.calls.bodies import Bodies, ResultLost
+from mcpfleet.edge.calls.ends import Ends, Use
+from mcpfleet.edge.calls.pending import Call, Calls, End, Remote
+from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
+from mcpfleet.edge.http.client import Client, ClientGone, ClientStalled
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.waiting import Dispatch, MakeOrder
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection
@@ -25,8 +24,7 @@ _UNWATCHED: Final = 0.1
 """Seconds in which a call may end before anybody watches for its client's leaving: most do, and need no watcher."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
+class Listening(NamedTuple):
     """What of a call the client hears before its end."""
 
     token: RequestId | None = None

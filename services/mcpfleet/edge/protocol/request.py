@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.client import Client
+from mcpfleet.edge.http.client import Client
 from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View
@@ -14,8 +13,7 @@ from mcpfleet.wire import projection, reply
 from mcpfleet.wire.envelope import Envelope, RequestId
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What was asked, and where."""
 
     client: Client
@@ -36,8 +34,7 @@ class Request:
         return self.envelope.params
 
 
-@dataclass(frozen=True, slots=True)
-class Inquiry:
+class Inquiry(NamedTuple):
     """A request with its caller, and what that caller sees."""
 
     request: Request

@@ -12,7 +12,7 @@ import anyio
 
 from mcpfleet.bus.errors import NotRun, TooLarge
 from mcpfleet.contracts.call import WANTS_ACCEPTED
-from mcpfleet.edge.calls import Call, Calls, Order
+from mcpfleet.edge.calls.pending import Call, Calls, Order
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.wire.errors import Rejection, bad_params, no_capacity

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, LACKING, NOT_FOUND
-from mcpfleet.edge.calls import Call, End
-from mcpfleet.edge.request import Inquiry
-from mcpfleet.edge.rounds import FIRST, Round, Rounds, TooManyRounds
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND
+from mcpfleet.edge.calls.pending import Call, End
+from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds, TooManyRounds
+from mcpfleet.telemetry import names
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
@@ -34,6 +34,8 @@ NO_SESSION: Final = (
 RESOURCE_NOT_FOUND: Final = -32002
 """Of the revisions of 2025 alone (M24)."""
 _OPERATION: Final = frozenset({400, 404, 500})
+_FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS})
+"""The lines of results by which a tool says what went wrong."""
 _MOST_LACKING: Final = 8
 """Capabilities that a worker may say are missing."""
 
@@ -50,8 +52,7 @@ Handle = Callable[[bytes], Awaitable[bytes]]
 """Makes the result of a call that has become a task, of its id: only once its caller can read it (K5)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A request that a worker answers, and how its end is told."""
 
     inquiry: Inquiry
@@ -119,7 +120,8 @@ class Ends:
             case End.RESULT if call.line == BAD_ARGUMENTS and use.inquiry.request.envelope.revision == OLDEST:
                 return self._refused(use, bad_params(_text(call.body)))
             case End.RESULT:
-                return Told(200, use.inquiry.response(use.finish(call.body), wraps=use.wraps), None)
+                error_type = names.TOOL_ERROR if call.line in _FAILURES else None
+                return Told(200, use.inquiry.response(use.finish(call.body), wraps=use.wraps), error_type)
             case End.ASK:
                 if use.inquiry.request.envelope.is_legacy:
                     return self._failed(use, NO_SESSION, "no_session")

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from mcpfleet.edge.protector import NotOurs, Protector, Unsealable
-from mcpfleet.edge.request import Inquiry
+from mcpfleet.edge.protocol.protector import NotOurs, Protector, Unsealable
+from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal

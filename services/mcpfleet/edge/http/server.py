@@ -14,8 +14,9 @@ from hypercorn.asyncio import run as hypercorn_run
 from hypercorn.asyncio import serve
 from hypercorn.config import Config, Sockets
 
-from mcpfleet.edge.connection import Connection, IdleConnections
-from mcpfleet.edge.http2 import Farewell, Http2
+from mcpfleet.edge.http.connection import Connection, IdleConnections
+from mcpfleet.edge.http.http1 import Http1
+from mcpfleet.edge.http.http2 import Farewell, Http2
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import host_and_port
@@ -69,8 +70,9 @@ async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) ->
         await stop.wait()
         config.idle.close_all()
 
-    # Hypercorn offers no other place for either.
+    # Hypercorn offers no other place for any of them.
     hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]
+    hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]
     hypercorn.protocol.H2Protocol = Http2  # type: ignore[assignment, attr-defined]
     await serve(application, config, shutdown_trigger=stopped, mode="asgi")
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from mcpfleet.edge.client import Client
-from mcpfleet.edge.doors import Doors
-from mcpfleet.edge.structure import METHODS, NOTIFICATIONS
+from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.protocol.structure import METHODS, NOTIFICATIONS
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
 from mcpfleet.wire.errors import Rejection, bad_params, handshake_is_gone, unknown_method, unsupported_version
@@ -134,7 +133,7 @@ def _check_notification(headers: Headers, envelope: Envelope, served: Sequence[s
     if versions not in ((), *((version.encode(),) for version in served)):
         raise Rejection(400)
     if versions and versions[0].decode() in LEGACY:
-        return replace(envelope, revision=versions[0].decode())
+        return envelope._replace(revision=versions[0].decode())
     if envelope.method not in NOTIFICATIONS:
         raise Rejection(400)
     return envelope
@@ -188,7 +187,7 @@ def _as_legacy(envelope: Envelope, revision: str) -> Envelope:
     params = {name: value for name, value in envelope.params.items() if name not in _MODERN_PARAMS}
     meta = {name: value for name, value in envelope.meta.items() if name != LOG_LEVEL_META_KEY}
     meta |= {PROTOCOL_VERSION_META_KEY: revision, CLIENT_CAPABILITIES_META_KEY: {}}
-    return replace(envelope, params=params, meta=meta, revision=revision)
+    return envelope._replace(params=params, meta=meta, revision=revision)
 
 
 def _agreed(requested: Any, stated: str | None, served: Sequence[str]) -> str:

@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from mcpfleet.contracts.access import is_scope, resource_of
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.client import Client
-from mcpfleet.edge.doors import Doors
+from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.http.doors import Doors
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection, forbidden, malformed_authorization, unauthorized
 

@@ -22,10 +22,10 @@ from mcpfleet.contracts.authorization import (
     names_of,
 )
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.client import Client
-from mcpfleet.edge.credential import Credential, NotBearer, read_credential
-from mcpfleet.edge.metadata import Access, Challenges
-from mcpfleet.edge.verdicts import Key, Shelf, Verdict
+from mcpfleet.edge.access.credential import Credential, NotBearer, read_credential
+from mcpfleet.edge.access.metadata import Access, Challenges
+from mcpfleet.edge.access.verdicts import Key, Shelf, Verdict
+from mcpfleet.edge.http.client import Client
 from mcpfleet.telemetry.instruments import AdmissionInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.wire.errors import Rejection, not_answered, unauthorized

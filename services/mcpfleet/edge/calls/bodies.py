@@ -12,8 +12,8 @@ from typing import Final
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.call import Pull, pull_subject
-from mcpfleet.edge.calls import Remote
-from mcpfleet.edge.room import NoRoom, Room
+from mcpfleet.edge.calls.pending import Remote
+from mcpfleet.edge.http.room import NoRoom, Room
 
 _FETCH_WITHIN: Final = 5.0
 _ROOM_WITHIN: Final = 8.0

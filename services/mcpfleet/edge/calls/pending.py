@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 from pydantic import ValidationError
@@ -67,8 +67,7 @@ _NOTICES: Final = {FrameKind.PROGRESS.value: FrameKind.PROGRESS, FrameKind.LOG.v
 _OTHER_ENDS: Final = {FrameKind.ERROR.value: End.ERROR, FrameKind.ASK.value: End.ASK, FrameKind.TASK.value: End.TASK}
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """A call to be placed, as often as it is refused without having run."""
 
     pool: str

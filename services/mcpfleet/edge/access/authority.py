@@ -15,7 +15,7 @@ from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, AuthorizationClient
 from mcpfleet.contracts.authorization import Authority as Hint
-from mcpfleet.edge.admission import Admission
+from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.settings import EdgeSettings
 
 _LOOKS: Final = 10

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias
 
 from pydantic_core import to_json
 
-from mcpfleet.edge.lists import KINDS, Lists
-from mcpfleet.edge.request import Inquiry
-from mcpfleet.edge.structure import METHODS
-from mcpfleet.edge.uses import Uses
+from mcpfleet.edge.calls.uses import Uses
+from mcpfleet.edge.protocol.lists import KINDS, Lists
+from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.structure import METHODS
 from mcpfleet.wire import reply
 from mcpfleet.wire.errors import unknown_method
 

@@ -1,0 +1,1 @@
+"""Calls that workers answer: ordered, waited for, ended, and told to the client."""

@@ -1,0 +1,31 @@
+"""An edge's HTTP server alone, over real sockets, with an application of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import SocketStream
+
+from mcpfleet.edge.http.server import EdgeConfig, run_server
+from mcpfleet.edge.settings import EdgeSettings
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(desk: Application) -> AsyncIterator[EdgeConfig]:
+    """Serve for the length of a block."""
+    config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
+    stop = anyio.Event()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_server, desk, config, stop)
+            yield config
+            stop.set()
+
+
+async def connect(config: EdgeConfig) -> SocketStream:
+    return await anyio.connect_tcp(*config.listening.getsockname()[:2])
