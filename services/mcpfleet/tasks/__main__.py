@@ -32,7 +32,7 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
     """The same, over a bus of the caller's."""
     settings, log = process.settings, process.log
     instruments = TasksInstruments(process.telemetry.metrics)
-    async with store_of(settings, process.name, direct=True) as store:
+    async with store_of(settings, process.name, singles=True) as store:
         ledger = Ledger(store, settings)
         signals = Signals(bus, instruments, log=log)
         sweeper = Sweeper(ledger, bus, settings, signals, health=process.health, instruments=instruments, log=log)

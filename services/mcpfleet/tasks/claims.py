@@ -23,10 +23,10 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.clock import Moment, now
-from mcpfleet.store.direct import DirectRow
 from mcpfleet.store.engine import Store
 from mcpfleet.store.padding import padded
-from mcpfleet.tasks import direct
+from mcpfleet.store.singles import SingleRow
+from mcpfleet.tasks import statements
 from mcpfleet.tasks.endings import Endings, ended
 from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
 from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, pick
@@ -52,10 +52,10 @@ class Claims:
 
     async def claim(self, pool: str, wanted: ClaimTasks) -> TasksClaimed:
         """Hand over up to as many tasks as are wanted, the longest waiting first."""
-        direct_rows = await self._claim_direct(pool, wanted)
-        if direct_rows is not None:
-            remembered, answered = await self._memory([row.id for row in direct_rows if row.fence > 1])
-            tasks = [_claimed(row, row.origin, remembered, answered) for row in direct_rows]
+        single = await self._claim_singly(pool, wanted)
+        if single is not None:
+            remembered, answered = await self._memory([row.id for row in single if row.fence > 1])
+            tasks = [_claimed(row, row.origin, remembered, answered) for row in single]
             return TasksClaimed(tasks=tuple(tasks), lease=self._settings.task_lease)
         async with self._store.write() as connection:
             picked = pick(
@@ -70,12 +70,14 @@ class Claims:
         tasks = [_claimed(row, texts[row.id], remembered, answered) for row in rows]
         return TasksClaimed(tasks=tuple(tasks), lease=self._settings.task_lease, alone_waits=picked.alone_waits)
 
-    async def _claim_direct(self, pool: str, wanted: ClaimTasks) -> list[DirectRow] | None:
+    async def _claim_singly(self, pool: str, wanted: ClaimTasks) -> list[SingleRow] | None:
         """The same where nothing has to be weighed, by one statement; none where something has, or there is no way."""
-        if self._store.direct is None:
+        if self._store.singles is None:
             return None
         lease = self._settings.task_lease
-        return await direct.claim(self._store.direct, pool, wanted, beyond=_LOOKED_AT, budget=self._budget, lease=lease)
+        return await statements.claim(
+            self._store.singles, pool, wanted, beyond=_LOOKED_AT, budget=self._budget, lease=lease
+        )
 
     async def _memory(self, tasks: list[str]) -> tuple[_Steps, _Answers]:
         """What earlier attempts left: steps, and questions that have answers. Only a holder adds to them."""

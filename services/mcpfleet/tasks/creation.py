@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Insert, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,13 +17,13 @@ from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, St
 from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.insert import insert_for
-from mcpfleet.tasks import direct
+from mcpfleet.tasks import statements
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.reading import Reader
 from mcpfleet.tasks.reservations import reserve_for_task
 from mcpfleet.tasks.rules import Change, weight
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import origins, states
+from mcpfleet.tasks.tables import BROUGHT, origins, states
 
 
 class Maker:
@@ -93,10 +93,10 @@ class Maker:
         return outcome, known
 
     async def _insert_all(self, tasks: Sequence[NewTask]) -> list[None]:
-        if self._store.direct is not None:
+        if self._store.singles is not None:
             ordered = sorted(tasks, key=lambda task: task.id)
             texts = [task.origin for task in ordered]
-            await direct.make(self._store.direct, list(map(_row, ordered)), texts, self._settings.task_unclaimed)
+            await statements.make(self._store.singles, list(map(_row, ordered)), texts, self._settings.task_unclaimed)
             return [None] * len(tasks)
         async with self._store.write() as connection:
             await self._insert(connection, tasks)
@@ -150,7 +150,7 @@ class _Making(NamedTuple):
 def _making(dialect: str, *, is_held: bool) -> _Making:
     """The two statements that make tasks: composing them anew each time would cost more than running them."""
     values: dict[str, Any] = {
-        **{name: bindparam(f"_{name}") for name in _OWN},
+        **{name: bindparam(f"_{name}") for name in BROUGHT},
         "status": Status.WORKING,
         "version": 1,
         "created_at": now(),
@@ -170,24 +170,6 @@ def _making(dialect: str, *, is_held: bool) -> _Making:
         insert_for(states, dialect).values(values).on_conflict_do_nothing(),
         insert_for(origins, dialect).values(texts).on_conflict_do_nothing(),
     )
-
-
-_OWN: Final = (
-    "id",
-    "binding",
-    "endpoint",
-    "pool",
-    "definition",
-    "name",
-    "origin_digest",
-    "run_left",
-    "retention",
-    "poll_ms",
-    "most_attempts",
-    "size",
-    "message",
-    "policy",
-)
 
 
 def _row(task: NewTask) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.pool_tasks import Settle, Settled
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.clock import now
-from mcpfleet.store.direct import Direct
 from mcpfleet.store.engine import Store
-from mcpfleet.tasks import direct
+from mcpfleet.store.singles import Singles
+from mcpfleet.tasks import statements
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.held import lock_all
 from mcpfleet.tasks.rules import Change, Ends, weight
@@ -92,21 +92,21 @@ class Endings:
 
     async def _settle_all(self, batch: Sequence[_Settling]) -> list[Change | None]:
         """End tasks of any pools; none for each that its holder has lost."""
-        if self._store.direct is not None:
-            changes = await self._settle_direct(self._store.direct, batch)
+        if self._store.singles is not None:
+            changes = await self._settle_singly(self._store.singles, batch)
         else:
             changes = await self._settle_in_turn(batch)
         # Of two that settle one task in one batch, the other asks whether it has been settled by its fence.
         return [changes.pop((each.wanted.id, each.wanted.fence), None) for each in batch]
 
-    async def _settle_direct(self, store: Direct, batch: Sequence[_Settling]) -> dict[tuple[str, int], Change]:
+    async def _settle_singly(self, store: Singles, batch: Sequence[_Settling]) -> dict[tuple[str, int], Change]:
         named = {(each.wanted.id, each.wanted.fence): each for each in batch}
         ends = [
             (each.wanted.id, each.pool, each.wanted.fence, each.wanted.status, each.wanted.end, each.wanted.message)
             for each in named.values()
         ]
         changes = {}
-        for row in await direct.settle(store, ends):
+        for row in await statements.settle(store, ends):
             wanted = named[row.id, row.fence].wanted
             changes[row.id, row.fence] = Change(row.id, row.version, ended=(wanted.status, wanted.failure or ""))
         return changes

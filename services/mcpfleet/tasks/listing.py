@@ -8,9 +8,8 @@ from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, Wh
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.tasks.reading import GOING_ON
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import states
+from mcpfleet.tasks.tables import GOING_ON, states
 
 
 class Lister:

@@ -14,13 +14,10 @@ from mcpfleet.contracts.tasks import Binding, Status, TaskView
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.padding import padded
-from mcpfleet.tasks import direct
+from mcpfleet.tasks import statements
 from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import inputs, states
-
-GOING_ON = (Status.WORKING, Status.INPUT_REQUIRED)
-"""The states that are no end."""
+from mcpfleet.tasks.tables import GOING_ON, inputs, states
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +71,8 @@ class Reader:
         return [found.get(each) for each in wanted]
 
     async def _rows(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Any]:
-        if self._store.direct is not None:
-            return await direct.read(self._store.direct, wanted)
+        if self._store.singles is not None:
+            return await statements.read(self._store.singles, wanted)
         async with self._store.read() as connection:
             return (await connection.execute(_OWNED, {"_owned": padded(wanted)})).all()
 

@@ -13,10 +13,9 @@ from mcpfleet.tasks.claims import Claims
 from mcpfleet.tasks.endings import Endings
 from mcpfleet.tasks.held import HELD, tried_of
 from mcpfleet.tasks.outage import Outage
-from mcpfleet.tasks.reading import GOING_ON
 from mcpfleet.tasks.rules import Change, Next, overdue
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import inputs, origins, reservations, states, steps
+from mcpfleet.tasks.tables import GOING_ON, inputs, origins, reservations, states, steps
 
 _AT_ONCE: Final = 200
 """Rows of one kind that one sweep's transaction takes; the rest is the next one's."""

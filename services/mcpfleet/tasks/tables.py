@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import Column, Index, Integer, MetaData, Row, String, Table, Text
 
 from mcpfleet.contracts.manifest import DIGEST_LENGTH
-from mcpfleet.contracts.tasks import KEY_LENGTH, MESSAGE_LENGTH
+from mcpfleet.contracts.tasks import KEY_LENGTH, MESSAGE_LENGTH, Status
 from mcpfleet.store.clock import Moment
 from mcpfleet.store.migrate import Schema
 
@@ -23,6 +23,14 @@ TOOL_LENGTH: Final = 128
 STATUS_LENGTH: Final = 16
 WATCH: Final = 1
 """The only row of `watch`."""
+GOING_ON: Final = (Status.WORKING, Status.INPUT_REQUIRED)
+"""The states that are no end."""
+BROUGHT: Final = {
+    "id": "text", "binding": "text", "endpoint": "text", "pool": "text", "definition": "text", "name": "text",
+    "origin_digest": "text", "run_left": "float8", "retention": "float8", "poll_ms": "int", "most_attempts": "int",
+    "size": "int", "message": "text", "policy": "text",
+}  # fmt: skip
+"""The columns of `states` that a new task brings along, with their types in a list of PostgreSQL's."""
 
 states: Final = Table(
     "tasks_states",

@@ -26,9 +26,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransactio
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
-from mcpfleet.store.direct import MOST, SETTINGS, Direct, DirectRow
 from mcpfleet.store.errors import StoreBusy, StoreUnreachable, translated, unreachable
 from mcpfleet.store.settings import StoreSettings
+from mcpfleet.store.singles import MOST, SETTINGS, SingleRow, Singles
 from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
 _WRITES: Final = "mcpfleet_writes"
@@ -55,9 +55,9 @@ class Store:
     nothing in it waits for others; it is the lock that does, in turns of `_LOCK_TURN` seconds.
     """
 
-    def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds, direct: Direct | None = None) -> None:
+    def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds, singles: Singles | None = None) -> None:
         self.dialect: Dialect = url.dialect
-        self.direct = direct
+        self.singles = singles
         """For single statements, where the database is PostgreSQL and its opener wanted that."""
         self.where = url.where
         self._bounds = bounds
@@ -137,7 +137,7 @@ class Store:
 
 @asynccontextmanager
 async def open_store(
-    url: str, *, service: str, bounds: Bounds, embedded: bool = False, direct: bool = False
+    url: str, *, service: str, bounds: Bounds, embedded: bool = False, singles: bool = False
 ) -> AsyncIterator[Store]:
     """Open a service's database; nothing is connected before the first transaction.
 
@@ -146,7 +146,7 @@ async def open_store(
         service: the name that PostgreSQL shows for the connections, after `mcpfleet-`.
         bounds: connections and times.
         embedded: all processes run on one host, as under `mcpfleet dev`: SQLite is allowed.
-        direct: some of the connections are for single statements, where the database is PostgreSQL.
+        singles: some of the connections are for single statements, where the database is PostgreSQL.
 
     Raises:
         ConfigurationError: the address is malformed, or names SQLite where it is not allowed.
@@ -161,10 +161,10 @@ async def open_store(
             "or `mcpfleet dev`, which sets MCPFLEET_EMBEDDED=true"
         )
     straight = None
-    apart = min(MOST, bounds.connections - 1) if direct and address.dialect == "postgresql" else 0
+    apart = min(MOST, bounds.connections - 1) if singles and address.dialect == "postgresql" else 0
     if apart:
-        connect = partial(_connect, address, service, bounds, record_class=DirectRow, settings=SETTINGS)
-        straight = Direct(connect, address.where, bounds, apart)
+        connect = partial(_connect, address, service, bounds, record_class=SingleRow, settings=SETTINGS)
+        straight = Singles(connect, address.where, bounds, apart)
         bounds = replace(bounds, connections=bounds.connections - apart)
     engine = (_sqlite if address.dialect == "sqlite" else _postgresql)(address, service, bounds)
     try:
@@ -176,14 +176,14 @@ async def open_store(
                 await straight.close()
 
 
-def store_of(settings: StoreSettings, service: str, *, direct: bool = False) -> AbstractAsyncContextManager[Store]:
+def store_of(settings: StoreSettings, service: str, *, singles: bool = False) -> AbstractAsyncContextManager[Store]:
     """Open the database that a service's settings name; see `open_store`."""
     return open_store(
         settings.store_url.get_secret_value(),
         service=service,
         bounds=settings.store_bounds,
         embedded=settings.embedded,
-        direct=direct,
+        singles=singles,
     )
 
 

@@ -36,6 +36,6 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
     """A store with the tables of every service."""
-    async with open_store(url, service="test", embedded=True, direct=True, bounds=Bounds()) as opened:
+    async with open_store(url, service="test", embedded=True, singles=True, bounds=Bounds()) as opened:
         await migrate(opened, [AUTHORIZATION, CATALOG, TASKS])
         yield opened

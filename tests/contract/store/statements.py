@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from sqlalchemy import Engine, event
 
-from mcpfleet.store.direct import Direct, DirectRow
+from mcpfleet.store.singles import SingleRow, Singles
 
 
 @contextmanager
@@ -22,15 +22,15 @@ def statements() -> Iterator[list[str]]:
         if word != "BEGIN":
             seen.append(word)
 
-    direct = Direct.fetch
+    unheard = Singles.fetch
 
-    async def fetch(self: Direct, statement: str, *values: object) -> list[DirectRow]:
+    async def fetch(self: Singles, statement: str, *values: object) -> list[SingleRow]:
         hear(None, None, statement)
-        return await direct(self, statement, *values)
+        return await unheard(self, statement, *values)
 
     event.listen(Engine, "before_cursor_execute", hear)
     try:
-        with patch.object(Direct, "fetch", fetch):
+        with patch.object(Singles, "fetch", fetch):
             yield seen
     finally:
         event.remove(Engine, "before_cursor_execute", hear)

@@ -201,7 +201,7 @@ async def replicas(url: str, number: int, **settings: Any) -> AsyncIterator[list
         desks = []
         for _ in range(number):
             store = await opened.enter_async_context(
-                open_store(url, service="test", embedded=True, direct=True, bounds=Bounds())
+                open_store(url, service="test", embedded=True, singles=True, bounds=Bounds())
             )
             desks.append(Desk(store, **settings))
         await desks[0].calm()

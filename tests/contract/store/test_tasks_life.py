@@ -304,7 +304,7 @@ async def test_a_task_costs_few_statements(store: Store) -> None:
             await books.settle(task)
         with statements() as read:
             await books.seen(task.id)
-        if store.direct is not None:
+        if store.singles is not None:
             assert (made, claimed, settled, read) == (["WITH", "SELECT"], ["WITH"], ["WITH"], ["SELECT"])
             return
         assert made == ["INSERT", "INSERT", "SELECT"]
@@ -319,14 +319,14 @@ async def test_what_arrives_together_is_one_transaction(store: Store) -> None:
             async with anyio.create_task_group() as tasks:
                 for _ in range(30):
                     tasks.start_soon(books.made)
-        assert made.count("WITH" if store.direct else "INSERT") <= 6
+        assert made.count("WITH" if store.singles else "INSERT") <= 6
         taken = (await books.claim(most=30)).tasks
         assert len(taken) == 30
         with statements() as settled:
             async with anyio.create_task_group() as tasks:
                 for task in taken:
                     tasks.start_soon(books.settle, task)
-        assert settled.count("WITH" if store.direct else "UPDATE") <= 3
+        assert settled.count("WITH" if store.singles else "UPDATE") <= 3
         for task in taken:
             assert (await books.seen(task.id)).status is Status.COMPLETED
 

@@ -1,6 +1,7 @@
 """The four ways that every task goes, as one statement each on PostgreSQL: made, read, claimed, settled.
 
-What they do is what the transactions beside their callers do, which are for SQLite and for all that is rare. Rows are
+What they do is what the transactions beside their callers do, which are for SQLite and for all that is rare: the same
+contract tests (`tests/contract/store/test_tasks_*.py`) hold both, PostgreSQL with these and SQLite without. Rows are
 locked in the order of their ids there too, and what is compared with time is compared by the database's clock.
 """
 
@@ -10,30 +11,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mcpfleet.contracts.pool_tasks import ClaimTasks
-from mcpfleet.store.direct import NOW, Direct, DirectRow
+from mcpfleet.store.singles import NOW, SingleRow, Singles
 from mcpfleet.tasks.rules import BESIDE, VANISHED_BEFORE_ALONE
+from mcpfleet.tasks.tables import BROUGHT, GOING_ON
 
-_GOING_ON: Final = "('working', 'input_required')"
-_OWN: Final = (
-    ("id", "text"), ("binding", "text"), ("endpoint", "text"), ("pool", "text"), ("definition", "text"),
-    ("name", "text"), ("origin_digest", "text"), ("run_left", "float8"), ("retention", "float8"), ("poll_ms", "int"),
-    ("most_attempts", "int"), ("size", "int"), ("message", "text"), ("policy", "text"),
-)  # fmt: skip
-"""What a task brings along, with the types of the lists that it is given in."""
-_LISTS: Final = ", ".join(f"${number}::{kind}[]" for number, (_, kind) in enumerate(_OWN, 1))
+_GOING_ON: Final = "(" + ", ".join(f"'{status}'" for status in GOING_ON) + ")"
+_LISTS: Final = ", ".join(f"${number}::{kind}[]" for number, (_, kind) in enumerate(BROUGHT.items(), 1))
 
 _MAKE: Final = f"""
 WITH made AS (
   INSERT INTO tasks_states (
-    {", ".join(name for name, _ in _OWN)},
+    {", ".join(BROUGHT)},
     status, version, attempts, vanished, memory, questions, fence, created_at, updated_at, ready_at, until
   )
-  SELECT new.*, 'working', 1, 0, 0, 0, 0, 0, {NOW}, {NOW}, {NOW}, {NOW} + ${len(_OWN) + 2}
+  SELECT new.*, 'working', 1, 0, 0, 0, 0, 0, {NOW}, {NOW}, {NOW}, {NOW} + ${len(BROUGHT) + 2}
   FROM unnest({_LISTS}) AS new
   ON CONFLICT DO NOTHING
 )
 INSERT INTO tasks_origins (task, origin)
-SELECT * FROM unnest($1::text[], ${len(_OWN) + 1}::text[])
+SELECT * FROM unnest($1::text[], ${len(BROUGHT) + 1}::text[])
 ON CONFLICT DO NOTHING
 """  # noqa: S608  # of constants
 
@@ -95,48 +91,50 @@ RETURNING task.id, task.fence, task.version
 """  # noqa: S608  # of constants
 
 
-async def make(direct: Direct, tasks: Sequence[Mapping[str, Any]], origins: Sequence[str], unclaimed: float) -> None:
+async def make(singles: Singles, tasks: Sequence[Mapping[str, Any]], origins: Sequence[str], unclaimed: float) -> None:
     """Make tasks that wait for a worker, in their order; those whose ids are there stay as they are.
 
     Args:
-        direct: the store.
+        singles: of the store.
         tasks: their columns.
         origins: their origins.
         unclaimed: seconds for which they may wait.
     """
-    lists = ([task[name] for task in tasks] for name, _ in _OWN)
-    await direct.fetch(_MAKE, *lists, origins, unclaimed)
+    lists = ([task[name] for task in tasks] for name in BROUGHT)
+    await singles.fetch(_MAKE, *lists, origins, unclaimed)
 
 
-async def read(direct: Direct, wanted: Sequence[tuple[str, str]]) -> list[DirectRow]:
+async def read(singles: Singles, wanted: Sequence[tuple[str, str]]) -> list[SingleRow]:
     """Read the live ones of tasks, each by its id and its owner's binding."""
     ids, bindings = zip(*wanted, strict=True)
-    return await direct.fetch(_READ, ids, bindings)
+    return await singles.fetch(_READ, ids, bindings)
 
 
 async def claim(
-    direct: Direct, pool: str, wanted: ClaimTasks, *, beyond: int, budget: int, lease: float
-) -> list[DirectRow] | None:
+    singles: Singles, pool: str, wanted: ClaimTasks, *, beyond: int, budget: int, lease: float
+) -> list[SingleRow] | None:
     """Take the tasks that wait longest; none where one must run alone, or all are too much for one message.
 
     Args:
-        direct: the store.
+        singles: of the store.
         pool: the claimer's.
         wanted: what it asks for.
         beyond: tasks that are looked at beyond those that it wants.
         budget: bytes of a message.
         lease: seconds.
     """
-    rows = await direct.fetch(
+    rows = await singles.fetch(
         _CLAIM, pool, wanted.definitions, wanted.most, beyond, budget, wanted.process, wanted.claim, lease
     )
     return None if rows[0].is_hard else [row for row in rows if row.id is not None]
 
 
-async def settle(direct: Direct, ends: Sequence[tuple[str, str, int, str, str | None, str | None]]) -> list[DirectRow]:
+async def settle(
+    singles: Singles, ends: Sequence[tuple[str, str, int, str, str | None, str | None]]
+) -> list[SingleRow]:
     """End tasks as their holders: each by its id, pool and fence, with status, text and status message.
 
     Returns:
         Id, fence and new version of each that was held by that fence.
     """
-    return await direct.fetch(_SETTLE, *zip(*ends, strict=True))
+    return await singles.fetch(_SETTLE, *zip(*ends, strict=True))

@@ -25,7 +25,7 @@ MOST: Final = 4
 Connect = Callable[[], Awaitable[Any]]
 
 
-class DirectRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
+class SingleRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
     """A row whose columns are attributes, as a row of SQLAlchemy's."""
 
     def __getattr__(self, name: str) -> Any:
@@ -35,7 +35,7 @@ class DirectRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
             raise AttributeError(name) from None
 
 
-class Direct:
+class Singles:
     """A few connections of their own. Each method raises `StoreError` as a transaction of the store does."""
 
     def __init__(self, connect: Connect, where: str, bounds: Bounds, most: int) -> None:
@@ -53,7 +53,7 @@ class Direct:
         self._places = anyio.Semaphore(most, fast_acquire=True)
         self._free: list[Any] = []
 
-    async def fetch(self, statement: str, *values: object) -> list[DirectRow]:
+    async def fetch(self, statement: str, *values: object) -> list[SingleRow]:
         """Run one statement by itself, which commits it; a repeat after an error must be safe, as ever."""
         await self._take_place()
         try:
@@ -74,10 +74,10 @@ class Direct:
         if waiting.cancelled_caught:
             raise StoreBusy(f"all connections to the store at {self._where} are busy (MCPFLEET_STORE_CONNECTIONS)")
 
-    async def _run(self, statement: str, values: tuple[object, ...]) -> list[DirectRow]:
+    async def _run(self, statement: str, values: tuple[object, ...]) -> list[SingleRow]:
         connection = await self._open()
         try:
-            rows: list[DirectRow] = await connection.fetch(statement, *values)
+            rows: list[SingleRow] = await connection.fetch(statement, *values)
         except asyncpg.PostgresError as error:
             # What the server refused leaves the connection as it was, unless the server is no place to write to.
             if not is_away(error) and not connection.is_closed():
