@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+# Files of tests run side by side, as many as there are cores; what is measured or killed by the clock runs alone.
+BESIDE := -n auto --dist loadfile
 TARGET ?= examples/library.py
 PORT ?= 8000
 
@@ -40,25 +42,25 @@ types: $(VENV)/.test
 	$(RUN)/mypy services shared examples tests
 
 unit: $(VENV)/.test
-	$(RUN)/pytest tests/unit
+	$(RUN)/pytest $(BESIDE) tests/unit
 
 # What the door answers, as data over real sockets, and what a fuzzer makes of it.
 vectors: $(VENV)/.test
-	$(RUN)/pytest tests/vectors tests/fuzz
+	$(RUN)/pytest $(BESIDE) tests/vectors tests/fuzz
 
 SECONDS ?= 600
 fuzz: $(VENV)/.test
 	$(RUN)/python -m tests.fuzz.run --seconds $(SECONDS)
 
 contract: $(VENV)/.test
-	$(RUN)/pytest tests/contract
+	$(RUN)/pytest $(BESIDE) tests/contract
 
 fleet: $(VENV)/.test
-	$(RUN)/pytest tests/fleet
+	$(RUN)/pytest $(BESIDE) tests/fleet
 
 # The image's steps, the manifests, what they start, and what dashboards and alerts look at.
 deploy: $(VENV)/.test
-	$(RUN)/pytest tests/deploy
+	$(RUN)/pytest $(BESIDE) tests/deploy
 
 chaos: $(VENV)/.test
 	$(RUN)/pytest tests/chaos

@@ -21,7 +21,10 @@ class StoreSettings(Settings):
     )
     embedded: bool = Field(default=False, description="All processes run on one host; `mcpfleet dev` sets it.")
     store_connections: int = Field(
-        default=_DEFAULTS.connections, ge=1, description="How many connections to the database a service may hold."
+        default=_DEFAULTS.connections,
+        ge=1,
+        description="How many connections to the database a service may hold. The tasks service has up to 4 of them, "
+        "and always less than all, for the statements that every task needs.",
     )
     store_connect_timeout: Seconds = Field(
         default=_DEFAULTS.connect, gt=0, description="How long making a connection to the database may take."
