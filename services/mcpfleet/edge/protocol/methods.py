@@ -19,7 +19,7 @@ from mcpfleet.edge.protocol.request import Inquiry, Request
 from mcpfleet.edge.protocol.structure import METHODS, TASKS
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.listens import Listens
-from mcpfleet.edge.tasks.creation import takes_tasks
+from mcpfleet.edge.tasks.extension import takes_tasks
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY

@@ -13,8 +13,9 @@ from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS, Binding, TasksCli
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
-from mcpfleet.edge.tasks.creation import SERVICE, declares, read, unknown_task
+from mcpfleet.edge.tasks.extension import declares
 from mcpfleet.edge.tasks.questions import check_answerable, check_answers
+from mcpfleet.edge.tasks.reading import SERVICE, read, unknown_task
 from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, not_answered

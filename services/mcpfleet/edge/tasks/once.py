@@ -33,18 +33,20 @@ from mcpfleet.contracts.tasks import (
     once_key,
     task_hint_subject,
 )
-from mcpfleet.edge.calls.ends import Told
+from mcpfleet.edge.calls.ends import Told, tool_failed
 from mcpfleet.edge.calls.pending import Call, End
 from mcpfleet.edge.http.client import ClientGone
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
-from mcpfleet.edge.tasks.creation import MISMATCH, SERVICE, declares, failed, read
+from mcpfleet.edge.tasks.extension import declares
+from mcpfleet.edge.tasks.reading import SERVICE, read
 from mcpfleet.views.view import Target
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
 
+MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
 UNCERTAIN: Final = (
     "A call with this idempotency key was begun before, and nobody knows whether it had its effect: nothing was run "
     "now. Find out, by a tool that reads, before calling with a new key."
@@ -233,10 +235,10 @@ class OnceCalls:
             return await self.handle(inquiry, reserved.task)
         if reserved.outcome is Outcome.REPEAT:
             if reserved.result is None:
-                return failed(inquiry, TOO_LARGE, "key_result_too_large")
+                return tool_failed(inquiry, TOO_LARGE, "key_result_too_large")
             return Told(200, inquiry.response(marked(reserved.result.encode())), None)
         text, error_type = _KEPT.get(reserved.outcome, _KEPT[Outcome.UNCERTAIN])
-        return failed(inquiry, text, error_type)
+        return tool_failed(inquiry, text, error_type)
 
     async def handle(self, inquiry: Inquiry, task: str) -> Told:
         """The handle of the first call's task."""

@@ -40,7 +40,7 @@ from mcpfleet.contracts.pool_tasks import (
 from mcpfleet.contracts.pool_tasks import Release as ReleaseTask
 from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Status
 from mcpfleet.telemetry.trace import TraceContext, current
-from mcpfleet.wire.reply import result_body
+from mcpfleet.wire.reply import failed_result
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.frames import Ended, Report, Said
 from mcpfleet.worker.progress_rate import ProgressRate
@@ -371,5 +371,5 @@ def _order(claimed: Claimed, subject: str) -> HeldTask:
 
 
 def _too_large(holding: Holding, why: str) -> Settle:
-    text = result_body({"resultType": "complete", "content": [{"type": "text", "text": why}], "isError": True})
-    return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text.decode())
+    text = failed_result(why).decode()
+    return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text)
