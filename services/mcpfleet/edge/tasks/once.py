@@ -41,6 +41,7 @@ from mcpfleet.edge.tasks import shapes
 from mcpfleet.edge.tasks.extension import declares
 from mcpfleet.edge.tasks.reading import SERVICE, read
 from mcpfleet.views.view import Target
+from mcpfleet.wire.canonical import canonical
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
@@ -88,7 +89,7 @@ def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[s
 def once_of(inquiry: Inquiry, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
     """Name a key within its endpoint, principal and tool, and the arguments that it came with."""
     binding = Binding.of(inquiry.request.endpoint, inquiry.principal)
-    return Once(key=once_key(binding, tool, key), arguments=digest_of(to_json(_sorted(arguments))))
+    return Once(key=once_key(binding, tool, key), arguments=digest_of(canonical(arguments)))
 
 
 @dataclass(slots=True, eq=False)
@@ -273,10 +274,3 @@ def marked(result: bytes) -> bytes:
 async def _cancel_when_gone(inquiry: Inquiry, scope: anyio.CancelScope) -> None:
     await inquiry.request.client.wait_gone()
     scope.cancel()
-
-
-def _sorted(value: Any) -> Any:
-    """Order keys at every depth: the order in which a client writes them makes no other call."""
-    if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
