@@ -149,7 +149,7 @@ class Ends:
     def rejection(self, call: Call, use: Use) -> Rejection:
         """Say of a call without a result, whose result was to be a part of something, that it failed."""
         self._log.warning("a call failed", pool=call.order.pool, worker=call.worker, end=call.end)
-        return Rejection(200, INTERNAL_ERROR, f"Internal error (reference {use.reference})")
+        return internal(use.reference, 200)
 
     def _error(self, call: Call, use: Use) -> Told:
         """Tell an error frame: the application's own error, or what the edge composes from a closed list (M24)."""

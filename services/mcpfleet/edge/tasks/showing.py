@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_types import INTERNAL_ERROR
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import SHOWS, CallBody
@@ -23,7 +22,7 @@ from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.wire.errors import Rejection, no_capacity
+from mcpfleet.wire.errors import Rejection, internal, no_capacity
 
 
 class Showing:
@@ -120,4 +119,4 @@ def _result(call: Call) -> bytes:
             raise no_capacity(1)
         case _:
             reference = call.order.trace.trace_id if call.order.trace is not None else call.id
-            raise Rejection(200, INTERNAL_ERROR, f"Internal error (reference {reference})")
+            raise internal(reference, 200)
