@@ -47,7 +47,7 @@ from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key
 from mcpfleet.worker.tasks.extending import Extending
-from mcpfleet.worker.tasks.holding import Holding, Holdings, task_key
+from mcpfleet.worker.tasks.holding import Holding, Holdings, holding_key
 from mcpfleet.worker.tasks.looking import Looking
 from mcpfleet.worker.tasks.serving import Serving
 from mcpfleet.worker.tasks.settling import Release, following
@@ -304,7 +304,7 @@ class TaskActor:
         self._hold(holding)
         # Without its handle nobody could ever read it.
         holding.is_cancelled = not self._calls.hand_over(held, task.id) and once is None
-        return task_key(task.id, deferred.fence)
+        return holding_key(task.id, deferred.fence)
 
     async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
         """Keep a call's first result, before it leaves; false where that was not to be had."""
@@ -356,7 +356,7 @@ class TaskActor:
 def _order(claimed: Claimed, subject: str) -> HeldTask:
     now = time.monotonic()
     return HeldTask(
-        key=task_key(claimed.id, claimed.fence),
+        key=holding_key(claimed.id, claimed.fence),
         definition=claimed.definition,
         subject=subject,
         body=b"",
