@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -35,7 +36,7 @@ from mcpfleet.contracts.tasks import (
 )
 from mcpfleet.edge.calls.ends import Told, tool_failed
 from mcpfleet.edge.calls.pending import Call, End
-from mcpfleet.edge.http.client import ClientGone
+from mcpfleet.edge.http.client import while_there
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
 from mcpfleet.edge.tasks.extension import declares
@@ -186,23 +187,11 @@ class OnceCalls:
         if self._waiting >= _MOST_WAITING:
             raise no_capacity(1)
         self._waiting += 1
-        reserved: Reserved | None = None
-        failure: Rejection | None = None
+        deadline = time.monotonic() + seconds
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when_gone, inquiry, tasks.cancel_scope)
-                try:
-                    reserved = await self._ask_until(wanted, time.monotonic() + seconds)
-                except Rejection as rejection:  # raised again outside of the group, which would wrap it
-                    failure = rejection
-                tasks.cancel_scope.cancel()
+            return await while_there(inquiry.request.client, partial(self._ask_until, wanted, deadline))
         finally:
             self._waiting -= 1
-        if failure is not None:
-            raise failure
-        if reserved is None:
-            raise ClientGone
-        return reserved
 
     async def _ask_until(self, wanted: Reserve, deadline: float) -> Reserved:
         told = anyio.Event()
@@ -269,8 +258,3 @@ def marked(result: bytes) -> bytes:
     rest = result[len(RESULT_HEAD) :]
     comma = b"" if rest.startswith(b"}") else b","
     return b"%b%b:true%b%b" % (RESULT_HEAD, to_json(REPEAT), comma, rest)
-
-
-async def _cancel_when_gone(inquiry: Inquiry, scope: anyio.CancelScope) -> None:
-    await inquiry.request.client.wait_gone()
-    scope.cancel()
