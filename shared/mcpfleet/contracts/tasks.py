@@ -169,7 +169,7 @@ class TaskView(Message):
     requests: dict[str, str] = Field(default_factory=dict)
     """The outstanding questions' JSON texts by their keys, while it is `input_required`."""
     end: str | None = None
-    """The JSON text of the result, where it is `completed`, or of the error, where it is `failed`."""
+    """The JSON text of the result (as it is, or as `kept_result`), where it is `completed`, or of the error."""
 
 
 class Outcome(StrEnum):

@@ -12,7 +12,6 @@ from typing import Any, Final
 from pydantic import BaseModel
 from structlog.testing import LogCapture
 
-from mcpfleet.app.kept import Stored
 from mcpfleet.bus import header
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
@@ -21,6 +20,7 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts import call, catalog, figures, hints, pool_tasks, tasks
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
 from mcpfleet.contracts.call import CallBody, Completing, Pull
+from mcpfleet.contracts.kept_result import KeptResult
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.watched import statements, watched_subject
@@ -225,7 +225,7 @@ KINDS: Final = {
         _sealed(
             "sealed-state", {"number": 1, "memory": {}}, {"number": 2, "memory": {"a": 1}, "trace": TRACE.header()}
         ),
-        Kind("kept-result", lambda raw: asdict(Stored.read(raw.decode())), (KEPT,)),
+        Kind("kept-result", lambda raw: asdict(KeptResult.read(raw.decode())), (KEPT,)),
         _sealed("sealed-cursor", ["search", None, None], [None, "shelves", "7"]),
     )
 }

@@ -14,6 +14,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import SHOWS, CallBody
+from mcpfleet.contracts.kept_result import is_kept
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import Status, TaskView
 from mcpfleet.edge.calls.bodies import Bodies, ResultLost
@@ -53,7 +54,7 @@ class Showing:
         Raises:
             Rejection: 503 where no worker can clear it now, 200 with -32603 where the sanitizer could not.
         """
-        if view.status is not Status.COMPLETED or view.end is None or not view.end.startswith("["):
+        if view.status is not Status.COMPLETED or view.end is None or not is_kept(view.end):
             return view
         body = CallBody({}, dict(capabilities), principal=principal, showing=view.end).write()
         tries = itertools.count()
