@@ -19,7 +19,7 @@ from mcpfleet.bus.outcome import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts import call, catalog, figures, hints, pool_tasks, tasks
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
-from mcpfleet.contracts.call import CallBody, Completing, Pull
+from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull, Reservation
 from mcpfleet.contracts.kept_result import KeptResult
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
@@ -142,6 +142,7 @@ BODIES = [
     CallBody({}, completing=Completing("book", "Em", {"shelf": "1"})),
     CallBody({}, answers={"size": {"action": "decline"}}, memory={"steps": {"a": 1}}),
     CallBody({}, showing='["text",{"content":[]}]'),
+    CallBody({}, deferring=Deferring("mcp", "*"), once=Reservation(key=DIGEST, arguments=DIGEST, fence=3)),
 ]
 
 
