@@ -64,7 +64,7 @@ states: Final = Table(
     Column("cancel_at", Moment, comment="when its cancel was asked for"),
     Column("message", String(MESSAGE_LENGTH)),
     Column("policy", Text),
-    Column("end", Text, comment="the JSON text of its result or error"),
+    Column("end", Text, comment="the JSON text of its result, kept result, or error"),
 )
 
 origins: Final = Table(

@@ -24,6 +24,7 @@ from mcpfleet.app import (
 )
 from mcpfleet.app.clean import may_hold_controls, without_controls
 from mcpfleet.app.kept import Kept
+from mcpfleet.contracts import kept_result
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND, FrameKind
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
@@ -146,7 +147,7 @@ class Endings:
 
     def _written(self, answer: Answer | Outcome | Kept) -> bytes:
         if isinstance(answer, Kept):  # as it is: it is cleaned once it is cleared
-            return b'["%b",%b]' % (answer.shape.encode(), _result_body(answer.outcome))
+            return kept_result.write(answer.shape, _result_body(answer.outcome))
         body = _result_body(answer)
         if isinstance(answer, Outcome) and self._clean is not None:
             # The default one is asked only where it may find something: most results hold nothing of the kind.

@@ -14,11 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from mcpfleet.app.errors import Mistake, OutputError
-from mcpfleet.app.kept import Kept, Shape, Stored
+from mcpfleet.app.kept import Kept
 from mcpfleet.app.outcome import ABSENT, Outcome
 from mcpfleet.app.schema import adapter_for, brought_along, output_schema
 from mcpfleet.app.signature import MISSING
 from mcpfleet.app.validation import Validator
+from mcpfleet.contracts import kept_result
+from mcpfleet.contracts.kept_result import KeptResult, Shape
 
 BLOCKS: Final = (TextContent, ImageContent, AudioContent, EmbeddedResource, ResourceLink)
 
@@ -92,17 +94,19 @@ class Returns:
         """
         outcome = self.outcome(value)
         kept = Kept(outcome, self._shape(value))
-        self.read_back(Stored(kept.shape, from_json(to_json({**kept.fields(), "_meta": outcome.meta}))))
+        body = to_json({**kept.fields(), "_meta": outcome.meta})
+        self.read_back(kept_result.write(kept.shape, body))
         return kept
 
-    def read_back(self, stored: Stored) -> Any:
+    def read_back(self, text: str | bytes) -> Any:
         """Make of what a task has kept what its handler returned: data by the return annotation.
 
         Raises:
-            OutputError: it is not what this declaration says.
+            OutputError: it is of another form, or not what this declaration says.
         """
         try:
-            return self._read_back(stored.shape, stored.result)
+            kept = KeptResult.read(text)
+            return self._read_back(kept.shape, kept.result)
         except (ValidationError, LookupError, TypeError, ValueError) as error:
             raise OutputError(f"what a task has kept does not read back as the return annotation: {error}") from error
 

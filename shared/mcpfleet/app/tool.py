@@ -15,7 +15,7 @@ from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import Mistake, ToolError
 from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Asked, Handler, Request, Sanitizer
-from mcpfleet.app.kept import Kept, Stored
+from mcpfleet.app.kept import Kept
 from mcpfleet.app.outcome import Outcome
 from mcpfleet.app.result import Returns
 from mcpfleet.app.tasking import TaskOptions
@@ -99,7 +99,7 @@ class Tool(Handler):
         return self._returns.kept(value)
 
     def _read_back(self, kept: str) -> Any:
-        return self._returns.read_back(Stored.read(kept))
+        return self._returns.read_back(kept)
 
     def _failed(self, error: ToolError) -> Outcome:
         # A lone surrogate, as in the name of a file that is no text, would make the whole text unreadable.

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
-from pydantic_core import to_json
 
 from mcpfleet.contracts.base import Message
+from mcpfleet.wire.canonical import canonical
 
 DIGEST_LENGTH = 32
 """Hexadecimal digits of SHA-256 that name a thing on the bus (128 bits)."""
@@ -167,13 +167,4 @@ class Manifest(Message):
 
 def _canonical(message: Message) -> str:
     """Write what differs from the defaults, keys sorted: a field that a later release adds changes no digest here."""
-    return to_json(_sorted(message.model_dump(mode="json", exclude_defaults=True))).decode()
-
-
-def _sorted(value: Any) -> Any:
-    """Order keys at every depth, so that equal declarations have equal bytes in every process."""
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_sorted(item) for item in value]
-    return value
+    return canonical(message.model_dump(mode="json", exclude_defaults=True)).decode()

@@ -213,7 +213,7 @@ class Settle(Message):
     status: Status
     """`completed`, `failed` or `cancelled`."""
     end: Text | None = None
-    """The JSON text of the result, or of the error."""
+    """The JSON text of the result (as it is, or as `kept_result`), or of the error."""
     message: Words | None = None
     failure: str | None = Field(None, pattern=r"^[a-z_]{1,32}$")
     """What kind of failure it was, for metrics: one of few words."""

@@ -6,6 +6,8 @@ text, in a string: nobody between its writer and its reader parses it, and the s
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final, Literal
@@ -35,6 +37,16 @@ MOST_ANSWERS: Final = 256
 """Questions of one task that are answered, or asked, at once."""
 MOST_VERSIONS: Final = 1_000
 """Tasks whose versions one question asks for."""
+
+
+def new_task_id() -> str:
+    """Make a task's id, of 192 random bits."""
+    return secrets.token_urlsafe(24)
+
+
+def is_task_id(text: str) -> bool:
+    """Whether a text can be the id of one of our tasks."""
+    return re.fullmatch(ID_PATTERN, text) is not None
 
 
 def _storable(text: str) -> str:
@@ -157,7 +169,7 @@ class TaskView(Message):
     requests: dict[str, str] = Field(default_factory=dict)
     """The outstanding questions' JSON texts by their keys, while it is `input_required`."""
     end: str | None = None
-    """The JSON text of the result, where it is `completed`, or of the error, where it is `failed`."""
+    """The JSON text of the result (as it is, or as `kept_result`), where it is `completed`, or of the error."""
 
 
 class Outcome(StrEnum):

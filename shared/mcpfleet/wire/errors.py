@@ -169,6 +169,6 @@ def not_answered(what: str) -> Rejection:
     return Rejection(504, INTERNAL_ERROR, f"{what} did not answer in time; nothing was run")
 
 
-def internal(reference: str) -> Rejection:
-    """A mistake of ours (500); the log has the reference id."""
-    return Rejection(500, INTERNAL_ERROR, f"Internal error (reference {reference})")
+def internal(reference: str, status: int = 500) -> Rejection:
+    """A mistake of ours (500), or of what was asked on a request's behalf (200); the log has the reference id."""
+    return Rejection(status, INTERNAL_ERROR, f"Internal error (reference {reference})")

@@ -53,6 +53,11 @@ def result_body(fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None
     return written({"_meta": dict(meta or {}), **fields})
 
 
+def failed_result(text: str) -> bytes:
+    """Serialise a tool's result that a model reads as a failure."""
+    return result_body({"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": True})
+
+
 def response(identifier: RequestId, result: bytes, server: bytes) -> bytes:
     """Put a result into its response, with the server's name among its `_meta`.
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from pydantic_core import to_json
 
 from mcpfleet.app import Outcome, OutputError, content
-from mcpfleet.app.kept import Stored
 from mcpfleet.app.result import Returns
+from mcpfleet.contracts import kept_result
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ TEXT, IMAGE = content.text("see"), content.image(b"x", "image/png")
 def test_k13_it_comes_back_as_it_was(annotation: Any, value: Any, *, structured: bool) -> None:
     returns = Returns(annotation, None, structured=structured)
     kept = returns.kept(value)
-    body = to_json([kept.shape, {**kept.fields(), "_meta": kept.outcome.meta or {}}]).decode()
-    assert returns.read_back(Stored.read(body)) == value
+    body = kept_result.write(kept.shape, to_json({**kept.fields(), "_meta": kept.outcome.meta or {}})).decode()
+    assert kept_result.is_kept(body)
+    assert returns.read_back(body) == value
 
 
 def test_k12_what_could_never_be_read_back_is_told_when_it_is_returned() -> None:
@@ -67,4 +68,4 @@ def test_k12_what_could_never_be_read_back_is_told_when_it_is_returned() -> None
 @pytest.mark.parametrize("text", ["", "{}", '["data"]', '["other",{}]', '["data",5]'])
 def test_k13_what_is_of_no_known_form_is_an_error(text: str) -> None:
     with pytest.raises(OutputError, match="another form"):
-        Stored.read(text)
+        Returns(str, None).read_back(text)

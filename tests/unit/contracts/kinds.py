@@ -12,7 +12,6 @@ from typing import Any, Final
 from pydantic import BaseModel
 from structlog.testing import LogCapture
 
-from mcpfleet.app.kept import Stored
 from mcpfleet.bus import header
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
@@ -20,7 +19,8 @@ from mcpfleet.bus.outcome import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts import call, catalog, figures, hints, pool_tasks, tasks
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
-from mcpfleet.contracts.call import CallBody, Completing, Pull
+from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull, Reservation
+from mcpfleet.contracts.kept_result import KeptResult
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.watched import statements, watched_subject
@@ -142,6 +142,7 @@ BODIES = [
     CallBody({}, completing=Completing("book", "Em", {"shelf": "1"})),
     CallBody({}, answers={"size": {"action": "decline"}}, memory={"steps": {"a": 1}}),
     CallBody({}, showing='["text",{"content":[]}]'),
+    CallBody({}, deferring=Deferring("mcp", "*"), once=Reservation(key=DIGEST, arguments=DIGEST, fence=3)),
 ]
 
 
@@ -225,7 +226,7 @@ KINDS: Final = {
         _sealed(
             "sealed-state", {"number": 1, "memory": {}}, {"number": 2, "memory": {"a": 1}, "trace": TRACE.header()}
         ),
-        Kind("kept-result", lambda raw: asdict(Stored.read(raw.decode())), (KEPT,)),
+        Kind("kept-result", lambda raw: asdict(KeptResult.read(raw.decode())), (KEPT,)),
         _sealed("sealed-cursor", ["search", None, None], [None, "shelves", "7"]),
     )
 }

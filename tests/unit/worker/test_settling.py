@@ -11,7 +11,7 @@ from mcpfleet.contracts.call import FrameKind
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.worker.frames import Ended
-from mcpfleet.worker.tasks.holding import Holding, Holdings, task_key
+from mcpfleet.worker.tasks.holding import Holding, Holdings, holding_key
 from mcpfleet.worker.tasks.settling import TRY_AGAIN, Release, following
 
 ID = "t" * 32
@@ -20,7 +20,7 @@ ERROR = to_json({"code": -31000, "message": "no\x00 paper"})
 
 
 def ended(body: bytes, kind: FrameKind = FrameKind.RESULT, line: str | None = None) -> Ended:
-    return Ended(task_key(ID, 3), kind, body, line)
+    return Ended(holding_key(ID, 3), kind, body, line)
 
 
 def holding(**said: Any) -> Holding:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
 
-import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import FrameKind
@@ -14,14 +14,14 @@ from mcpfleet.edge.calls.bodies import Bodies, ResultLost
 from mcpfleet.edge.calls.ends import Ends, Use
 from mcpfleet.edge.calls.pending import Call, Calls, End, Remote
 from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
-from mcpfleet.edge.http.client import Client, ClientGone, ClientStalled
+from mcpfleet.edge.http.client import Client, ClientGone, while_there
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
-from mcpfleet.wire.errors import Rejection
 
 _UNWATCHED: Final = 0.1
 """Seconds in which a call may end before anybody watches for its client's leaving: most do, and need no watcher."""
+_CLIENT_GONE: Final = "client_gone"
 
 
 class Listening(NamedTuple):
@@ -68,7 +68,10 @@ class Answering:
             Rejection: 503 where no worker had room; nothing was sent to the client.
         """
         one = _One(self, use.inquiry.request.client, listening, use)
-        return await one.run(make_order, one.finish)
+        try:
+            return await one.run(make_order, one.finish)
+        except ClientGone:
+            return _CLIENT_GONE
 
     async def fetch(self, use: Use, make_order: MakeOrder) -> bytes:
         """Place the order, and hand its result over instead of sending it.
@@ -78,12 +81,10 @@ class Answering:
             ClientGone: nobody waits for it any more.
         """
         one = _One(self, use.inquiry.request.client, Listening(may_stream=False), use)
-        if await one.run(make_order, one.keep) == _CLIENT_GONE:
-            raise ClientGone
+        await one.run(make_order, one.keep)
         return one.kept
 
 
-_CLIENT_GONE: Final = "client_gone"
 OnEnd = Callable[[Call], Awaitable[str | None]]
 """Does with an ended call what it was placed for; returns the error's type."""
 
@@ -110,26 +111,7 @@ class _One:
         except BaseException:
             self._release(call)
             raise
-        return await self._run_watched(call, make_order, end)
-
-    async def _run_watched(self, call: Call | None, make_order: MakeOrder, end: OnEnd) -> str | None:
-        outcome: str | None = _CLIENT_GONE
-        # What is raised inside is raised again outside of the group, which would wrap it.
-        failure: Rejection | ClientStalled | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_when_gone, tasks.cancel_scope)
-            try:
-                outcome = await self._follow(call, make_order, end)
-            except (Rejection, ClientStalled) as error:
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return outcome
-
-    async def _cancel_when_gone(self, scope: anyio.CancelScope) -> None:
-        await self._client.wait_gone()
-        scope.cancel()
+        return await while_there(self._client, partial(self._follow, call, make_order, end))
 
     async def _follow(self, call: Call | None, make_order: MakeOrder, end: OnEnd) -> str | None:
         """Pass on what the call says until its end; wait for room first where it was refused."""

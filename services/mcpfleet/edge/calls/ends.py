@@ -84,6 +84,11 @@ class Told(NamedTuple):
     """None for a result."""
 
 
+def tool_failed(inquiry: Inquiry, text: str, error_type: str) -> Told:
+    """Tell of a tool's failure, which a model reads."""
+    return Told(200, inquiry.response(reply.failed_result(text)), error_type)
+
+
 class Ends:
     """Tells ends."""
 
@@ -144,7 +149,7 @@ class Ends:
     def rejection(self, call: Call, use: Use) -> Rejection:
         """Say of a call without a result, whose result was to be a part of something, that it failed."""
         self._log.warning("a call failed", pool=call.order.pool, worker=call.worker, end=call.end)
-        return Rejection(200, INTERNAL_ERROR, f"Internal error (reference {use.reference})")
+        return internal(use.reference, 200)
 
     def _error(self, call: Call, use: Use) -> Told:
         """Tell an error frame: the application's own error, or what the edge composes from a closed list (M24)."""
@@ -171,9 +176,7 @@ class Ends:
         request, text = use.inquiry.request, f"{text} (reference {use.reference})"
         if not use.is_tool:
             return Told(200, reply.error(request.id, Rejection(200, INTERNAL_ERROR, text)), error_type)
-        content = [{"type": "text", "text": text}]
-        result = reply.result_body({"resultType": "complete", "content": content, "isError": True})
-        return Told(200, use.inquiry.response(result), error_type)
+        return tool_failed(use.inquiry, text, error_type)
 
 
 def as_told(envelope: Envelope, rejection: Rejection) -> Rejection:

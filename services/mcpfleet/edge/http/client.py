@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import anyio
 
 from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.http.connection import CONNECTION
@@ -16,6 +18,8 @@ from mcpfleet.wire.headers import Headers
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+Value = TypeVar("Value")
 
 Charge = Callable[[int], Awaitable[None]]
 """Takes room for so many bytes, and waits for it."""
@@ -250,3 +254,33 @@ class Client:
         """Close the connection without an answer: a promised byte that never comes is all that HTTP offers for it."""
         head = self._begin([(b"content-length", b"1"), (b"connection", b"close")])
         await self._send({"type": "http.response.start", "status": 200, "headers": head})
+
+
+async def while_there(client: Client, work: Callable[[], Awaitable[Value]]) -> Value:
+    """Do what a client waits for, until it leaves.
+
+    What is raised inside is raised again outside of the group, which would wrap it.
+
+    Raises:
+        ClientGone: it left, and the work was cancelled.
+        Exception: whatever the work raises.
+    """
+    done: list[Value] = []
+    failure: Exception | None = None
+
+    async def watch() -> None:
+        await client.wait_gone()
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        try:
+            done.append(await work())
+        except Exception as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if not done:
+        raise ClientGone
+    return done[0]

@@ -22,7 +22,7 @@ from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.views.view import LISTS, Target
 from mcpfleet.wire import projection, reply
-from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
+from mcpfleet.wire.errors import bad_params, cannot_seal, internal
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
@@ -95,7 +95,7 @@ class Lists:
         """Have a lister list: its resources, and where the list goes on."""
         found = _read(await self._uses.list_resources(inquiry, listers[name], cursor))
         if found is None:
-            raise Rejection(200, -32603, f"Internal error (reference {inquiry.request.trace.trace_id})")
+            raise internal(inquiry.request.trace.trace_id, 200)
         resources, following = found
         items = to_json(resources)[1:-1]
         if following is not None:

@@ -16,10 +16,10 @@ from mcpfleet.edge.http.client import ClientGone
 from mcpfleet.edge.protocol.legacy import Legacy
 from mcpfleet.edge.protocol.lists import KINDS, Lists
 from mcpfleet.edge.protocol.request import Inquiry, Request
-from mcpfleet.edge.protocol.structure import METHODS, TASKS
+from mcpfleet.edge.protocol.structure import METHODS, OF_TASKS
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.listens import Listens
-from mcpfleet.edge.tasks.creation import takes_tasks
+from mcpfleet.edge.tasks.extension import takes_tasks
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
@@ -107,7 +107,7 @@ class Methods:
         capability = METHODS[method].capability
         view = inquiry.view
         is_offered = (
-            takes_tasks(inquiry) if capability == TASKS else capability is None or capability in view.capabilities
+            takes_tasks(inquiry) if capability == OF_TASKS else capability is None or capability in view.capabilities
         )
         if not is_offered:
             raise unknown_method()

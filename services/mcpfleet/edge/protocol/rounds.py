@@ -7,16 +7,16 @@ and the arguments (M52). So a retry may come to any edge, and be run by any work
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from mcpfleet.edge.protocol.protector import NotOurs, Protector, Unsealable
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.wire.canonical import canonical
 from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
 from mcpfleet.wire.reply import NotSpliceable, result_body
 
@@ -121,10 +121,4 @@ def _bound(inquiry: Inquiry) -> bytes:
     request, principal = inquiry.request, inquiry.principal
     rest = {name: value for name, value in request.params.items() if name not in _OF_THE_ROUND}
     names = (request.endpoint, request.envelope.method, principal.subject, principal.client, principal.tenant)
-    return hashlib.sha256(to_json([names, _sorted(rest)])).digest()
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+    return hashlib.sha256(canonical([names, rest])).digest()

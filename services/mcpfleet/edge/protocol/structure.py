@@ -105,7 +105,7 @@ def _string(params: Params, name: str) -> None:
         raise bad_params(f"`{name}` must be a string")
 
 
-TASKS: Final = "tasks"
+OF_TASKS: Final = "tasks"
 """Stands where a method's capability does: an endpoint has tasks beyond the tools that make some (K12)."""
 _REFERENCES: Final = {"ref/prompt": "name", "ref/resource": "uri"}
 
@@ -122,9 +122,9 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "completion/complete": Method("completions", _complete),
         "subscriptions/listen": Method(None, _listen),
         # The one extension that is served.
-        "tasks/get": Method(TASKS, _task),
-        "tasks/update": Method(TASKS, _update),
-        "tasks/cancel": Method(TASKS, _task),
+        "tasks/get": Method(OF_TASKS, _task),
+        "tasks/update": Method(OF_TASKS, _update),
+        "tasks/cancel": Method(OF_TASKS, _task),
     }
 )
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})

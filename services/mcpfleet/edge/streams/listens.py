@@ -15,7 +15,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.permission import Permits, Unending
 from mcpfleet.edge.streams.stream import Exit, Stream
-from mcpfleet.edge.tasks.creation import declares, takes_tasks
+from mcpfleet.edge.tasks.extension import declares, takes_tasks
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import bad_params, missing_capabilities

@@ -21,12 +21,12 @@ from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.contracts.tasks import Binding, TasksClient, TaskView, task_hint_subject, task_key
+from mcpfleet.contracts.tasks import TasksClient, TaskView, is_task_id, task_hint_subject, task_key
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.tasks import policy, shapes
-from mcpfleet.edge.tasks.creation import SERVICE, is_id
+from mcpfleet.edge.tasks import shapes
 from mcpfleet.edge.tasks.questions import check_answerable
+from mcpfleet.edge.tasks.reading import SERVICE, find
 from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
@@ -103,7 +103,7 @@ class TaskNews:
 
     async def watch(self, stream: Stream, capabilities: dict[str, Any]) -> None:
         """Hear the hints of a stream's tasks until `unwatch`; those that come before it begins are kept (K18)."""
-        ids = [task for task in stream.honoured.task_ids if is_id(task)]
+        ids = [task for task in stream.honoured.task_ids if is_task_id(task)]
         watch = self._watches[stream] = _Watch(stream, capabilities, dict.fromkeys(ids, 0))
         for task in ids:
             key = task_key(task)
@@ -242,9 +242,7 @@ class TaskNews:
             return None
 
     async def _read(self, stream: Stream, task: str) -> TaskView | None:
-        principal = stream.permission.principal
-        view = await self._client.get(task, Binding.of(stream.endpoint, principal))
-        return view if view is not None and policy.allows(view.policy, principal) else None
+        return await find(self._client, task, stream.endpoint, stream.permission.principal)
 
     # -- healing ------------------------------------------------------------------------------------------------------
 

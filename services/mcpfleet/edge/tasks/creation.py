@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,20 +13,18 @@ from mcpfleet.contracts.call import CallBody, Deferring
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.origin import Origin
-from mcpfleet.contracts.tasks import Binding, NewTask, Once, Outcome, TasksClient, TaskView
-from mcpfleet.edge.calls.ends import Told
+from mcpfleet.contracts.tasks import Binding, NewTask, Once, Outcome, TasksClient, new_task_id
+from mcpfleet.edge.calls.ends import Told, tool_failed
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import policy, shapes
 from mcpfleet.edge.tasks.arguments import Checks
+from mcpfleet.edge.tasks.extension import declares
+from mcpfleet.edge.tasks.once import MISMATCH
+from mcpfleet.edge.tasks.reading import SERVICE, read
 from mcpfleet.views.view import Target
-from mcpfleet.wire.capabilities import TASKS, TASKS_EXTENSION, missing
-from mcpfleet.wire.errors import Rejection, bad_params, not_answered
+from mcpfleet.wire.errors import not_answered
 from mcpfleet.wire.own_meta import REPEAT
-from mcpfleet.wire.reply import result_body
-from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
-SERVICE: Final = "the tasks service"
-MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
 _LEGACY: Final = "Each call of this tool is a durable task, which clients of this protocol revision cannot take."
 _UNCERTAIN: Final = (
     "The task may have been made, and nobody can say: it may run, in whole or in part. Find out, by a tool that reads, "
@@ -58,18 +55,18 @@ class Creation:
             Rejection: 504 where nothing was made.
         """
         if inquiry.request.envelope.is_legacy:
-            return await self._send(inquiry, failed(inquiry, _LEGACY, "no_tasks"))
+            return await self._send(inquiry, tool_failed(inquiry, _LEGACY, "no_tasks"))
         problems = self._checks.problems(target.listed, call.arguments)
         if problems is not None:
-            return await self._send(inquiry, failed(inquiry, problems, "tool_error"))
+            return await self._send(inquiry, tool_failed(inquiry, problems, "tool_error"))
         try:
             created = await self._client.create(self._task(inquiry, target, call), once)
         except BusError as error:
             return await self._send(inquiry, self._not_made(inquiry, error))
         if created.outcome is Outcome.MISMATCH:
-            return await self._send(inquiry, failed(inquiry, MISMATCH, "key_mismatch"))
+            return await self._send(inquiry, tool_failed(inquiry, MISMATCH, "key_mismatch"))
         if created.task is None:
-            return await self._send(inquiry, failed(inquiry, _UNCERTAIN, "uncertain_task"))
+            return await self._send(inquiry, tool_failed(inquiry, _UNCERTAIN, "uncertain_task"))
         meta = {REPEAT: True} if created.outcome is Outcome.REPEAT else None
         return await self._send(inquiry, Told(200, inquiry.response(shapes.created(created.task, meta)), None))
 
@@ -78,7 +75,7 @@ class Creation:
         definition = listed.definition
         endpoint = inquiry.request.endpoint
         return NewTask(
-            id=secrets.token_urlsafe(24),
+            id=new_task_id(),
             binding=Binding.of(endpoint, inquiry.principal),
             pool=listed.pool,
             definition=listed.digest,
@@ -92,10 +89,10 @@ class Creation:
     def _not_made(self, inquiry: Inquiry, error: BusError) -> Told:
         self._log.warning("a task was not made", error=str(error))
         if isinstance(error, Failed) and error.kind == Fault.TOO_LARGE:
-            return failed(inquiry, str(error), "too_large")
+            return tool_failed(inquiry, str(error), "too_large")
         if isinstance(error, NotRun) or (isinstance(error, Failed) and error.kind == Fault.REFUSED):
             raise not_answered(SERVICE) from error
-        return failed(inquiry, _UNCERTAIN, "uncertain_task")
+        return tool_failed(inquiry, _UNCERTAIN, "uncertain_task")
 
     async def handle(self, inquiry: Inquiry, task: bytes) -> bytes:
         """The result of a call that has become a task while it ran, which is read as its caller first (K5).
@@ -110,48 +107,3 @@ class Creation:
     async def _send(inquiry: Inquiry, told: Told) -> str | None:
         await inquiry.request.client.answer(told.status, told.body)
         return told.error_type
-
-
-def declares(inquiry: Inquiry) -> bool:
-    """Whether the client of a request takes tasks: it says so on each, and the revisions of 2025 know of none (K2)."""
-    return not missing((TASKS,), inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
-
-
-def takes_tasks(inquiry: Inquiry) -> bool:
-    """Whether the endpoint has tasks for the client of a request: some of its tools make them, or once did (K12)."""
-    view = inquiry.view
-    return view.has_tasks and (TASKS_EXTENSION in view.capabilities.get("extensions", {}) or declares(inquiry))
-
-
-def failed(inquiry: Inquiry, text: str, error_type: str) -> Told:
-    """A tool's result that a model reads as a failure."""
-    content = [{"type": "text", "text": text}]
-    result = result_body({"resultType": "complete", "content": content, "isError": True})
-    return Told(200, inquiry.response(result), error_type)
-
-
-async def read(client: TasksClient, inquiry: Inquiry, task: str) -> TaskView:
-    """Read a task as the caller of a request.
-
-    Raises:
-        Rejection: -32602, always in the same words, where there is none for this caller (K8, K12); 504.
-    """
-    if not is_id(task):
-        raise unknown_task()
-    try:
-        view = await client.get(task, Binding.of(inquiry.request.endpoint, inquiry.principal))
-    except BusError:
-        raise not_answered(SERVICE) from None
-    if view is None or not policy.allows(view.policy, inquiry.principal):
-        raise unknown_task()
-    return view
-
-
-def is_id(task: str) -> bool:
-    """Whether a text can be the id of one of our tasks."""
-    return 22 <= len(task) <= 64 and task.isascii() and task.replace("-", "").replace("_", "").isalnum()
-
-
-def unknown_task() -> Rejection:
-    """There is no such task, for this caller (K8)."""
-    return bad_params("unknown task")

@@ -13,11 +13,12 @@ from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS, Binding, TasksCli
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
-from mcpfleet.edge.tasks.creation import SERVICE, declares, read, unknown_task
+from mcpfleet.edge.tasks.extension import declares
 from mcpfleet.edge.tasks.questions import check_answerable, check_answers
+from mcpfleet.edge.tasks.reading import SERVICE, read, unknown_task
 from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.wire.capabilities import TASKS
-from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, not_answered
+from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, not_answered
 from mcpfleet.wire.reply import NotSpliceable
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
@@ -48,7 +49,7 @@ class TaskMethods:
             body = shapes.got(view)
         except NotSpliceable as error:
             self._log.error("a task's end is malformed", pool=view.pool, error=str(error))
-            raise Rejection(200, -32603, f"Internal error (reference {inquiry.request.trace.trace_id})") from None
+            raise internal(inquiry.request.trace.trace_id, 200) from None
         await inquiry.request.client.answer(200, inquiry.response(body))
 
     async def update(self, inquiry: Inquiry) -> None:

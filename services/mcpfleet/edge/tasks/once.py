@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -33,18 +34,21 @@ from mcpfleet.contracts.tasks import (
     once_key,
     task_hint_subject,
 )
-from mcpfleet.edge.calls.ends import Told
+from mcpfleet.edge.calls.ends import Told, tool_failed
 from mcpfleet.edge.calls.pending import Call, End
-from mcpfleet.edge.http.client import ClientGone
+from mcpfleet.edge.http.client import while_there
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.tasks import shapes
-from mcpfleet.edge.tasks.creation import MISMATCH, SERVICE, declares, failed, read
+from mcpfleet.edge.tasks.extension import declares
+from mcpfleet.edge.tasks.reading import SERVICE, read
 from mcpfleet.views.view import Target
+from mcpfleet.wire.canonical import canonical
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
 
+MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
 UNCERTAIN: Final = (
     "A call with this idempotency key was begun before, and nobody knows whether it had its effect: nothing was run "
     "now. Find out, by a tool that reads, before calling with a new key."
@@ -86,7 +90,7 @@ def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[s
 def once_of(inquiry: Inquiry, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
     """Name a key within its endpoint, principal and tool, and the arguments that it came with."""
     binding = Binding.of(inquiry.request.endpoint, inquiry.principal)
-    return Once(key=once_key(binding, tool, key), arguments=digest_of(to_json(_sorted(arguments))))
+    return Once(key=once_key(binding, tool, key), arguments=digest_of(canonical(arguments)))
 
 
 @dataclass(slots=True, eq=False)
@@ -183,23 +187,11 @@ class OnceCalls:
         if self._waiting >= _MOST_WAITING:
             raise no_capacity(1)
         self._waiting += 1
-        reserved: Reserved | None = None
-        failure: Rejection | None = None
+        deadline = time.monotonic() + seconds
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when_gone, inquiry, tasks.cancel_scope)
-                try:
-                    reserved = await self._ask_until(wanted, time.monotonic() + seconds)
-                except Rejection as rejection:  # raised again outside of the group, which would wrap it
-                    failure = rejection
-                tasks.cancel_scope.cancel()
+            return await while_there(inquiry.request.client, partial(self._ask_until, wanted, deadline))
         finally:
             self._waiting -= 1
-        if failure is not None:
-            raise failure
-        if reserved is None:
-            raise ClientGone
-        return reserved
 
     async def _ask_until(self, wanted: Reserve, deadline: float) -> Reserved:
         told = anyio.Event()
@@ -233,10 +225,10 @@ class OnceCalls:
             return await self.handle(inquiry, reserved.task)
         if reserved.outcome is Outcome.REPEAT:
             if reserved.result is None:
-                return failed(inquiry, TOO_LARGE, "key_result_too_large")
+                return tool_failed(inquiry, TOO_LARGE, "key_result_too_large")
             return Told(200, inquiry.response(marked(reserved.result.encode())), None)
         text, error_type = _KEPT.get(reserved.outcome, _KEPT[Outcome.UNCERTAIN])
-        return failed(inquiry, text, error_type)
+        return tool_failed(inquiry, text, error_type)
 
     async def handle(self, inquiry: Inquiry, task: str) -> Told:
         """The handle of the first call's task."""
@@ -266,15 +258,3 @@ def marked(result: bytes) -> bytes:
     rest = result[len(RESULT_HEAD) :]
     comma = b"" if rest.startswith(b"}") else b","
     return b"%b%b:true%b%b" % (RESULT_HEAD, to_json(REPEAT), comma, rest)
-
-
-async def _cancel_when_gone(inquiry: Inquiry, scope: anyio.CancelScope) -> None:
-    await inquiry.request.client.wait_gone()
-    scope.cancel()
-
-
-def _sorted(value: Any) -> Any:
-    """Order keys at every depth: the order in which a client writes them makes no other call."""
-    if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value

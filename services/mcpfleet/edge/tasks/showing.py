@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_types import INTERNAL_ERROR
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import SHOWS, CallBody
+from mcpfleet.contracts.kept_result import is_kept
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import Status, TaskView
 from mcpfleet.edge.calls.bodies import Bodies, ResultLost
@@ -23,7 +23,7 @@ from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.wire.errors import Rejection, no_capacity
+from mcpfleet.wire.errors import Rejection, internal, no_capacity
 
 
 class Showing:
@@ -54,7 +54,7 @@ class Showing:
         Raises:
             Rejection: 503 where no worker can clear it now, 200 with -32603 where the sanitizer could not.
         """
-        if view.status is not Status.COMPLETED or view.end is None or not view.end.startswith("["):
+        if view.status is not Status.COMPLETED or view.end is None or not is_kept(view.end):
             return view
         body = CallBody({}, dict(capabilities), principal=principal, showing=view.end).write()
         tries = itertools.count()
@@ -120,4 +120,4 @@ def _result(call: Call) -> bytes:
             raise no_capacity(1)
         case _:
             reference = call.order.trace.trace_id if call.order.trace is not None else call.id
-            raise Rejection(200, INTERNAL_ERROR, f"Internal error (reference {reference})")
+            raise internal(reference, 200)

@@ -48,7 +48,7 @@ def upgrade() -> None:
         sa.Column("cancel_at", sa.Double, comment="when its cancel was asked for"),
         sa.Column("message", sa.String(1000)),
         sa.Column("policy", sa.Text),
-        sa.Column("end", sa.Text, comment="the JSON text of its result or error"),
+        sa.Column("end", sa.Text, comment="the JSON text of its result, kept result, or error"),
     )
     _partly("tasks_states_ready", ["pool", "ready_at"], "ready_at")
     _partly("tasks_states_leases", ["lease_until"], "lease_until")

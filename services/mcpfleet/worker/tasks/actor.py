@@ -8,15 +8,15 @@ while may still be ours, since none is handed out while the service itself was a
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus, Subscription
-from mcpfleet.bus.errors import BusError, Failed, NotRun, Refused, TooLarge, Unanswered
+from mcpfleet.bus.errors import BusError, Failed
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import Reservation
@@ -39,29 +39,22 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.pool_tasks import Release as ReleaseTask
 from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Status
-from mcpfleet.telemetry.trace import TraceContext, current
-from mcpfleet.wire.reply import result_body
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.wire.reply import failed_result
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.frames import Ended, Report, Said
 from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key
 from mcpfleet.worker.tasks.extending import Extending
-from mcpfleet.worker.tasks.holding import Holding, Holdings, task_key
+from mcpfleet.worker.tasks.holding import Holding, Holdings, holding_key
+from mcpfleet.worker.tasks.insisting import LONGEST_PAUSE, Lost, insist, is_too_large, pauses
 from mcpfleet.worker.tasks.looking import Looking
 from mcpfleet.worker.tasks.serving import Serving
 from mcpfleet.worker.tasks.settling import Release, following
 from mcpfleet.worker.tasks.side import HeldTask
 
 _GROUP: Final = "workers"
-_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 2.0
-
-Answer = TypeVar("Answer")
-
-
-class Lost(Exception):
-    """Raised when a task is no longer this worker's."""
 
 
 class TaskActor:
@@ -177,7 +170,7 @@ class TaskActor:
             self._end(holding, Release())
             return
         self._calls.occupy()
-        self._order(_order(claimed, work_subject(self._pool)))
+        self._order(_to_run(claimed, work_subject(self._pool)))
 
     def _hold(self, holding: Holding) -> None:
         """Hold a task, and have its lease renewed from now on."""
@@ -231,7 +224,7 @@ class TaskActor:
     async def _finish(self, holding: Holding, then: Settle | Release) -> None:
         """Write a task's end, or give it back, however long that takes while it is ours."""
         try:
-            await self._insist(holding, lambda: self._write(holding, then))
+            await insist(holding, lambda: self._write(holding, then), self._log)
         except Lost:
             pass
         except BusError as error:
@@ -248,8 +241,8 @@ class TaskActor:
                 answer = await self._client.release(
                     ReleaseTask(id=holding.id, fence=holding.fence, failed=then.failed, after=then.after)
                 )
-        except (Failed, TooLarge) as error:
-            if isinstance(error, Failed) and error.kind != Fault.TOO_LARGE:
+        except BusError as error:
+            if not is_too_large(error):
                 raise
             self._log.error("a task's result is too large", task=holding.id, error=str(error))
             answer = await self._client.settle(_too_large(holding, str(error)))
@@ -271,7 +264,7 @@ class TaskActor:
             return Stepped(lost=True)
         message = Step(id=holding.id, fence=holding.fence, key=step, name=name, result=result)
         try:
-            kept = await self._insist(holding, lambda: self._client.step(message))
+            kept = await insist(holding, lambda: self._client.step(message), self._log)
         except Lost:
             return Stepped(lost=True)
         if kept.lost:
@@ -285,7 +278,7 @@ class TaskActor:
             return QuestionsAsked(lost=True)
         message = Ask(id=holding.id, fence=holding.fence, questions=questions)
         try:
-            asked = await self._insist(holding, lambda: self._client.ask(message))
+            asked = await insist(holding, lambda: self._client.ask(message), self._log)
         except Lost:
             return QuestionsAsked(lost=True)
         if asked.lost:
@@ -304,64 +297,34 @@ class TaskActor:
         self._hold(holding)
         # Without its handle nobody could ever read it.
         holding.is_cancelled = not self._calls.hand_over(held, task.id) and once is None
-        return task_key(task.id, deferred.fence)
+        return holding_key(task.id, deferred.fence)
 
     async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
         """Keep a call's first result, before it leaves; false where that was not to be had."""
         wanted = Remember(key=once.key, fence=once.fence, result=result)
-        pause = _PAUSE
-        while True:
+        for pause in pauses():
             try:
                 return not (await self._client.remember(wanted)).lost
             except BusError as error:
-                is_too_large = isinstance(error, TooLarge) or (
-                    isinstance(error, Failed) and error.kind == Fault.TOO_LARGE
-                )
-                if is_too_large and wanted.result is not None:
+                if is_too_large(error) and wanted.result is not None:
                     wanted = wanted.model_copy(update={"result": None})
                     continue
                 self._log.warning("a call's first result was not kept", error=str(error))
             if time.monotonic() + pause > deadline:
-                return False
+                break
             await anyio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    async def _insist(self, holding: Holding, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Ask until there is an answer; what is asked is safe to repeat.
-
-        Raises:
-            Lost: the task is no longer ours.
-            BusError: it is refused.
-        """
-        pause = _PAUSE
-        while not holding.is_lost:
-            outer = current.get()
-            current.set(holding.trace)
-            try:
-                return await ask()
-            except (TooLarge, Refused):
-                raise
-            except (NotRun, Unanswered) as error:
-                self._log.debug("the tasks service does not answer", error=str(error))
-            except Failed as error:
-                if error.kind != Fault.UNAVAILABLE:
-                    raise
-            finally:
-                current.set(outer)
-            await anyio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-        raise Lost
+        return False
 
 
-def _order(claimed: Claimed, subject: str) -> HeldTask:
+def _to_run(claimed: Claimed, subject: str) -> HeldTask:
     now = time.monotonic()
     return HeldTask(
-        key=task_key(claimed.id, claimed.fence),
+        key=holding_key(claimed.id, claimed.fence),
         definition=claimed.definition,
         subject=subject,
         body=b"",
         # The service ends it at its limit; this is for a worker that hears nothing of that.
-        deadline=now + max(0.0, claimed.limit) + _LONGEST_PAUSE,
+        deadline=now + max(0.0, claimed.limit) + LONGEST_PAUSE,
         trace=Origin.trace_of(claimed.origin) or TraceContext.fresh(sampled=False),
         wants_progress=False,
         progress=ProgressRate(1.0, now),
@@ -371,5 +334,5 @@ def _order(claimed: Claimed, subject: str) -> HeldTask:
 
 
 def _too_large(holding: Holding, why: str) -> Settle:
-    text = result_body({"resultType": "complete", "content": [{"type": "text", "text": why}], "isError": True})
-    return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text.decode())
+    text = failed_result(why).decode()
+    return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from mcpfleet.app.tasking import Onward
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.origin import Origin
-from mcpfleet.contracts.tasks import Binding, NewTask, Once
+from mcpfleet.contracts.tasks import Binding, NewTask, Once, new_task_id
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.worker.frames import Report
 from mcpfleet.worker.rounds import Rounds
@@ -22,11 +21,6 @@ from mcpfleet.worker.table import Held, Key
 from mcpfleet.worker.tasks.asker import TaskAsker
 from mcpfleet.worker.tasks.settling import status_message
 from mcpfleet.worker.tasks.side import TaskSide
-
-
-def new_id() -> str:
-    """Make a task's id: 192 random bits, safe in a header (M72)."""
-    return secrets.token_urlsafe(24)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +69,7 @@ class Deferral:
         # What was answered and remembered goes with the task, and is not asked again (M69).
         call = replace(self.call, answers=None, memory=self.rounds.memory(), deferring=None, once=None, log_level=None)
         return NewTask(
-            id=new_id(),
+            id=new_task_id(),
             binding=Binding.of(deferring.endpoint, call.principal),
             pool=self.pool,
             definition=self.held.definition,

@@ -9,13 +9,13 @@ from typing import Final
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.table import Key
 
-TASKS: Final = ""
+NO_EDGE: Final = ""
 """Stands where a call's key has its edge: no edge has this name."""
 
 
-def task_key(task: str, fence: int) -> Key:
+def holding_key(task: str, fence: int) -> Key:
     """Name one holding of a task among calls: taken again, it is another one."""
-    return Key(TASKS, f"{task}.{fence}")
+    return Key(NO_EDGE, f"{task}.{fence}")
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class Holding:
     @property
     def key(self) -> Key:
         """Names it on the handlers' side."""
-        return task_key(self.id, self.fence)
+        return holding_key(self.id, self.fence)
 
 
 @dataclass(slots=True)

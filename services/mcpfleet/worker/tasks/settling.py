@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pydantic_core import from_json, to_json
 
 from mcpfleet.contracts.call import FrameKind
+from mcpfleet.contracts.kept_result import KeptResult, is_kept
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.tasks import MESSAGE_LENGTH, Status
 from mcpfleet.worker.frames import Ended
@@ -47,8 +48,7 @@ def _is_failure(ended: Ended) -> bool:
     """Whether a handler that was cancelled says that it stopped; a result that it has in spite of that counts (K10)."""
     if ended.kind is not FrameKind.RESULT:
         return True
-    value = from_json(ended.body)
-    result = value[1] if isinstance(value, list) else value  # as it is kept for a sanitizer
+    result = KeptResult.read(ended.body).result if is_kept(ended.body) else from_json(ended.body)
     return result.get("isError") is True
 
 

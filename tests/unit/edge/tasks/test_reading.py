@@ -9,9 +9,8 @@ import pytest
 
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.contracts.tasks import Status, TaskView
+from mcpfleet.contracts.tasks import Status, TaskView, is_task_id
 from mcpfleet.edge.tasks import policy, shapes
-from mcpfleet.edge.tasks.creation import is_id
 from mcpfleet.edge.tasks.once import key_of, marked
 from mcpfleet.edge.tasks.questions import check_answerable, check_answers
 from mcpfleet.wire.errors import Rejection
@@ -137,7 +136,7 @@ def test_an_end_that_is_no_line_of_an_object_is_not_spliced_in(end: str) -> None
     ("task", "is_ours"), [("a" * 32, True), ("a-_" * 8, True), ("short", False), ("a" * 65, False), ("ä" * 32, False)]
 )
 def test_m72_an_id_is_safe_in_a_header(task: str, *, is_ours: bool) -> None:
-    assert is_id(task) is is_ours
+    assert is_task_id(task) is is_ours
 
 
 @pytest.mark.parametrize(
