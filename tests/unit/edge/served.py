@@ -94,6 +94,8 @@ class Edge:
     def __init__(self, catalog: Catalog, settings: EdgeSettings = SETTINGS) -> None:
         self.log = LogCapture()
         self.authorization = Authorization()
+        if settings.authorization != "none":
+            self.authorization.principal = Principal(subject="ann")
         self.instruments = EdgeInstruments(Metrics())
         log = captured(self.log)
         bus = Bus(

@@ -31,6 +31,7 @@ from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.views.rights import holds
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
 from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
@@ -304,5 +305,5 @@ def lists_for(stream: Stream, pool: str | None) -> bool:
 
 
 def covers(needed: frozenset[str] | None, principal: Principal) -> bool:
-    """Whether somebody may hear of what needs these scopes; where nobody needs a credential, nobody has scopes."""
-    return needed is not None and (not needed or principal.subject is None or needed.issubset(principal.scopes))
+    """Whether somebody may hear of what needs these scopes."""
+    return needed is not None and (not needed or holds(principal, needed))
