@@ -115,12 +115,12 @@ class Hub:
 
         Raises:
             Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS), or no room for what is watched
-                (MCPFLEET_WATCHED_ROOM).
+                (MCPFLEET_WATCHED_ROOM, MCPFLEET_WATCHED_TASKS).
         """
         size = _size(stream)
         if self._count >= self._most or self._size + size > self._room:
             raise self.refusal("edge" if self._count >= self._most else "room")
-        if stream.honoured.task_ids and not self.tasks.has_room(stream):
+        if stream.honoured.task_ids and not self.tasks.join(stream):
             raise self.refusal("tasks")
         self._count += 1
         self._size += size

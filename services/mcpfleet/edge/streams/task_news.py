@@ -97,17 +97,25 @@ class TaskNews:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def has_room(self, stream: Stream) -> bool:
-        """Whether the edge watches as many more tasks (MCPFLEET_WATCHED_TASKS)."""
-        return len(self._by_key) + len(stream.honoured.task_ids) <= self._settings.watched_tasks
+    def join(self, stream: Stream) -> bool:
+        """Take the places of a stream's tasks until `unwatch`; false, and none, where there are too few.
+
+        All at once: streams that open together would each find the places free that they all are about to take.
+        """
+        keys = {task_key(task): task for task in stream.honoured.task_ids if is_id(task)}
+        if len(self._by_key) + len(keys.keys() - self._by_key.keys()) > self._settings.watched_tasks:
+            return False
+        watch = self._watches[stream] = _Watch(stream, {}, dict.fromkeys(keys.values(), 0))
+        for key, task in keys.items():
+            self._by_key.setdefault(key, {})[watch] = task
+        return True
 
     async def watch(self, stream: Stream, capabilities: dict[str, Any]) -> None:
-        """Hear the hints of a stream's tasks until `unwatch`; those that come before it begins are kept (K18)."""
-        ids = [task for task in stream.honoured.task_ids if is_id(task)]
-        watch = self._watches[stream] = _Watch(stream, capabilities, dict.fromkeys(ids, 0))
-        for task in ids:
+        """Hear the hints of what a stream has joined with; those that come before it begins are kept (K18)."""
+        watch = self._watches[stream]
+        watch.capabilities = capabilities
+        for task in list(watch.told):
             key = task_key(task)
-            self._by_key.setdefault(key, {})[watch] = task
             if key not in self._heard:
                 subscription = await self._bus.subscribe(task_hint_subject(key), self._on_hint)
                 if key in self._heard or key not in self._by_key:  # in the meantime
@@ -116,7 +124,7 @@ class TaskNews:
                     self._heard[key] = subscription
 
     def unwatch(self, stream: Stream) -> None:
-        """Undo `watch`, whether or not that came to its end."""
+        """Undo `join` and `watch`, whether or not that came to its end."""
         watch = self._watches.pop(stream, None)
         if watch is None:
             return
