@@ -177,6 +177,26 @@ async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabri
         assert made.news._watches[opened.stream].told[ONE] == 3, "it never goes back"
 
 
+async def test_k15_what_is_to_be_told_again_is_told_as_it_was_and_nothing_older_however_often_it_is_cleared(
+    fabric: Fabric,
+) -> None:
+    async with news(fabric) as made:
+        opened = await made.watching(ONE)
+        await made.news.accept(opened.stream)
+        await made.hint(ONE)
+        await until(lambda: waits(opened) == [ONE])
+        opened.stream._pending.clear()  # as a fence does, for a caller who may see it no more
+        made.service.versions_of[ONE] = 1  # a replica that is behind
+        read = len(made.service.read)
+        for times in range(1, 4):
+            made.news.tell_again(opened.stream, ONE)
+            await until(lambda: len(made.service.read) == read + times)  # noqa: B023  # it is waited for at once
+        assert waits(opened) == []
+        made.service.versions_of[ONE] = 2
+        made.news.look_again(opened.stream, ONE)
+        await until(lambda: waits(opened) == [ONE])
+
+
 async def test_k15_a_change_that_comes_while_its_task_is_read_is_told_once(fabric: Fabric) -> None:
     """The reading has it already, and the one after it finds nothing new; a fence has it told again (S4)."""
     async with news(fabric) as made, anyio.create_task_group() as tasks:
