@@ -162,7 +162,7 @@ class Edge:
                 uses=uses,
                 listens=listens,
                 tasks=TaskMethods(tasks, limits, showing, log=log),
-                audit=Audit("edge", "e1", is_on=False),
+                audit=Audit("edge", "e1", is_on=False, lost=self.instruments.audit_lost),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],
             snapshots=self.snapshots,
