@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified
+from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified, named
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 
@@ -19,7 +19,8 @@ Answer: TypeAlias = Principal | tuple[Principal, float] | None
 Authorizer: TypeAlias = Callable[[str, str, str], Awaitable[Answer]]
 """Is given a token, an endpoint's name and its URL, which the token must be for.
 
-It returns whom the token speaks for, perhaps with the seconds that this holds, or None for nobody.
+It returns whom the token speaks for, perhaps with the seconds that this holds, or None for nobody. Who is
+returned has a subject, or else a client, which then is the subject too; one that has neither is refused.
 """
 
 
@@ -62,9 +63,9 @@ class Custom:
             case None:
                 raise Refused("the authorizer refused it", Reason.UNKNOWN)
             case Principal():
-                return Verified(answer)
+                return Verified(named(answer))
             case (Principal() as principal, float() | int() as seconds):
-                return Verified(principal, time.time() + seconds)
+                return Verified(named(principal), time.time() + seconds)
             case _:
                 self._log.error("authorizer failed", error="it returned neither a Principal nor None")
                 raise NotKnown("the authorizer returned neither a Principal, nor one with seconds, nor None")

@@ -107,17 +107,25 @@ def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, 
     if not is_for(words(claims.get("aud")), resource):
         raise Refused("it is for another audience", Reason.AUDIENCE)
     subject, client = _name(claims, "sub"), _name(claims, "client_id") or _name(claims, "azp")
-    if subject is None and client is None:
-        raise Refused("it names neither a subject nor a client", Reason.CLAIMS)
     expires = _moment(claims, "exp")
     if expires is None and has_end:
         raise Refused("it does not say when it expires", Reason.CLAIMS)
     tenant = _name(claims, tenant_claim) if tenant_claim else None
-    return Verified(
-        Principal(subject=subject or client, client=client, tenant=tenant, scopes=scopes_of(claims)),
-        expires=expires,
-        issued=_moment(claims, "iat"),
-    )
+    principal = Principal(subject=subject, client=client, tenant=tenant, scopes=scopes_of(claims))
+    return Verified(named(principal), expires=expires, issued=_moment(claims, "iat"))
+
+
+def named(principal: Principal) -> Principal:
+    """Give whom a credential speaks for a subject: a client that speaks for nobody else speaks for itself.
+
+    Raises:
+        Refused: it has neither; nobody who needs a credential is admitted without a name.
+    """
+    client, tenant = principal.client or None, principal.tenant or None
+    subject = principal.subject or client
+    if subject is None:
+        raise Refused("it names neither a subject nor a client", Reason.CLAIMS)
+    return Principal(subject=subject, client=client, tenant=tenant, scopes=principal.scopes)
 
 
 def scopes_of(claims: Mapping[str, Any]) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         uses=uses,
         listens=listens,
         tasks=TaskMethods(tasks, callers.limits, showing, log=log),
-        audit=Audit(process.name, process.id, is_on=settings.audit),
+        audit=Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost),
     )
     application = _application(process, methods, snapshots, callers, instruments)
     return Edge(application, snapshots, calls, callers, protector, hub)

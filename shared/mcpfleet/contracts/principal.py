@@ -21,6 +21,11 @@ class Principal(Message):
         """The unit of quota and isolation: tenant, else client, else subject; none for an anonymous caller."""
         return self.tenant or self.client or self.subject
 
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether it is nobody in particular: no name of any kind, and no scope."""
+        return self is ANONYMOUS or self == ANONYMOUS
+
 
 ANONYMOUS: Final = Principal()
 """Nobody in particular."""

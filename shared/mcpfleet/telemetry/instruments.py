@@ -31,6 +31,7 @@ class EdgeInstruments:
         self.lenient = metrics.counter(
             "mcpfleet.edge.lenient_versions", "Requests served against their version header.", labels=("endpoint",)
         )
+        self.audit_lost = metrics.counter("mcpfleet.edge.audit.lost", "Audit lines that could not be written.")
         self.calls_running = metrics.gauge("mcpfleet.edge.calls.running", "Placed calls that have no end yet.")
         self.queued = metrics.gauge("mcpfleet.edge.queued", "Calls that wait for room in a pool.")
         self.queue_wait = metrics.histogram(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -53,8 +54,17 @@ class Policy:
     def rights(self, principal: Principal) -> Rights:
         """Work out a principal's rights."""
         rules = frozenset(rule for rule in self.rules if fits(rule, principal)) if self.rules else frozenset[str]()
-        scopes = self.scopes.intersection(principal.scopes) if self.hides_uncovered else None
-        return Rights(principal.subject is not None, rules, scopes)
+        is_named = not principal.is_anonymous
+        scopes = self.scopes.intersection(principal.scopes) if self.hides_uncovered and is_named else None
+        return Rights(is_named, rules, scopes)
+
+
+def holds(principal: Principal, scopes: Iterable[str]) -> bool:
+    """Whether a principal has all of these scopes; where nobody needs a credential, nobody has scopes, nor needs any.
+
+    The one rule for calls, tasks and hints: an edge that wants credentials admits nobody as `ANONYMOUS`.
+    """
+    return principal.is_anonymous or set(scopes).issubset(principal.scopes)
 
 
 def fits(rule: str, principal: Principal) -> bool:

@@ -131,7 +131,7 @@ def malformed_authorization(challenge: str) -> Rejection:
     )
 
 
-def forbidden(challenge: str) -> Rejection:
+def forbidden(challenge: str = "Bearer") -> Rejection:
     """The credential lacks a scope (403); the challenge names all of the operation (M63)."""
     return Rejection(403, INTERNAL_ERROR, "Insufficient scope", headers={"WWW-Authenticate": challenge})
 

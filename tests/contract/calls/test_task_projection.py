@@ -58,8 +58,8 @@ class Service(TasksClient):
 class News:
     """An edge's side, and the hints that reach it."""
 
-    def __init__(self, edge: Bus, tasks: Bus, fabric: Fabric) -> None:
-        settings, log = EdgeSettings(), fabric.logger
+    def __init__(self, edge: Bus, tasks: Bus, fabric: Fabric, **chosen: Any) -> None:
+        settings, log = EdgeSettings(**chosen), fabric.logger
         calls = Calls(edge, settings, log)
         dispatch = Dispatch(calls, settings, EdgeInstruments(Metrics()))
         bodies = Bodies(edge, Room(1000, "MCPFLEET_RESULT_ROOM"), 1000)
@@ -74,6 +74,7 @@ class News:
     async def watching(self, *ids: str, **settings: Any) -> Open:
         """A stream that watches, and is not accepted yet."""
         opened = stream(Filter(task_ids=ids), **settings)
+        assert self.news.join(opened.stream)
         await self.news.watch(opened.stream, {})
         await self._edge.flush(timeout=2)
         return opened
@@ -89,9 +90,9 @@ class News:
 
 
 @asynccontextmanager
-async def news(fabric: Fabric) -> AsyncIterator[News]:
+async def news(fabric: Fabric, **chosen: Any) -> AsyncIterator[News]:
     async with fabric.buses("edge", "tasks") as (edge, tasks), anyio.create_task_group() as group:
-        made = News(edge, tasks, fabric)
+        made = News(edge, tasks, fabric, **chosen)
         await group.start(made.news.run)
         yield made
         group.cancel_scope.cancel()
@@ -132,6 +133,22 @@ async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabr
         assert await made.service.get(ONE, Binding(endpoint="mcp")) is not None, "nor a poll"
 
 
+async def test_n11_streams_that_open_together_share_the_places_of_tasks_and_a_watched_one_takes_no_other(
+    fabric: Fabric,
+) -> None:
+    async with news(fabric, watched_tasks=2) as made:
+        first, over, same = (stream(Filter(task_ids=ids)).stream for ids in ((ONE, TWO), (TWO, THREE), (TWO, ONE)))
+        assert made.news.join(first), "nothing is subscribed yet"
+        assert not made.news.join(over)
+        assert made.news.join(same), "both are watched already"
+        assert made.news.join(stream(Filter(task_ids=("no id",))).stream), "what is no task takes no place"
+        for opened in (first, same):
+            await made.news.watch(opened, {})
+            made.news.unwatch(opened)
+        await until(lambda: not made.news._heard)
+        assert made.news.join(over), "whoever leaves gives its places back"
+
+
 async def test_k18_hints_while_a_stream_opens_are_told_after_it_and_nothing_older(fabric: Fabric) -> None:
     async with news(fabric) as made:
         opened = await made.watching(ONE, TWO, GONE)
@@ -158,6 +175,26 @@ async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabri
         await until(lambda: len(made.service.read) > told)
         assert b'"taskId"' in opened.stream._pending[KEY + ONE].event(b"1")
         assert made.news._watches[opened.stream].told[ONE] == 3, "it never goes back"
+
+
+async def test_k15_what_is_to_be_told_again_is_told_as_it_was_and_nothing_older_however_often_it_is_cleared(
+    fabric: Fabric,
+) -> None:
+    async with news(fabric) as made:
+        opened = await made.watching(ONE)
+        await made.news.accept(opened.stream)
+        await made.hint(ONE)
+        await until(lambda: waits(opened) == [ONE])
+        opened.stream._pending.clear()  # as a fence does, for a caller who may see it no more
+        made.service.versions_of[ONE] = 1  # a replica that is behind
+        read = len(made.service.read)
+        for times in range(1, 4):
+            made.news.tell_again(opened.stream, ONE)
+            await until(lambda: len(made.service.read) == read + times)  # noqa: B023  # it is waited for at once
+        assert waits(opened) == []
+        made.service.versions_of[ONE] = 2
+        made.news.look_again(opened.stream, ONE)
+        await until(lambda: waits(opened) == [ONE])
 
 
 async def test_k15_a_change_that_comes_while_its_task_is_read_is_told_once(fabric: Fabric) -> None:

@@ -72,6 +72,21 @@ async def test_k11_a_stream_is_not_told_of_questions_that_its_client_cannot_answ
             assert set(stream.kinds()) == {ACK, TOLD}, "M73: no progress, which this task reports, and no log"
 
 
+async def test_n11_an_edge_watches_so_many_different_tasks_for_however_many_streams(works: Works) -> None:
+    async with (
+        LocalFleet(works.app, environment={"MCPFLEET_WATCHED_TASKS": "1"}) as fleet,
+        fleet.http() as http,
+    ):
+        client = TaskClient(http)
+        task, other = await client.start("hold"), await client.start("hold")
+        async with listening(http, "/mcp", 3, capabilities=CAPABLE, taskIds=[task]) as streams:
+            assert [echoed(stream) for stream in streams] == [{"taskIds": [task]}] * 3
+            refused = Listener(capabilities=CAPABLE)
+            await refused.run(http, "/mcp", {"taskIds": [other]})
+            assert refused.status == 503
+        works.release.set()
+
+
 async def test_d2_who_takes_no_tasks_is_refused_before_any_look_up(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         params = {"notifications": {"taskIds": ["x" * 32]}}

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from mcpfleet.authorization.custom import Answer, Custom, load
-from mcpfleet.authorization.rules import NotKnown, Refused
+from mcpfleet.authorization.rules import NotKnown, Refused, Verified
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 from tests.kit.logs import captured
@@ -33,6 +33,15 @@ async def authorizer(token: str, endpoint: str, resource: str) -> Answer:
     return None
 
 
+async def returning(answer: Answer) -> Verified:
+    """Verify by an authorizer that returns this."""
+
+    async def authorize(_token: str, _endpoint: str, _resource: str) -> Answer:
+        return answer
+
+    return await Custom(authorize, timeout=1, log=LOG).verify("t", "mcp", "r")
+
+
 def custom() -> Custom:
     return Custom(authorizer, timeout=0.1, log=LOG)
 
@@ -41,6 +50,28 @@ async def test_it_says_whom_a_token_speaks_for_and_for_how_long() -> None:
     assert (await custom().verify("good", "mcp", "r")).principal == ANN
     short = await custom().verify("short", "mcp", "r")
     assert short.expires == pytest.approx(time.time() + 30, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (Principal(client="cli", tenant="acme"), Principal(subject="cli", client="cli", tenant="acme")),
+        (Principal(subject="", client="cli", scopes=("a",)), Principal(subject="cli", client="cli", scopes=("a",))),
+        (Principal(subject="ann", client="cli"), Principal(subject="ann", client="cli")),
+    ],
+)
+@pytest.mark.parametrize("with_seconds", [True, False])
+async def test_d10_a_client_that_speaks_for_nobody_else_is_its_own_subject(
+    given: Principal, taken: Principal, *, with_seconds: bool
+) -> None:
+    assert (await returning((given, 30) if with_seconds else given)).principal == taken
+
+
+@pytest.mark.parametrize("given", [Principal(), Principal(tenant="acme"), Principal(subject="", scopes=("admin",))])
+@pytest.mark.parametrize("with_seconds", [True, False])
+async def test_n7_whoever_has_no_name_is_refused(given: Principal, *, with_seconds: bool) -> None:
+    with pytest.raises(Refused, match="neither a subject nor a client"):
+        await returning((given, 30) if with_seconds else given)
 
 
 async def test_none_is_nobody() -> None:

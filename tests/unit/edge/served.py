@@ -94,6 +94,8 @@ class Edge:
     def __init__(self, catalog: Catalog, settings: EdgeSettings = SETTINGS) -> None:
         self.log = LogCapture()
         self.authorization = Authorization()
+        if settings.authorization != "none":
+            self.authorization.principal = Principal(subject="ann")
         self.instruments = EdgeInstruments(Metrics())
         log = captured(self.log)
         bus = Bus(
@@ -160,7 +162,7 @@ class Edge:
                 uses=uses,
                 listens=listens,
                 tasks=TaskMethods(tasks, limits, showing, log=log),
-                audit=Audit("edge", "e1", is_on=False),
+                audit=Audit("edge", "e1", is_on=False, lost=self.instruments.audit_lost),
             ),
             room=rooms["MCPFLEET_REQUEST_ROOM"],
             snapshots=self.snapshots,

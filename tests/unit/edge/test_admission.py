@@ -9,9 +9,11 @@ import pytest
 
 from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient, Revocation
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.credential import Credential
+from mcpfleet.edge.access.metadata import Access
+from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection
 
 SOMEBODY = Principal(subject="ann")
@@ -172,6 +174,35 @@ async def test_credentials_are_asked_for_apart_and_told_to_authorization() -> No
         await admission.admit("mcp", credential)
     assert client.asked == {"mcp": 3}
     assert client.tokens == ["token-1", "token-2", None]
+
+
+def wants_credentials() -> Access:
+    """What an edge tells of itself whose callers need a credential."""
+    settings = EdgeSettings(authorization="static", public_url="https://mcp.example.com")
+    return Access(settings, "http://127.0.0.1:8000", lambda _endpoint: ())
+
+
+@pytest.mark.parametrize("principal", [Principal(client="cli"), Principal(subject="ann", scopes=("write",))])
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_m63_who_has_a_name_needs_an_operations_scopes(principal: Principal, *, is_open: bool) -> None:
+    admission = Admission(Verdicts(admitted()), entries=10, access=None if is_open else wants_credentials())
+    with pytest.raises(Rejection) as refused:
+        admission.require("mcp", principal, ("read",))
+    assert refused.value.status == 403
+    admission.require("mcp", principal.model_copy(update={"scopes": ("read",)}), ("read",))
+    admission.require("mcp", ANONYMOUS, ("read",))
+
+
+async def test_nobody_is_admitted_without_a_name_where_a_credential_is_needed() -> None:
+    """Authorization may be set to want none where the edge wants one; nobody gets in by that."""
+    nobody = Verdicts(Admitted(principal=Principal(), lasts=10))
+    admission = Admission(nobody, entries=10, access=wants_credentials())
+    for _ in range(2):
+        with pytest.raises(Rejection) as refused:
+            await admission.admit("mcp", somebody())
+        assert refused.value.status == 401
+    assert nobody.asked == {"mcp": 1}, "the refusal is kept"
+    assert await Admission(nobody, entries=10).admit("mcp") is ANONYMOUS
 
 
 async def test_a_verdict_in_use_is_renewed_before_it_ends_and_nobody_waits() -> None:

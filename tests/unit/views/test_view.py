@@ -10,7 +10,7 @@ import pytest
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.views.rights import Policy
+from mcpfleet.views.rights import Policy, holds
 from mcpfleet.views.view import Page, View, view_of
 from mcpfleet.wire.parameters import Mirrored
 from mcpfleet.wire.versions import SERVED
@@ -64,7 +64,15 @@ def test_m47_a_page_after_what_is_gone_or_hidden_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("principal", "scope"), [(ANYBODY, "public"), (Principal(subject="ann"), "private")], ids=["anybody", "somebody"]
+    ("principal", "scope"),
+    [
+        (ANYBODY, "public"),
+        (Principal(subject="ann"), "private"),
+        (Principal(client="cli"), "private"),
+        (Principal(tenant="acme"), "private"),
+        (Principal(scopes=("read",)), "private"),
+    ],
+    ids=["anybody", "subject", "client", "tenant", "scopes"],
 )
 def test_m46_what_somebody_is_told_is_private(principal: Principal, scope: str) -> None:
     assert view(listed("search"), principal=principal).scope == scope
@@ -98,6 +106,26 @@ def test_d10_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> N
     tools = (listed("look", scopes=("read",)), listed("change", scopes=("read", "write")))
     assert names(view(*tools, principal=reader).page("tool", 0, None)) == ["change", "look"]
     assert names(view(*tools, principal=reader, hides_uncovered=True).page("tool", 0, None)) == ["look"]
+    open_to_all = view(*tools, hides_uncovered=True)
+    assert names(open_to_all.page("tool", 0, None)) == ["change", "look"], "nobody is refused, so nothing is hidden"
+
+
+@pytest.mark.parametrize(
+    ("principal", "held"),
+    [
+        (ANYBODY, True),
+        (Principal(subject="ann", scopes=("read", "write")), True),
+        (Principal(subject="ann", scopes=("read",)), False),
+        (Principal(client="cli"), False),
+        (Principal(client="cli", scopes=("read", "write")), True),
+        (Principal(tenant="acme"), False),
+        (Principal(scopes=("read",)), False),
+    ],
+)
+def test_d10_who_has_a_name_of_any_kind_needs_the_scopes_and_nobody_where_nobody_has_any(
+    principal: Principal, *, held: bool
+) -> None:
+    assert holds(principal, ("read", "write")) is held
 
 
 def test_a_name_leads_to_the_definition_and_its_pool() -> None:

@@ -28,7 +28,8 @@ from mcpfleet.edge.access.verdicts import Key, Shelf, Verdict
 from mcpfleet.edge.http.client import Client
 from mcpfleet.telemetry.instruments import AdmissionInstruments
 from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.wire.errors import Rejection, not_answered, unauthorized
+from mcpfleet.views.rights import holds
+from mcpfleet.wire.errors import Rejection, forbidden, not_answered, unauthorized
 
 _TRIES: Final = 3
 """Questions whose answers are older than what was revoked since, until nobody can tell in time."""
@@ -171,13 +172,13 @@ class Admission:
         return principal
 
     def require(self, endpoint: str, principal: Principal, needed: tuple[str, ...]) -> None:
-        """Check that a principal has all scopes of an operation; where nobody needs a credential, nobody has scopes.
+        """Check that a principal has all scopes of an operation.
 
         Raises:
             Rejection: 403, which names them all (M63).
         """
-        if needed and self._challenges is not None and not set(needed).issubset(principal.scopes):
-            raise self._challenges.insufficient_scope(endpoint, needed)
+        if needed and not holds(principal, needed):
+            raise self._challenges.insufficient_scope(endpoint, needed) if self._challenges is not None else forbidden()
 
     # -- what was revoked ---------------------------------------------------------------------------------------------
 
@@ -275,10 +276,13 @@ class Admission:
     def _keep(self, key: Key, admitted: Admitted, asked: float) -> Verdict:
         expires = asked + admitted.lasts
         principal = admitted.principal
+        if principal is not None and principal.is_anonymous and self._challenges is not None:
+            # Authorization wants no credentials, and this edge does: they are not set alike, and nobody gets in by it.
+            admitted, principal = admitted.model_copy(update={"principal": None}), None
         if principal is None:
             self._good.forget(key)
             return self._bad.put(key, Verdict(admitted, expires))
-        if principal == ANONYMOUS:  # one object for all, so that the path of a call need not compare
+        if principal.is_anonymous:  # one object for all, so that the path of a call need not compare
             admitted = admitted.model_copy(update={"principal": ANONYMOUS})
         self._bad.forget(key)
         renewed_from = asked + admitted.lasts / 2

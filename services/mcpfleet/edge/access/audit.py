@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from pydantic_core import to_json
 
 from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.telemetry.metrics import Counter
+from mcpfleet.views.view import Target, View
 
 _EVERY: Final = 0.1
 """Seconds that a line may wait."""
@@ -22,13 +25,32 @@ _MOST: Final = 1_000
 _HEADS: Final = 1_000
 """Callers and targets whose part of the line is kept."""
 
+_Find: TypeAlias = Callable[[View, str], Target | None]
+AUDITED: Final[Mapping[str, tuple[str, _Find] | None]] = {
+    "tools/call": ("name", lambda view, name: view.find("tool", name)),
+    "prompts/get": ("name", lambda view, name: view.find("prompt", name)),
+    "resources/read": ("uri", lambda view, uri: view.find_resource(uri)),
+    "tasks/update": None,
+    "tasks/cancel": None,
+}
+"""The methods that leave a line: the member that names what they use, and how that is found; nothing of tasks."""
+
 
 class Audit:
     """Writes the lines, as JSON, to standard error with all other lines."""
 
-    def __init__(self, service: str, process: str, *, is_on: bool) -> None:
+    def __init__(self, service: str, process: str, *, is_on: bool, lost: Counter) -> None:
+        """Write nothing yet.
+
+        Args:
+            service: the edge's name.
+            process: the edge's id.
+            is_on: lines are written at all.
+            lost: counts the lines that could not be written.
+        """
         self._of_process = {"level": "info", "service": service, "process": process, "event": "audit"}
         self._is_on = is_on
+        self._lost = lost
         self._lines: list[str] = []
         self._second, self._written = 0, ""
         self._head = lru_cache(_HEADS)(self._compose)
@@ -81,23 +103,16 @@ class Audit:
         try:
             sys.stderr.write("\n".join(lines) + "\n")
             sys.stderr.flush()
-        except (OSError, ValueError):  # nobody reads: a line is not worth a call
-            pass
+        except (OSError, ValueError):  # nobody reads: a line is not worth a call, and could not say so itself
+            self._lost.add(len(lines))
 
 
 def _target(inquiry: Inquiry) -> str | None:
     """What was used, by its declared name; nothing where it does not exist, since the name is a caller's own making."""
-    params, view = inquiry.request.params, inquiry.view
-    name = params.get("uri" if inquiry.request.envelope.method == "resources/read" else "name")
-    if not isinstance(name, str):
+    found = AUDITED[inquiry.request.envelope.method]
+    if found is None:
         return None
-    match inquiry.request.envelope.method:
-        case "tools/call":
-            target = view.find("tool", name)
-        case "prompts/get":
-            target = view.find("prompt", name)
-        case "tasks/update" | "tasks/cancel":
-            return None
-        case _:
-            target = view.find_resource(name)
+    member, find = found
+    name = inquiry.request.params.get(member)
+    target = find(inquiry.view, name) if isinstance(name, str) else None
     return target.listed.definition.name if target is not None else None

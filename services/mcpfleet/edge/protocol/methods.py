@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.access.admission import Admission
-from mcpfleet.edge.access.audit import Audit
+from mcpfleet.edge.access.audit import AUDITED, Audit
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.calls.uses import Uses
 from mcpfleet.edge.http.client import ClientGone
@@ -25,9 +25,6 @@ from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
 
 Answer: TypeAlias = Callable[[Inquiry], Awaitable[str | None]]
-
-
-_AUDITED: Final = frozenset({"tools/call", "prompts/get", "resources/read", "tasks/update", "tasks/cancel"})
 
 
 class Methods:
@@ -84,7 +81,7 @@ class Methods:
         answer = self._legacy.answer if request.envelope.is_legacy else self._modern(inquiry)
         if method in KINDS:  # of other methods the target comes first (T11)
             await self._limits.take_request(request.endpoint, principal)
-        if method not in _AUDITED:
+        if method not in AUDITED:
             return await answer(inquiry)
         started, outcome = time.monotonic(), "cancelled"
         try:

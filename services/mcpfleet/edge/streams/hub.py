@@ -31,6 +31,7 @@ from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.views.rights import holds
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
 from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
@@ -114,12 +115,12 @@ class Hub:
 
         Raises:
             Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS), or no room for what is watched
-                (MCPFLEET_WATCHED_ROOM).
+                (MCPFLEET_WATCHED_ROOM, MCPFLEET_WATCHED_TASKS).
         """
         size = _size(stream)
         if self._count >= self._most or self._size + size > self._room:
             raise self.refusal("edge" if self._count >= self._most else "room")
-        if stream.honoured.task_ids and not self.tasks.has_room(stream):
+        if stream.honoured.task_ids and not self.tasks.join(stream):
             raise self.refusal("tasks")
         self._count += 1
         self._size += size
@@ -304,5 +305,5 @@ def lists_for(stream: Stream, pool: str | None) -> bool:
 
 
 def covers(needed: frozenset[str] | None, principal: Principal) -> bool:
-    """Whether somebody may hear of what needs these scopes; where nobody needs a credential, nobody has scopes."""
-    return needed is not None and (not needed or principal.subject is None or needed.issubset(principal.scopes))
+    """Whether somebody may hear of what needs these scopes."""
+    return needed is not None and (not needed or holds(principal, needed))

@@ -53,8 +53,25 @@ class _Watch:
     """By each task the version that the stream was told last, or that was there when it began."""
     changed: dict[str, TraceContext | None] = field(default_factory=dict)
     """Tasks to be read, in the order of their first hints, and what changed them where that is recorded."""
+    untold: set[str] = field(default_factory=set)
+    """Tasks of which the version in `told` did not reach the stream: it is to be told as if it were newer."""
     is_running: bool = False
     has_begun: bool = False
+
+    def lacks(self, task: str, version: int) -> bool:
+        """Whether a version is one to tell of; of a task that the stream does not name, none is."""
+        told = self.told.get(task)
+        return told is not None and (version > told or (version == told and task in self.untold))
+
+    def note_told(self, task: str, version: int) -> None:
+        """Note what the stream is told."""
+        self.told[task] = version
+        self.untold.discard(task)
+
+    def drop(self, task: str) -> None:
+        """Name a task no more."""
+        del self.told[task]
+        self.untold.discard(task)
 
 
 class TaskNews:
@@ -97,17 +114,25 @@ class TaskNews:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def has_room(self, stream: Stream) -> bool:
-        """Whether the edge watches as many more tasks (MCPFLEET_WATCHED_TASKS)."""
-        return len(self._by_key) + len(stream.honoured.task_ids) <= self._settings.watched_tasks
+    def join(self, stream: Stream) -> bool:
+        """Take the places of a stream's tasks until `unwatch`; false, and none, where there are too few.
+
+        All at once: streams that open together would each find the places free that they all are about to take.
+        """
+        keys = {task_key(task): task for task in stream.honoured.task_ids if is_task_id(task)}
+        if len(self._by_key) + len(keys.keys() - self._by_key.keys()) > self._settings.watched_tasks:
+            return False
+        watch = self._watches[stream] = _Watch(stream, {}, dict.fromkeys(keys.values(), 0))
+        for key, task in keys.items():
+            self._by_key.setdefault(key, {})[watch] = task
+        return True
 
     async def watch(self, stream: Stream, capabilities: dict[str, Any]) -> None:
-        """Hear the hints of a stream's tasks until `unwatch`; those that come before it begins are kept (K18)."""
-        ids = [task for task in stream.honoured.task_ids if is_task_id(task)]
-        watch = self._watches[stream] = _Watch(stream, capabilities, dict.fromkeys(ids, 0))
-        for task in ids:
+        """Hear the hints of what a stream has joined with; those that come before it begins are kept (K18)."""
+        watch = self._watches[stream]
+        watch.capabilities = capabilities
+        for task in list(watch.told):
             key = task_key(task)
-            self._by_key.setdefault(key, {})[watch] = task
             if key not in self._heard:
                 subscription = await self._bus.subscribe(task_hint_subject(key), self._on_hint)
                 if key in self._heard or key not in self._by_key:  # in the meantime
@@ -116,7 +141,7 @@ class TaskNews:
                     self._heard[key] = subscription
 
     def unwatch(self, stream: Stream) -> None:
-        """Undo `watch`, whether or not that came to its end."""
+        """Undo `join` and `watch`, whether or not that came to its end."""
         watch = self._watches.pop(stream, None)
         if watch is None:
             return
@@ -146,7 +171,7 @@ class TaskNews:
             except BusError:
                 raise not_answered(SERVICE) from None
             if view is None:
-                del watch.told[task]
+                watch.drop(task)
                 self._forget(watch, task)
             elif task not in watch.changed:
                 watch.told[task] = view.version
@@ -162,7 +187,7 @@ class TaskNews:
         version = int(message.body[:18]) if message.body.isdigit() else 0
         sent = header.read(message.header)
         for watch, task in list(self._by_key.get(key, {}).items()):
-            if version > watch.told[task] or not watch.has_begun:
+            if watch.lacks(task, version) or not watch.has_begun:
                 self.look_again(watch.stream, task, sent.trace if sent is not None else None)
 
     def look_again(self, stream: Stream, task: str, cause: TraceContext | None = None) -> None:
@@ -176,7 +201,7 @@ class TaskNews:
         """Read a task for a stream of which what waited was not told: it may be as whom it belongs to now (S4)."""
         watch = self._watches.get(stream)
         if watch is not None and task in watch.told:
-            watch.told[task] -= 1
+            watch.untold.add(task)
             self.look_again(stream, task)
 
     def _go_on(self, watch: _Watch) -> None:
@@ -215,20 +240,15 @@ class TaskNews:
             view = await self._read(watch.stream, task)
         except BusError:
             return False
-        if view is None or self._is_old(watch, view):
+        if view is None or not watch.lacks(task, view.version):
             return True
         notice = await self._notice(watch, view, principal)
         if watch.stream.permission.principal != principal:  # it was cleared for who may not see as much any more
             return False
-        if notice is not None and not self._is_old(watch, view):
-            watch.told[task] = view.version
+        if notice is not None and watch.lacks(task, view.version):
+            watch.note_told(task, view.version)
             watch.stream.offer_newest(KEY + task, notice)
         return True
-
-    @staticmethod
-    def _is_old(watch: _Watch, view: TaskView) -> bool:
-        """Whether the stream was told as much already, or does not name the task any more."""
-        return view.id not in watch.told or view.version <= watch.told[view.id]
 
     async def _notice(self, watch: _Watch, view: TaskView, principal: Principal) -> Notice | None:
         """What a poll would say; none where that would be refused (K11, K12)."""
@@ -261,6 +281,6 @@ class TaskNews:
             self._log.debug("the versions of tasks are not known", error=str(error))
             return
         for watch in list(self._watches.values()):
-            for task, told in watch.told.items():
-                if versions.get(task, 0) > told and watch.has_begun:
+            for task in list(watch.told):
+                if watch.lacks(task, versions.get(task, 0)) and watch.has_begun:
                     self.look_again(watch.stream, task)

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.views.rights import fits
+from mcpfleet.views.rights import fits, holds
 
 
 def written(definition: Definition) -> str | None:
@@ -30,5 +30,4 @@ def allows(policy: str | None, principal: Principal) -> bool:
         return False
     if only_for and not any(fits(rule, principal) for rule in only_for):
         return False
-    # Where nobody needs a credential, nobody has scopes.
-    return not scopes or principal.subject is None or set(scopes) <= set(principal.scopes)
+    return holds(principal, scopes)

@@ -96,6 +96,10 @@ def test_k12_what_a_tool_asks_of_its_callers_is_kept_with_the_task() -> None:
     assert policy.allows(kept, Principal(subject="ann", tenant="acme-1", scopes=("read", "write")))
     assert not policy.allows(kept, Principal(subject="ann", tenant="acme-1"))
     assert not policy.allows(kept, Principal(subject="ann", tenant="other", scopes=("read",)))
+    scoped = policy.written(Definition(kind="tool", name="report", wire={}, scopes=("read",)))
+    assert policy.allows(scoped, ANONYMOUS)
+    assert not policy.allows(scoped, Principal(client="cli")), "a client has scopes too"
+    assert policy.allows(scoped, Principal(client="cli", scopes=("read",)))
     assert not policy.allows("of a later release", Principal(subject="ann"))
     assert policy.written(Definition(kind="tool", name="report", wire={})) is None
     assert policy.allows(None, ANONYMOUS)
