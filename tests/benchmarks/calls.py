@@ -63,7 +63,7 @@ class Subject:
 async def measure(subject: Subject, connections: int, seconds: float) -> None:
     """Put a load on a subject for a while, and note what came of it."""
     before = subject.spent()
-    command = [sys.executable, str(HERE / "load.py"), subject.url, str(connections), str(seconds)]
+    command = [sys.executable, "-m", "tests.benchmarks.load", subject.url, str(connections), str(seconds)]
     done = json.loads((await anyio.run_process(command)).stdout)
     if done["wrong"]:
         raise SystemExit(f"{subject.name}: {done['wrong']} of {done['right'] + done['wrong']} calls went wrong")

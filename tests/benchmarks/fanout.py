@@ -61,7 +61,7 @@ async def running(name: str) -> AsyncIterator[tuple[str, int]]:
 async def measure(name: str, streams: int, updates: int, figures: Figures) -> None:
     """Start a subject, open streams, and publish."""
     async with running(name) as (url, pid):
-        command = [sys.executable, str(HERE / "listeners.py"), url, str(streams), str(updates), str(pid)]
+        command = [sys.executable, "-m", "tests.benchmarks.listeners", url, str(streams), str(updates), str(pid)]
         done = json.loads((await anyio.run_process(command, stderr=None)).stdout)
     figures.memory.append(done["memory"] / streams / 1024)
     figures.opening.append(streams / done["opening"])

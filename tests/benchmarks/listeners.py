@@ -1,4 +1,5 @@
-"""Many listen streams over raw sockets, as a process of its own: `python listeners.py URL STREAMS ROUNDS PROCESS`.
+"""Many listen streams over raw sockets, as a process of its own: `-m tests.benchmarks.listeners`, whose arguments
+are URL STREAMS ROUNDS PROCESS.
 
 It opens the streams, has a change published so often, and waits each time until every stream was told. It prints one
 line of JSON: seconds of each round, of the deliveries in it, and what the server's process (its id) spent and holds.
@@ -16,28 +17,20 @@ from urllib.parse import urlsplit
 import psutil
 import uvloop
 
+from tests.kit.wire_bytes import Posts, lines, message, meta, read_body
+
 URI = "library://books/1"
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "listeners", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+META = meta("listeners")
 TOLD = b"notifications/resources/updated"
 SETTLES = 1.0
 AT_ONCE = 100
 ROUND_WITHIN = 60.0
 
 
-def message(url: str, method: str, params: dict[str, Any], name: str = "") -> bytes:
+def request(url: str, method: str, params: dict[str, Any], name: str | None = None) -> bytes:
     """A request as it stands on the wire."""
     parts = urlsplit(url)
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}).encode()
-    named = f"Mcp-Name: {name}\r\n" if name else ""
-    return (
-        f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-        "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n"
-        f"Mcp-Method: {method}\r\n{named}Content-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
+    return Posts(parts.netloc, parts.path).post(message(method, params, META), lines(method, name))
 
 
 class Listening(asyncio.Protocol):
@@ -70,9 +63,9 @@ class Listeners:
     """All the streams, and one connection that publishes."""
 
     def __init__(self, url: str, streams: int, pid: int) -> None:
-        self.request = message(url, "subscriptions/listen", {"notifications": {"resourceSubscriptions": [URI]}})
+        self.request = request(url, "subscriptions/listen", {"notifications": {"resourceSubscriptions": [URI]}})
         self.is_over = False
-        self._publish = message(url, "tools/call", {"name": "touch", "arguments": {}}, "touch")
+        self._publish = request(url, "tools/call", {"name": "touch", "arguments": {}}, "touch")
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 80
         self._streams = streams
@@ -140,14 +133,7 @@ class Listeners:
     async def _touch(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Have the change published; the answer may come as JSON or as a stream of one event."""
         writer.write(self._publish)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        _, found, rest = head.partition(b"content-length: ")
-        if found:
-            await reader.readexactly(int(rest.split(b"\r\n", 1)[0]))
-            return
-        while size := int(await reader.readuntil(b"\r\n"), 16):
-            await reader.readexactly(size + 2)
-        await reader.readexactly(2)
+        await read_body(reader)
 
 
 async def main(url: str, streams: int, rounds: int, pid: int) -> None:

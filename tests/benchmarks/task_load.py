@@ -1,4 +1,5 @@
-"""Tasks made over raw sockets and polled to their ends, as a process of its own: `task_load.py URL CLIENTS SECONDS`.
+"""Tasks made over raw sockets and polled to their ends, as a process of its own: `-m tests.benchmarks.task_load`,
+whose arguments are URL CLIENTS SECONDS.
 
 Each client makes one task after the other. It polls after as many milliseconds as there are clients, and then at
 pauses that grow by a quarter, whatever the server's speed and its advice. It prints one line of JSON: tasks that
@@ -17,12 +18,9 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-VERSION = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "load", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
-}
+from tests.kit.wire_bytes import Posts, lines, message, meta, read_body
+
+META = meta("load", {"extensions": {"io.modelcontextprotocol/tasks": {}}})
 GROWTH = 1.25
 LONGEST = 0.25
 PATIENCE = 60.0
@@ -33,7 +31,8 @@ class Client:
 
     def __init__(self, url: str, pause: float) -> None:
         parts = urlsplit(url)
-        self._host, self._port, self._path, self._netloc = parts.hostname, parts.port, parts.path, parts.netloc
+        self._host, self._port = parts.hostname, parts.port
+        self._posts = Posts(parts.netloc, parts.path)
         self._pause = pause
 
     async def connect(self) -> None:
@@ -42,29 +41,12 @@ class Client:
 
     async def ask(self, method: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request, and take its message."""
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}).encode()
-        head = (
-            f"POST {self._path} HTTP/1.1\r\nHost: {self._netloc}\r\nContent-Type: application/json\r\n"
-            f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {VERSION}\r\n"
-            f"Mcp-Method: {method}\r\nMcp-Name: {name}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        self._writer.write(head.encode() + body)
-        answer = await self._answer()
+        self._writer.write(self._posts.post(message(method, params, META), lines(method, name)))
+        answer = await read_body(self._reader)
         if answer.startswith((b"event:", b"data:", b"id:", b":")):
             answer = answer.partition(b"data: ")[2].partition(b"\n")[0]
-        message: dict[str, Any] = json.loads(answer)
-        return message
-
-    async def _answer(self) -> bytes:
-        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        _, found, rest = head.partition(b"content-length: ")
-        if found:
-            return await self._reader.readexactly(int(rest.split(b"\r\n", 1)[0]))
-        body = b""
-        while size := int(await self._reader.readuntil(b"\r\n"), 16):
-            body += (await self._reader.readexactly(size + 2))[:-2]
-        await self._reader.readexactly(2)
-        return body
+        found: dict[str, Any] = json.loads(answer)
+        return found
 
     async def task(self, number: int) -> float | None:
         """Have a number doubled; returns the milliseconds that it took, and None where the result is not right."""

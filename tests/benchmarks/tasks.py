@@ -88,7 +88,7 @@ class Subject:
 async def measure(subject: Subject, clients: int, seconds: float) -> Round:
     """Put a load on a subject for a while."""
     before = subject.spent()
-    command = [sys.executable, str(HERE / "task_load.py"), subject.url, str(clients), str(seconds)]
+    command = [sys.executable, "-m", "tests.benchmarks.task_load", subject.url, str(clients), str(seconds)]
     done = json.loads((await anyio.run_process(command, stderr=None)).stdout)
     if done["wrong"]:
         raise SystemExit(f"{subject.name}: {done['wrong']} of {done['right'] + done['wrong']} tasks went wrong")

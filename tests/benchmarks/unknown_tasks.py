@@ -34,6 +34,7 @@ from tests.benchmarks.tasks import APP
 from tests.kit.postgres import postgres_server
 from tests.kit.raw import Connection, connected
 from tests.kit.tasks import CAPABLE, TaskClient
+from tests.kit.wire_bytes import meta
 
 TOKENS: Sequence[Mapping[str, str]] = (
     {"token": "of-ann", "subject": "ann", "tenant": "acme", "audience": "mcp"},
@@ -47,6 +48,7 @@ ENVIRONMENT: Mapping[str, str] = {
     # Expired rows stay for the time of a run.
     "MCPFLEET_TASKS_SWEEP": "60",
 }
+META = meta("clock", CAPABLE)
 EVEN = 0.05
 """How far from a half the share may be that one is the slower of two."""
 
@@ -63,17 +65,8 @@ class Answers:
 
 async def ask(connection: Connection, task: str) -> tuple[int, bytes, tuple[tuple[str, str], ...]]:
     """Read a task, and take the bytes of the answer."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "clock", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": CAPABLE,
-    }
-    message = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": task, "_meta": meta}}
-    headers = {
-        "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tasks/get", "Mcp-Name": task,
-        "Authorization": "Bearer of-bob",
-    }  # fmt: skip
-    await connection.send_body(json.dumps(message).encode(), headers)
+    headers = {"Authorization": "Bearer of-bob"}
+    await connection.send("tasks/get", {"taskId": task, "_meta": META}, headers=headers)
     answer = await connection.answer()
     head = tuple(sorted((name, value) for name, value in answer.headers.items() if name != "date"))
     return answer.status, answer.body, head

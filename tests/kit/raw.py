@@ -6,19 +6,18 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-VERSION = "2026-07-28"
-META: dict[str, Any] = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+from tests.kit.wire_bytes import Posts, lines, message, meta
+
+META: Final = meta("raw")
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass
@@ -41,28 +40,21 @@ class Connection:
     def __init__(self, stream: SocketStream, authority: str, path: str) -> None:
         self.stream = stream
         self._received = BufferedByteReceiveStream(stream)
-        self._authority = authority
-        self._path = path
+        self._posts = Posts(authority, path)
 
-    async def send(self, method: str, params: Mapping[str, Any], *, identifier: int = 1) -> None:
-        """Send an MCP request as a conforming client would."""
-        meta = META | dict(params.get("_meta", {}))
-        message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {**params, "_meta": meta}}
-        named = {"Mcp-Name": params["name"]} if "name" in params else {}
-        headers = {"MCP-Protocol-Version": VERSION, "Mcp-Method": method, **named}
-        await self.send_body(json.dumps(message).encode(), headers)
+    async def send(
+        self, method: str, params: Mapping[str, Any], *, identifier: int = 1, headers: Mapping[str, str] = NO_HEADERS
+    ) -> None:
+        """Send an MCP request as a conforming client would, with these headers beside its own."""
+        said = META | dict(params.get("_meta", {}))
+        body = message(method, params, said, identifier=identifier)
+        name = params.get("name", params.get("taskId"))
+        await self.stream.send(self._posts.post(body, lines(method, name) + _written(headers)))
 
     async def send_body(self, body: bytes, headers: Mapping[str, str]) -> None:
-        """Send a body with these headers beside those that every request has."""
-        head = {
-            "Host": self._authority,
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            "Content-Length": str(len(body)),
-            **headers,
-        }
-        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-        await self.stream.send(f"POST {self._path} HTTP/1.1\r\n{lines}\r\n".encode() + body)
+        """Send a body with these headers beside those that every request has; its length may be said otherwise."""
+        others = {name: value for name, value in headers.items() if name != "Content-Length"}
+        await self.stream.send(self._posts.post(body, _written(others), length=headers.get("Content-Length")))
 
     async def head(self) -> Answer:
         """Receive an answer's head."""
@@ -80,6 +72,10 @@ class Connection:
         """Receive a piece of a stream; empty at its end."""
         size = int(await self._received.receive_until(b"\r\n", 64), 16)
         return (await self._received.receive_exactly(size + 2))[:-2]
+
+
+def _written(headers: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
 @asynccontextmanager

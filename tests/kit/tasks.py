@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 import httpx2
 
-from tests.kit.raw import VERSION
+from tests.kit.wire_bytes import VERSION, meta
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 CAPABLE: Final[Mapping[str, Any]] = {"elicitation": {}, "extensions": {EXTENSION: {}}}
@@ -30,11 +30,7 @@ class TaskClient:
 
     async def post(self, method: str, params: Mapping[str, Any], **said: Any) -> httpx2.Response:
         """Send a request as a conforming client would; `said` are its capabilities, where they are others."""
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": VERSION,
-            "io.modelcontextprotocol/clientInfo": {"name": "tasks", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": said.get("capabilities", self.capabilities),
-        }
+        about = meta("tasks", said.get("capabilities", self.capabilities))
         headers = {
             "MCP-Protocol-Version": VERSION,
             "Mcp-Method": method,
@@ -45,7 +41,7 @@ class TaskClient:
         if name is not None:
             headers["Mcp-Name"] = name
         own = params.get("_meta") or {}
-        body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": {**params, "_meta": meta | own}}
+        body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": {**params, "_meta": about | own}}
         return await self.http.post(self.url, json=body, headers=headers, timeout=60)
 
     async def ask(self, method: str, params: Mapping[str, Any], **said: Any) -> dict[str, Any]:

@@ -105,11 +105,6 @@ class Fleet:
         """Where each edge is reached, once it is ready."""
         return [edge.url for edge in self.edges if edge.url]
 
-    @property
-    def is_up(self) -> bool:
-        """Whether every edge has been ready once."""
-        return self._is_up
-
     async def start_nats(self) -> None:
         """Start the embedded NATS, if there is to be one, and name the processes that use it."""
         if self.nats is not None:

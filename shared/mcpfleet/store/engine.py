@@ -91,9 +91,12 @@ class Store:
                     await held.enter_async_context(place)
             if waiting.cancelled_caught:
                 raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
+            # This one reads what comes from outside the body: the bound's end, errors of giving the connection back.
             with translated(self.where), anyio.fail_after(self._bounds.transaction):
                 connection = await self._connect(engine)
                 try:
+                    # This one reads the errors of statements and of the commit, before it is decided by them whether
+                    # the connection may be used again.
                     with translated(self.where):
                         transaction = await self._begin(connection)
                         with self._unbroken(self._bounds.transaction):
@@ -115,6 +118,7 @@ class Store:
         deadline = anyio.current_time() + self._bounds.statement
         while True:
             try:
+                # Read here as well, since a lock that another has is waited for in turns, and nothing else is.
                 with self._unbroken(self._bounds.statement), translated(self.where):
                     return await connection.begin()
             except StoreBusy:

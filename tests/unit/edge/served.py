@@ -1,4 +1,4 @@
-"""An edge without a bus, whose authorization and catalog the test plays."""
+"""An edge without a link to NATS, whose authorization and catalog the test plays."""
 
 from __future__ import annotations
 
@@ -11,50 +11,25 @@ from structlog.testing import LogCapture
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.nats import NatsConnector
-from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient, TakeFromLimit, Taken
-from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot, SnapshotAnswer
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.authorization import ADMIT, LIMITS, Admit, Admitted, Taken
+from mcpfleet.contracts.catalog import SNAPSHOT, Listed, Snapshot, SnapshotAnswer, SnapshotWanted
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.contracts.tasks import TasksClient
-from mcpfleet.edge.access.admission import Admission
-from mcpfleet.edge.access.audit import Audit
-from mcpfleet.edge.access.limits import Limits
-from mcpfleet.edge.access.metadata import Access, Metadata
-from mcpfleet.edge.calls.answering import Answering
-from mcpfleet.edge.calls.bodies import Bodies
-from mcpfleet.edge.calls.ends import Ends
-from mcpfleet.edge.calls.pending import Calls
-from mcpfleet.edge.calls.uses import Uses
-from mcpfleet.edge.calls.waiting import Dispatch
-from mcpfleet.edge.http.app import Application
-from mcpfleet.edge.http.cors import Cors
-from mcpfleet.edge.http.doors import Doors
-from mcpfleet.edge.http.room import Room
-from mcpfleet.edge.protocol.lists import Lists
-from mcpfleet.edge.protocol.methods import Methods
-from mcpfleet.edge.protocol.protector import Protector
-from mcpfleet.edge.protocol.rounds import Rounds
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.snapshots import Snapshots
-from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.edge.streams.listens import Listens
-from mcpfleet.edge.streams.permission import Permits
-from mcpfleet.edge.streams.task_news import TaskNews
-from mcpfleet.edge.tasks.creation import Creation
-from mcpfleet.edge.tasks.methods import TaskMethods
-from mcpfleet.edge.tasks.once import OnceCalls
-from mcpfleet.edge.tasks.showing import Showing
-from mcpfleet.telemetry.instruments import BusInstruments, EdgeInstruments, StreamInstruments
-from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.edge.wiring import wire
+from mcpfleet.process.service import Process
+from mcpfleet.telemetry.instruments import BusInstruments
+from mcpfleet.telemetry.metrics import Family
 from tests.kit.logs import captured
 from tests.unit.edge.asgi import Exchange, Post
 
 SETTINGS = EdgeSettings(queue_wait=0.1, max_request=100_000)
+BASE_URL = "http://127.0.0.1:8000"
 
 
-class Authorization(AuthorizationClient):
-    """Stands where the bus begins."""
+class Authorization:
+    """What authorization says."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -62,25 +37,49 @@ class Authorization(AuthorizationClient):
         self.taken = Taken(granted=1_000_000, rest=60)
         self.admits: list[Admit] = []
 
-    async def take(self, request: TakeFromLimit) -> Taken:
-        return self.taken
-
-    async def admit(self, request: Admit) -> Admitted:
+    def admit(self, request: Admit) -> Admitted:
+        """Admit the principal, unless there is none, or an error."""
         self.admits.append(request)
         if self.error is not None:
             raise self.error
         return Admitted(principal=self.principal, lasts=0)
 
 
-class Catalog(CatalogClient):
-    """Stands where the bus begins."""
+class Catalog:
+    """What the catalog says."""
 
     def __init__(self, *definitions: Definition) -> None:
         self._listed = tuple(Listed(pool="library", digest=each.digest, definition=each) for each in definitions)
 
-    async def snapshot(self, endpoint: str, known: int | None) -> SnapshotAnswer:
-        snapshot = Snapshot(endpoint=endpoint, number=1, name="library", version="1", listed=self._listed)
+    def snapshot(self, wanted: SnapshotWanted) -> SnapshotAnswer:
+        """Answer with all definitions, whatever is known."""
+        snapshot = Snapshot(endpoint=wanted.endpoint, number=1, name="library", version="1", listed=self._listed)
         return SnapshotAnswer(number=1, snapshot=snapshot)
+
+
+class Played(Bus):
+    """Answers where the bus begins what goes to authorization and to the catalog; its link is never made."""
+
+    def __init__(self, process: Process[EdgeSettings], authorization: Authorization, catalog: Catalog) -> None:
+        settings, log = process.settings, process.log
+        connector = NatsConnector(settings, user="edge", name="edge", log=log)
+        instruments = BusInstruments(process.telemetry.metrics)
+        super().__init__(connector, settings, user="edge", process=process.id, instruments=instruments, log=log)
+        self._authorization = authorization
+        self._catalog = catalog
+
+    async def request(self, subject: str, body: bytes, *, timeout: float, repeat: bool = False) -> Incoming:
+        """Have the played parts answer; what others are asked finds no link."""
+        answer: Admitted | Taken | SnapshotAnswer
+        if subject == ADMIT.subject:
+            answer = self._authorization.admit(Admit.model_validate_json(body))
+        elif subject == LIMITS.subject:
+            answer = self._authorization.taken
+        elif subject == SNAPSHOT.subject:
+            answer = self._catalog.snapshot(SnapshotWanted.model_validate_json(body))
+        else:
+            return await super().request(subject, body, timeout=timeout, repeat=repeat)
+        return Incoming(subject, reply="", body=answer.model_dump_json(exclude_none=True).encode())
 
 
 def tool(name: str = "search", asks: tuple[str, ...] = (), **properties: Any) -> Definition:
@@ -89,89 +88,24 @@ def tool(name: str = "search", asks: tuple[str, ...] = (), **properties: Any) ->
 
 
 class Edge:
-    """An edge without a bus: its link to NATS is never made."""
+    """An edge as a process wires it, over a bus that is played."""
 
     def __init__(self, catalog: Catalog, settings: EdgeSettings = SETTINGS) -> None:
         self.log = LogCapture()
         self.authorization = Authorization()
         if settings.authorization != "none":
             self.authorization.principal = Principal(subject="ann")
-        self.instruments = EdgeInstruments(Metrics())
-        log = captured(self.log)
-        bus = Bus(
-            NatsConnector(settings, user="edge", name="edge", log=log),
-            settings,
-            user="edge",
-            process="e1",
-            instruments=BusInstruments(Metrics()),
-            log=log,
-        )
-        access = Access(settings, "http://127.0.0.1:8000", lambda _endpoint: ("read",))
-        access_or_none = access if settings.authorization != "none" else None
-        admission = Admission(self.authorization, entries=10, access=access_or_none)
-        limits = Limits(self.authorization, settings, edge="e" * 16, log=log)
-        self.calls = calls = Calls(bus, settings, log)
-        rooms = {name: Room(64 * 1024 * 1024, name) for name in ("MCPFLEET_REQUEST_ROOM", "MCPFLEET_RESULT_ROOM")}
-        self.snapshots = Snapshots(bus, catalog, settings.endpoints, settings=settings, tracer=Tracer(), log=log)
-        protector = Protector("", adopted_after=0, log=log)
-        rounds = Rounds(protector, settings)
-        answering = Answering(
-            calls,
-            Dispatch(calls, settings, self.instruments),
-            Bodies(bus, rooms["MCPFLEET_RESULT_ROOM"], settings.result_limit),
-            Ends(rounds, log),
-            settings=settings,
-            log=log,
-        )
-        tasks = TasksClient(bus)
-        creation = Creation(tasks, settings.endpoints, log=log)
-        once = OnceCalls(bus, tasks, log)
-        uses = Uses(
-            answering, rounds, self.snapshots, settings,
-            admission=admission, limits=limits, creation=creation, once=once,
+        process = Process("edge", settings)
+        process.log = captured(self.log)
+        self._metrics = process.telemetry.metrics
+        wired = wire(process, Played(process, self.authorization, catalog), BASE_URL)
+        self.application, self.calls, self.hub, self.snapshots = (
+            wired.application, wired.calls, wired.hub, wired.snapshots,
         )  # fmt: skip
-        streams = StreamInstruments(Metrics())
-        showing = Showing(calls, answering.dispatch, answering.bodies, self.snapshots, settings=settings, log=log)
-        news = TaskNews(bus, tasks, showing, settings, tracer=Tracer(), log=log)
-        self.hub = Hub(bus, self.snapshots, settings, tasks=news, tracer=Tracer(), instruments=streams, log=log)
-        admission.on_ended(self.hub.revoke)
-        self.admission = admission
-        listens = Listens(
-            bus,
-            self.hub,
-            Permits(admission, longest=settings.permission_lasts),
-            limits,
-            settings=settings,
-            instruments=streams,
-        )
-        cors = Cors(settings.cors_origins)
-        doors = Doors(settings.bind, settings.public_hosts, cors.origins)
-        self.application = Application(
-            endpoints=settings.endpoints,
-            doors=doors,
-            cors=cors,
-            admission=admission,
-            limits=limits,
-            metadata=Metadata(access, settings.endpoints, doors) if access_or_none is not None else None,
-            methods=Methods(
-                endpoints=SETTINGS.endpoints,
-                admission=admission,
-                limits=limits,
-                snapshots=self.snapshots,
-                lists=Lists(protector, uses, settings),
-                uses=uses,
-                listens=listens,
-                tasks=TaskMethods(tasks, limits, showing, log=log),
-                audit=Audit("edge", "e1", is_on=False, lost=self.instruments.audit_lost),
-            ),
-            room=rooms["MCPFLEET_REQUEST_ROOM"],
-            snapshots=self.snapshots,
-            settings=settings,
-            tracer=Tracer(),
-            is_traced=False,
-            instruments=self.instruments,
-            log=log,
-        )
+
+    def figures(self) -> dict[str, Family]:
+        """What was measured, by the instruments' names."""
+        return {family.name: family for family in self._metrics.read()}
 
     async def answer(self, post: Post) -> Exchange:
         """Serve one request to its end."""

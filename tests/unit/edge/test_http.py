@@ -238,7 +238,7 @@ async def test_rejections_are_counted_by_status_and_code() -> None:
         await served.answer(Post(method="GET"))
         await served.answer(Post(raw=b"{"))
         await served.answer(Post(raw=b"{"))
-    counted = {point.labels: point.value for point in served.instruments.rejections.read().points}
+    counted = {point.labels: point.value for point in served.figures()["mcpfleet.edge.rejections"].points}
     assert counted == {("405", ""): 1, ("400", "-32700"): 2}
 
 
@@ -246,7 +246,7 @@ async def test_names_that_callers_invent_are_no_labels() -> None:
     async with edge(tool()) as served:
         await served.answer(Post(call("invented")))
         await served.answer(Post(request("tools/list")))
-    labels = [point.labels for point in served.instruments.operation_duration.read().points]
+    labels = [point.labels for point in served.figures()["mcp.server.operation.duration"].points]
     assert sorted(labels) == [
         ("tools/call", "", "2026-07-28", "-32602"),
         ("tools/list", "", "2026-07-28", ""),

@@ -12,7 +12,7 @@ from mcpfleet.contracts.manifest import Definition, Rate
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
 from tests.unit.edge.asgi import Exchange, Post, call, request
-from tests.unit.edge.served import Edge, edge, tool
+from tests.unit.edge.served import edge, tool
 
 SETTINGS = EdgeSettings(
     queue_wait=0.1, max_request=100_000, authorization="jwt", issuer="https://auth.example.com", rate_requests="5/60"
@@ -32,7 +32,7 @@ def challenge(exchange: Exchange) -> str:
 
 
 async def test_t11_a_missing_credential_is_401_without_an_id_before_the_body_is_read() -> None:
-    async with edge(tool(), settings=SETTINGS) as served:
+    async with edge(needing("read"), settings=SETTINGS) as served:
         exchange = Exchange(Post(raw=b"{"), parts=[b"{"])
         await served.application(exchange.scope, exchange.receive, exchange.send)
     assert (exchange.status, challenge(exchange)) == (401, f"Bearer {DOCUMENT}")
@@ -42,7 +42,7 @@ async def test_t11_a_missing_credential_is_401_without_an_id_before_the_body_is_
 
 @pytest.mark.parametrize("value", ["Basic dXNlcjpwYXNz", "Bearer", "Bearer a b", SECRET])
 async def test_t11_a_malformed_credential_is_401_and_is_told_to_nobody(value: str) -> None:
-    async with edge(tool(), settings=SETTINGS) as served:
+    async with edge(needing("read"), settings=SETTINGS) as served:
         exchange = await served.answer(Post(headers={"authorization": value}))
     assert (exchange.status, challenge(exchange)) == (401, f'Bearer error="invalid_token", {DOCUMENT}')
     assert "id" not in exchange.json
@@ -50,7 +50,7 @@ async def test_t11_a_malformed_credential_is_401_and_is_told_to_nobody(value: st
 
 
 async def test_m61_a_token_in_the_url_is_400_whatever_the_header_has() -> None:
-    async with edge(tool(), settings=SETTINGS) as served:
+    async with edge(needing("read"), settings=SETTINGS) as served:
         exchange = Exchange(Post(headers=BEARER))
         exchange.scope["query_string"] = b"access_token=x"
         await served.application(exchange.scope, exchange.receive, exchange.send)
@@ -65,7 +65,7 @@ async def test_t11_what_a_message_lacks_comes_before_whether_its_token_is_good()
 
 
 async def test_t11_a_token_that_authorization_refuses_is_401_with_the_id() -> None:
-    async with edge(tool(), settings=SETTINGS) as served:
+    async with edge(needing("read"), settings=SETTINGS) as served:
         served.authorization.principal = None
         exchange = await served.answer(Post(call(identifier="mine"), BEARER))
     assert (exchange.status, challenge(exchange)) == (401, f'Bearer error="invalid_token", {DOCUMENT}')
@@ -175,9 +175,5 @@ async def test_invariant_9_no_line_and_no_answer_holds_a_token() -> None:
             for message in (call(), request("tools/list"), CANCELLED):
                 exchange = await served.answer(Post(message, BEARER))
                 shown += f"{exchange.sent}"
-        shown += f"{served.log.entries}{_figures(served)}"
+        shown += f"{served.log.entries}{served.figures()}"
     assert SECRET not in shown
-
-
-def _figures(served: Edge) -> str:
-    return repr(vars(served.instruments))

@@ -31,7 +31,9 @@ _EVENTS: Final = (
 )
 
 _SMALL: Final = 64 * 1024
-"""Bytes that the socket takes without waiting; where even they stay, the system ends the connection (`edge.server`)."""
+"""Bytes that the socket takes without waiting; where even they stay, the system ends the connection
+(`edge.http.server`).
+"""
 _SLICE: Final = 256 * 1024
 """Bytes of a large body that are sent at a time: a client that reads as many in each write timeout is not given up."""
 

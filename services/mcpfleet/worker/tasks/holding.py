@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -70,11 +70,6 @@ class Holdings:
     def drop(self, holding: Holding) -> None:
         """Hold it no more."""
         self._held.pop(holding.key, None)
-
-    def of(self, tasks: Iterable[str]) -> list[Holding]:
-        """Those of these tasks."""
-        wanted = frozenset(tasks)
-        return [each for each in self if each.id in wanted]
 
     @property
     def running(self) -> int:
