@@ -19,8 +19,9 @@ from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.app.kept import Kept
 from mcpfleet.bus.actor import consumer_span
-from mcpfleet.contracts.call import CallBody, FrameKind, Reservation
+from mcpfleet.contracts.call import CallBody, FrameKind
 from mcpfleet.contracts.origin import Origin
+from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.spans import Tracer

@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 from mcpfleet.bus.exchange import Exchange
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
+from mcpfleet.contracts.tasks import Reservation
 
 MESSAGE_ROOM: Final = 64 * 1024
 """Bytes that a message may have beside the arguments or the result in it."""
@@ -56,22 +57,6 @@ class Deferring:
     def read(cls, value: dict[str, Any]) -> Deferring:
         """Read what an edge wrote; a later release may say more."""
         return cls(value["endpoint"], value.get("policy"))
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """The idempotency key under which a call runs: its first result is kept before it leaves (D9)."""
-
-    key: str
-    """The key's digest."""
-    arguments: str
-    """The digest of the call's arguments."""
-    fence: int
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> Reservation:
-        """Read what an edge wrote; a later release may say more."""
-        return cls(value["key"], value["arguments"], value["fence"])
 
 
 class FrameKind(StrEnum):
@@ -168,7 +153,7 @@ class CallBody:
             Principal.model_validate(principal) if principal else ANONYMOUS,
             completing=Completing.read(completing) if completing else None,
             deferring=Deferring.read(deferring) if deferring else None,
-            once=Reservation.read(once) if once else None,
+            once=Reservation.model_validate(once) if once else None,
             **{name: value[name] for name in _PLAIN if name in value},
         )
 

@@ -107,6 +107,16 @@ class Once(Message):
     fence: int | None = Field(None, ge=0)
     """The reservation that the call holds already, where it defers."""
 
+    def reserved(self, fence: int) -> Reservation:
+        """The same, once the call has its reservation."""
+        return Reservation(key=self.key, arguments=self.arguments, fence=fence)
+
+
+class Reservation(Once):
+    """The idempotency key under which a call runs: its first result is kept before it leaves (D9)."""
+
+    fence: int = Field(ge=0)
+
 
 def once_key(binding: Binding, tool: str, key: str) -> str:
     """Name an idempotency key within its endpoint, principal and tool (D9)."""

@@ -19,7 +19,7 @@ from mcpfleet.bus.outcome import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts import call, catalog, figures, hints, pool_tasks, tasks
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
-from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull, Reservation
+from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull
 from mcpfleet.contracts.kept_result import KeptResult
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
@@ -142,7 +142,7 @@ BODIES = [
     CallBody({}, completing=Completing("book", "Em", {"shelf": "1"})),
     CallBody({}, answers={"size": {"action": "decline"}}, memory={"steps": {"a": 1}}),
     CallBody({}, showing='["text",{"content":[]}]'),
-    CallBody({}, deferring=Deferring("mcp", "*"), once=Reservation(key=DIGEST, arguments=DIGEST, fence=3)),
+    CallBody({}, deferring=Deferring("mcp", "*"), once=tasks.Reservation(key=DIGEST, arguments=DIGEST, fence=3)),
 ]
 
 
@@ -152,7 +152,8 @@ KEPT: Final = b'["data",{"_meta":{},"resultType":"complete","content":[{"type":"
 
 def _read_body(raw: bytes) -> Any:
     body = CallBody.read(raw)
-    return {**asdict(body), "principal": body.principal.model_dump(mode="json")}
+    once = body.once and body.once.model_dump(mode="json")
+    return {**asdict(body), "principal": body.principal.model_dump(mode="json"), "once": once}
 
 
 def _hints() -> list[Kind]:

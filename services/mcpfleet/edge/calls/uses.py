@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring, Reservation
+from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring
 from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.calls.answering import Answering, Listening

@@ -21,12 +21,13 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.call import LACKING, Reservation
+from mcpfleet.contracts.call import LACKING
 from mcpfleet.contracts.manifest import Definition, digest_of
 from mcpfleet.contracts.tasks import (
     Binding,
     Once,
     Outcome,
+    Reservation,
     Reserve,
     Reserved,
     TasksClient,
@@ -154,7 +155,7 @@ class OnceCalls:
         if reserved.outcome is Outcome.RUNNING:
             reserved = await self._wait(inquiry, wanted, definition.timeout + _MARGIN)
         if reserved.outcome is Outcome.NEW:
-            return await self._run(wanted, Reservation(once.key, once.arguments, reserved.fence), run, goes_on=goes_on)
+            return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
         told = await self._repeated(inquiry, reserved)
         await inquiry.request.client.answer(told.status, told.body)
         return told.error_type

@@ -19,7 +19,6 @@ from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError, Failed
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.call import Reservation
 from mcpfleet.contracts.origin import Origin
 from mcpfleet.contracts.pool_tasks import (
     Ask,
@@ -38,7 +37,7 @@ from mcpfleet.contracts.pool_tasks import (
     work_subject,
 )
 from mcpfleet.contracts.pool_tasks import Release as ReleaseTask
-from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Status
+from mcpfleet.contracts.tasks import NewTask, Outcome, Reservation, Status
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.reply import failed_result
 from mcpfleet.worker.actor import CallActor
@@ -287,7 +286,7 @@ class TaskActor:
             holding.is_lost = True  # it is nobody's until the answers are there
         return asked
 
-    async def defer(self, held: Held, task: NewTask, once: Once | None) -> Key:
+    async def defer(self, held: Held, task: NewTask, once: Reservation | None) -> Key:
         """Make a task of a call that runs, and hold it."""
         asked = time.monotonic()
         deferred = await self._client.defer(Defer(task=task, process=self._bus.process, once=once))

@@ -13,7 +13,7 @@ from mcpfleet.app.tasking import Onward
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.origin import Origin
-from mcpfleet.contracts.tasks import Binding, NewTask, Once, new_task_id
+from mcpfleet.contracts.tasks import Binding, NewTask, new_task_id
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.worker.frames import Report
 from mcpfleet.worker.rounds import Rounds
@@ -53,12 +53,9 @@ class Deferral:
         if deferring is None or side is None:
             raise ClientLacks([TASKS])
         task = self._task()
-        once = None
-        if self.call.once is not None:
-            once = Once(key=self.call.once.key, arguments=self.call.once.arguments, fence=self.call.once.fence)
         # Whoever cancels the call meanwhile cancels the task's run right after: nobody must lose sight of it.
         with anyio.CancelScope(shield=True):
-            key = await side.defer(self.held, task, once)
+            key = await side.defer(self.held, task, self.call.once)
         asker = TaskAsker(task.id, key, side, self.rounds)
         self.become(key, asker)
         return Onward(asker, status_reporter(key, self.tell), time.monotonic() + self.definition.run_limit)

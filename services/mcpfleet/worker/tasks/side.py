@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from mcpfleet.contracts.call import Reservation
 from mcpfleet.contracts.pool_tasks import Claimed, Question, QuestionsAsked, Stepped
-from mcpfleet.contracts.tasks import NewTask, Once
+from mcpfleet.contracts.tasks import NewTask, Reservation
 from mcpfleet.worker.table import Held, Key
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class TaskSide(Protocol):
     async def ask(self, key: Key, questions: tuple[Question, ...]) -> QuestionsAsked:
         """Ask the task's client; where an answer is missing, the task is no longer held."""
 
-    async def defer(self, held: Held, task: NewTask, once: Once | None) -> Key:
+    async def defer(self, held: Held, task: NewTask, once: Reservation | None) -> Key:
         """Make a task of a call that runs, and hold it; returns its key."""
 
     async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
@@ -47,7 +46,7 @@ class AcrossLoops:
         """Ask the task's client."""
         return await self._errands.do(partial(self._actor.ask, key, questions))
 
-    async def defer(self, held: Held, task: NewTask, once: Once | None) -> Key:
+    async def defer(self, held: Held, task: NewTask, once: Reservation | None) -> Key:
         """Make a task of a call that runs, and hold it."""
         return await self._errands.do(partial(self._actor.defer, held, task, once))
 
