@@ -1,5 +1,6 @@
-"""Many listen streams over raw sockets, as a process of its own: `-m tests.benchmarks.listeners`, whose arguments
-are URL STREAMS ROUNDS PROCESS.
+"""Many listen streams over raw sockets, as a process of its own.
+
+    .venv/bin/python -m tests.benchmarks.listeners URL STREAMS ROUNDS PROCESS
 
 It opens the streams, has a change published so often, and waits each time until every stream was told. It prints one
 line of JSON: seconds of each round, of the deliveries in it, and what the server's process (its id) spent and holds.

@@ -1,5 +1,6 @@
-"""A load on one endpoint over raw sockets, as a process of its own: `-m tests.benchmarks.load`, whose arguments
-are URL CONNECTIONS SECONDS.
+"""A load on one endpoint over raw sockets, as a process of its own.
+
+    .venv/bin/python -m tests.benchmarks.load URL CONNECTIONS SECONDS
 
 It prints one line of JSON: the calls that were answered rightly, the others, and the seconds that they took. A client
 library would cost more than the server.

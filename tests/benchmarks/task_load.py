@@ -1,5 +1,6 @@
-"""Tasks made over raw sockets and polled to their ends, as a process of its own: `-m tests.benchmarks.task_load`,
-whose arguments are URL CLIENTS SECONDS.
+"""Tasks made over raw sockets and polled to their ends, as a process of its own.
+
+    .venv/bin/python -m tests.benchmarks.task_load URL CLIENTS SECONDS
 
 Each client makes one task after the other. It polls after as many milliseconds as there are clients, and then at
 pauses that grow by a quarter, whatever the server's speed and its advice. It prints one line of JSON: tasks that

@@ -19,7 +19,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -38,6 +37,7 @@ from rich.table import Table
 from mcpfleet.testing.fleet import Fleet
 from tests.benchmarks.claims import Claiming, claiming
 from tests.kit.node import InstallError
+from tests.kit.ports import free_port
 from tests.kit.postgres import postgres_server
 from tests.kit.venv import environment_of
 
@@ -99,13 +99,6 @@ async def measure(subject: Subject, clients: int, seconds: float) -> Round:
         late=took[int(len(took) * 0.99)],
         spent=(subject.spent() - before) / done["right"] * 1e3,
     )
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

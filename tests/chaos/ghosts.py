@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
-from anyio.abc import TaskStatus
 from rich.console import Console
 from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
 from tests.chaos.callers import Callers, Told
-from tests.kit.severable import Severable, severable
+from tests.kit.severable import Severable, keep_severable
 
 APP = Path(__file__).with_name("app.py")
 PARTS = ("worker", "edge", "nats")
@@ -115,19 +114,13 @@ async def haunted() -> AsyncIterator[Haunted]:
             async def route(name: str, url: str) -> str:
                 if name not in ("edge 1", "worker 1"):
                     return url
-                links[name] = await tasks.start(_keep_link, url)
+                links[name] = await tasks.start(keep_severable, url)
                 return links[name].url
 
             environment = {"CHAOS_EFFECTS": str(effects)}
             async with Fleet(APP, edges=2, workers=2, environment=environment, route=route) as fleet:
                 yield Haunted(fleet, effects, links)
             tasks.cancel_scope.cancel()
-
-
-async def _keep_link(url: str, *, task_status: TaskStatus[Severable]) -> None:
-    async with severable(url) as link:
-        task_status.started(link)
-        await anyio.sleep_forever()
 
 
 async def haunt(pauses: list[float], rate: float) -> list[Phase]:

@@ -8,28 +8,25 @@ hear, and tasks, subscriptions and memory must be where they began.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import random
-import sys
 import tempfile
-import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
-import psutil
 from nats.aio.subscription import Subscription
-from rich.console import Console
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.process.settings import ProcessSettings
+from tests.chaos import soaking
 from tests.contract.bus.fabric import NatsFabric, by_edges, heard, living
 
 ASK: Final = "catalog.snapshot"
@@ -47,17 +44,17 @@ class Holdings:
     """Subscriptions in the buses' tables."""
     clients: int
     """Subscriptions of the NATS client that are still alive."""
-    megabytes: float
+    megabytes: float = field(compare=False)
 
     @classmethod
     def now(cls, *buses: Bus) -> Holdings:
         """Count them."""
-        gc.collect()
+        megabytes = soaking.megabytes()
         return cls(
             len(asyncio.all_tasks()),
             sum(len(bus.subscriptions) for bus in buses),
             sum(isinstance(thing, Subscription) for thing in gc.get_objects()),
-            psutil.Process().memory_info().rss / 2**20,
+            megabytes,
         )
 
 
@@ -121,18 +118,7 @@ class Soak:
                 await self.edge.leave(subscription)
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What a soak has shown."""
-
-    before: Holdings
-    after: Holdings
-    ended: Counter[str]
-    megabytes: tuple[float, ...]
-    """What the process had after each minute: a leak grows with all of them, a buffer that was once full with one."""
-
-
-async def soak(seconds: float, seed: int) -> Findings:
+async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
     """Soak, and see whether both processes still hear.
 
     Raises:
@@ -148,15 +134,8 @@ async def soak(seconds: float, seed: int) -> Findings:
             )
             await edge.subscribe(HINT, hints.append)
             await heard(edge, catalog)
-            soaking = Soak(fabric, edge, catalog, random.Random(seed))
-            await soaking.run(min(2.0, seconds))  # what is made once is made now, and does not count as a leak
-            before = await _settled(soaking, None)
-            megabytes = []
-            until = time.monotonic() + seconds
-            while (left := until - time.monotonic()) > 0:
-                await soaking.run(min(60.0, left))
-                megabytes.append((await _settled(soaking, before)).megabytes)
-            after = await _settled(soaking, before)
+            used = Soak(fabric, edge, catalog, random.Random(seed))
+            found = await soaking.soaked(used.run, partial(_settled, used), used.ended, seconds=seconds, warm=2.0)
             hints.clear()
             catalog.publish(HINT, b"")
             with anyio.fail_after(UP_WITHIN):
@@ -164,38 +143,26 @@ async def soak(seconds: float, seed: int) -> Findings:
                     await anyio.sleep(0.01)
             assert (await edge.request(ASK, b"", timeout=5)).body == b"yes"
             fabric.log.entries.clear()
-            return Findings(before, after, soaking.ended, tuple(megabytes))
+            return found
 
 
-async def _settled(soaking: Soak, before: Holdings | None) -> Holdings:
+async def _settled(used: Soak, before: Holdings | None) -> Holdings:
     """What is held when both are up again and what was cancelled has had its time to end."""
     with anyio.fail_after(UP_WITHIN):
         while True:
-            await soaking.edge.wait_up()
-            await soaking.catalog.wait_up()
+            await used.edge.wait_up()
+            await used.catalog.wait_up()
             try:
-                if (await soaking.edge.request(ASK, b"", timeout=2)).body == b"yes":
+                if (await used.edge.request(ASK, b"", timeout=2)).body == b"yes":
                     break
             except BusError:
                 await anyio.sleep(0.1)
-    now = Holdings.now(soaking.edge, soaking.catalog)
-    with anyio.move_on_after(SETTLED_WITHIN):
-        while before is not None and (now.tasks, now.ours, now.clients) != (before.tasks, before.ours, before.clients):
-            await anyio.sleep(0.25)
-            now = Holdings.now(soaking.edge, soaking.catalog)
-    return now
+
+    async def now() -> Holdings:
+        return Holdings.now(used.edge, used.catalog)
+
+    return await soaking.settle(now, lambda held: before is None or held == before, within=SETTLED_WITHIN)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--seed", type=int, default=7)
-    options = parser.parse_args()
-    found = anyio.run(soak, options.minutes * 60, options.seed)
-    console = Console(width=140, highlight=False)
-    for how, times in sorted(found.ended.items()):
-        console.print(f"{times:9,}  {how}")
-    console.print("MB after each minute: " + " ".join(f"{each:.0f}" for each in found.megabytes))
-    console.print(f"before {found.before}\nafter  {found.after}")
-    same = (found.before.tasks, found.before.ours, found.before.clients)
-    sys.exit(same != (found.after.tasks, found.after.ours, found.after.clients))
+    soaking.main(__doc__, soak, minutes=20.0)

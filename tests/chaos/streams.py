@@ -8,21 +8,16 @@ subscriptions to NATS, tasks and memory must be where they began.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
 import random
-import sys
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import anyio
 import httpx2
-import psutil
-from rich.console import Console
 from sqlalchemy import func, select
 
 from mcpfleet.app import App
@@ -31,6 +26,7 @@ from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.subscriptions.ledger import Ledger
 from mcpfleet.subscriptions.tables import counts
 from mcpfleet.testing.local import LocalFleet
+from tests.chaos import soaking
 from tests.contract.fleet.listener import ACK, Listener
 
 SETTLED_WITHIN: Final = 20.0
@@ -70,7 +66,7 @@ class Holdings:
     @classmethod
     async def now(cls) -> Holdings:
         """Count them; what has died is not there any more."""
-        gc.collect()
+        megabytes = soaking.megabytes()
         [ledger] = alive(Ledger)
         async with ledger._store.write() as connection:  # what is counted is asked for by nobody else
             counted = await connection.scalar(select(func.coalesce(func.sum(counts.c.streams), 0)))
@@ -80,7 +76,7 @@ class Holdings:
             int(counted or 0),
             sum(len(bus.subscriptions) for bus in alive(Bus) if bus.is_up),
             len(asyncio.all_tasks()),
-            psutil.Process().memory_info().rss / 2**20,
+            megabytes,
         )
 
 
@@ -177,51 +173,22 @@ def library() -> App:
     return app
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What was there before and after."""
-
-    before: Holdings
-    after: Holdings
-    ended: Counter[str]
-    megabytes: tuple[float, ...]
-    """What the process had after each minute: a leak grows with all of them."""
-
-
-async def soak(seconds: float, seed: int) -> Findings:
+async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
     """Let a crowd come and go, and look what is left."""
     app = library()
     async with LocalFleet(app, edges=EDGES, environment=ENVIRONMENT, nats=True) as fleet:
         crowd = Crowd(fleet, app, random.Random(seed))
-        await crowd.run(min(3.0, seconds))  # what is made once is made now, and does not count as a leak
-        before = await _settled(None)
-        megabytes = []
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            await crowd.run(min(60.0, left))
-            megabytes.append((await _settled(before)).megabytes)
-        return Findings(before, await _settled(before), crowd.ended, tuple(megabytes))
+        return await soaking.soaked(crowd.run, _settled, crowd.ended, seconds=seconds, warm=3.0)
 
 
 async def _settled(before: Holdings | None) -> Holdings:
     """What is held once nobody listens, and what died was forgotten."""
-    now = await Holdings.now()
-    with anyio.move_on_after(SETTLED_WITHIN):
-        while now != before if before is not None else now.streams or now.counted:
-            await anyio.sleep(0.25)
-            now = await Holdings.now()
-    return now
+    return await soaking.settle(
+        Holdings.now,
+        lambda held: held == before if before is not None else not (held.streams or held.counted),
+        within=SETTLED_WITHIN,
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=7)
-    options = parser.parse_args()
-    found = anyio.run(soak, options.minutes * 60, options.seed)
-    console = Console(width=140, highlight=False)
-    for how, times in sorted(found.ended.items()):
-        console.print(f"{times:9,}  {how}")
-    console.print("MB after each minute: " + " ".join(f"{each:.0f}" for each in found.megabytes))
-    console.print(f"before {found.before}\nafter  {found.after}")
-    sys.exit(found.before != found.after)
+    soaking.main(__doc__, soak, minutes=60.0)

@@ -80,7 +80,7 @@ class Killing:
     def __init__(self, fleet: Fleet, chance: random.Random, pause: float) -> None:
         self.killed: Counter[str] = Counter()
         self.down: set[str] = set()
-        """URLs of edges that are being killed."""
+        """URLs of edges that are being killed, until they are back."""
         self._fleet = fleet
         self._chance = chance
         self._pause = pause
@@ -114,18 +114,21 @@ class Killing:
             child = self._chance.choice(free)
             if way == "worker":
                 self.victims.add(child.pid)
-            await self._restart(way, child.name, self._fleet.restart(child, drain=False), child.url or "")
+            await self._restart(way, child.name, self._fleet.restart(child, drain=False), child.url)
 
-    async def _restart(self, way: str, name: str, restart: Awaitable[None], url: str = "") -> None:
+    async def _restart(self, way: str, name: str, restart: Awaitable[None], url: str | None = None) -> None:
         self.killed[way] += 1
         self._starting.add(name)
-        self.down.add(url)
+        urls = {url} if url is not None else set()
+        self.down |= urls
         try:
             await restart
             if way == "services":  # which do not say when they are back
                 await anyio.sleep(_SERVICES_START)
         finally:
             self._starting.discard(name)
+            # The edge is ready at another URL by now, and this one's port may be another's some day.
+            self.down -= urls
 
 
 async def kill_while_tasks_run(

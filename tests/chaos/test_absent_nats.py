@@ -10,7 +10,7 @@ import httpx2
 from mcp import Client
 
 from mcpfleet.testing.fleet import Fleet
-from tests.kit.severable import Severable, severable
+from tests.kit.severable import Severable, keep_severable
 from tests.kit.waiting import until
 
 APP = Path(__file__).parents[1] / "fleet" / "app.py"
@@ -22,14 +22,9 @@ async def test_processes_wait_for_a_nats_that_is_not_there_yet() -> None:
     unready: dict[str, httpx2.Response] = {}
 
     async def route(name: str, url: str) -> str:
-        links[name] = await tasks.start(keep_link, url)
+        links[name] = await tasks.start(keep_severable, url)
         links[name].cut()
         return links[name].url
-
-    async def keep_link(url: str, *, task_status: anyio.abc.TaskStatus[Severable]) -> None:
-        async with severable(url) as link:
-            task_status.started(link)
-            await anyio.sleep_forever()
 
     async def let_nats_come() -> None:
         await until(lambda: len(links) == len(PROCESSES))

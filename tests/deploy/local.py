@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -28,18 +27,12 @@ from mcpfleet.cli.known import SETTINGS
 from tests.deploy import manifests
 from tests.deploy.manifests import ROOT
 from tests.kit.kustomize import Resource, containers, pod
+from tests.kit.ports import free_port
 
 READY_WITHIN: Final = 60.0
 STARTS_WITHIN: Final = 15.0
 COMMANDS: Final = {"mcpfleet": [sys.executable, "-m", "mcpfleet.cli"], "nats-server": [find_server()]}
 """What the images have on their paths."""
-
-
-def free_port() -> int:
-    """A port of loopback that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @dataclass

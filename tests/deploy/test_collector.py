@@ -24,8 +24,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from mcpfleet.cli.child import Child
-from tests.deploy.local import free_port
 from tests.deploy.manifests import K8S, ROOT
+from tests.kit.ports import free_port
 
 JAEGER = shutil.which("jaeger")
 __test__ = JAEGER is not None

@@ -7,7 +7,6 @@ the suite's own receiver where there is none: both answer the same questions.
 from __future__ import annotations
 
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import yaml
 
 from mcpfleet.cli.child import Child
 from tests.kit.otlp import Span, otlp_receiver
+from tests.kit.ports import free_port
 
 CONFIGURATION: Final = Path(__file__).parents[2] / "deploy" / "k8s" / "components" / "jaeger" / "jaeger.yaml"
 _STARTS_WITHIN: Final = 20.0
@@ -84,7 +84,7 @@ async def jaeger(pages: Path | None = None) -> AsyncIterator[Jaeger]:
     """
     program = binary()
     assert program is not None
-    otlp, ui = _free_port(), _free_port()
+    otlp, ui = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="jaeger-") as folder:
         path = Path(folder) / "jaeger.yaml"
         path.write_text(yaml.safe_dump(_configuration(otlp, ui, pages)))
@@ -164,10 +164,3 @@ def _references(trace: str, found: Iterable[Mapping[str, str]]) -> tuple[str, tu
     parents = [each["spanID"] for each in found if each["refType"] == "CHILD_OF"]
     parents += [span for of, span in links if of == trace]
     return parents[0] if parents else "", links
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+import anyio
+from anyio.abc import TaskStatus
+
 
 class Severable:
     """A proxy in front of one address."""
@@ -86,3 +89,10 @@ async def severable(target: str) -> AsyncIterator[Severable]:
         server.close()
         await link.close()
         await server.wait_closed()
+
+
+async def keep_severable(target: str, *, task_status: TaskStatus[Severable]) -> None:
+    """Run one as a task, until cancelled; `start` returns it."""
+    async with severable(target) as link:
+        task_status.started(link)
+        await anyio.sleep_forever()

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.audit import Audit
@@ -33,6 +34,7 @@ from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
+from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.task_news import TaskNews
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
@@ -141,10 +143,11 @@ def _streams(
     settings, log, tracer = process.settings, process.log, process.telemetry.tracer
     instruments = StreamInstruments(process.telemetry.metrics)
     news = TaskNews(bus, TasksClient(bus), showing, settings, tracer=tracer, log=log)
-    hub = Hub(bus, snapshots, settings, tasks=news, tracer=tracer, instruments=instruments, log=log)
+    quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)
+    hub = Hub(bus, snapshots, settings, tasks=news, quota=quota, tracer=tracer, instruments=instruments, log=log)
     callers.admission.on_ended(hub.revoke)
     permits = Permits(callers.admission, longest=settings.permission_lasts)
-    return hub, Listens(bus, hub, permits, callers.limits, settings=settings, instruments=instruments)
+    return hub, Listens(bus, hub, quota, permits, callers.limits, settings=settings, instruments=instruments)
 
 
 def _application(

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -17,7 +17,6 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.hints import LISTS, OPERATOR_TOKEN, list_hints, resource_hint_subject, resource_key
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.healing import Healing
@@ -54,19 +53,15 @@ class Hub:
         settings: EdgeSettings,
         *,
         tasks: TaskNews,
+        quota: Quota,
         tracer: Tracer,
         instruments: StreamInstruments,
         log: FilteringBoundLogger,
     ) -> None:
-        self.tasks = tasks
-        """What tells of tasks."""
-        self.interest = Interest(bus, self.on_resource, most=settings.watched_keys)
-        """What of resources is heard on the bus."""
-        client = SubscriptionsClient(bus)
-        self.quota = Quota(client, bus.process, interval=settings.streams_leased, log=log)
-        """The places of each partition."""
-        self.renewals = Renewals(longest=settings.permission_lasts, refresh=self._refresh, log=log)
-        """What keeps permissions from ending."""
+        self._tasks = tasks
+        self._quota = quota
+        self._interest = Interest(bus, self.on_resource, most=settings.watched_keys)
+        self._renewals = Renewals(longest=settings.permission_lasts, refresh=self._refresh, log=log)
         self._healing = Healing(
             bus, self.streams, self._catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
         )
@@ -97,10 +92,10 @@ class Hub:
         for endpoint in self._endpoints:
             await self._bus.subscribe(list_hints(endpoint), self._on_list_hint)
         async with anyio.create_task_group() as tasks:
-            await tasks.start(self.interest.run)
-            await tasks.start(self.tasks.run)
-            tasks.start_soon(self.quota.run)
-            tasks.start_soon(self.renewals.run)
+            await tasks.start(self._interest.run)
+            await tasks.start(self._tasks.run)
+            tasks.start_soon(self._quota.run)
+            tasks.start_soon(self._renewals.run)
             tasks.start_soon(self._healing.run)
             tasks.start_soon(self._stating.run)
             task_status.started()
@@ -120,7 +115,7 @@ class Hub:
         size = _size(stream)
         if self._count >= self._most or self._size + size > self._room:
             raise self.refusal("edge" if self._count >= self._most else "room")
-        if stream.honoured.task_ids and not self.tasks.join(stream):
+        if stream.honoured.task_ids and not self._tasks.join(stream):
             raise self.refusal("tasks")
         self._count += 1
         self._size += size
@@ -130,9 +125,29 @@ class Hub:
             watchers.add(stream)
             self._stating.joined((stream.endpoint, uri))
 
+    async def hear(self, stream: Stream, capabilities: dict[str, Any]) -> None:
+        """Hear the hints of what a stream that has joined watches; raises `BusError`.
+
+        Args:
+            stream: hears nothing yet.
+            capabilities: its client's, for what it is told of tasks.
+        """
+        if stream.honoured.uris:
+            await self._interest.watch(stream.endpoint, stream.honoured.uris)
+        if stream.honoured.task_ids:
+            await self._tasks.watch(stream, capabilities)
+
+    async def accept(self, stream: Stream) -> None:
+        """Go by the permission that a stream has now: show it its tasks, and keep the permission from ending."""
+        if stream.honoured.task_ids:
+            await self._tasks.accept(stream)
+            if not stream.honoured:
+                stream.end(Exit.NOTHING_HONOURED)
+        self._renewals.add(stream)
+
     def leave(self, stream: Stream) -> None:
         """Undo `join`, and what was done for the stream."""
-        self.renewals.remove(stream)
+        self._renewals.remove(stream)
         self._count -= 1
         self._size -= _size(stream)
         self._by_endpoint[stream.endpoint].discard(stream)
@@ -142,8 +157,8 @@ class Hub:
             if not watchers:
                 del self._by_uri[stream.endpoint, uri]
                 self._stating.left()
-        self.interest.unwatch(stream.endpoint, stream.honoured.uris)
-        self.tasks.unwatch(stream)
+        self._interest.unwatch(stream.endpoint, stream.honoured.uris)
+        self._tasks.unwatch(stream)
 
     def streams(self) -> list[Stream]:
         """All that have joined."""
@@ -207,10 +222,10 @@ class Hub:
         is_policy = matches(ANONYMOUS)
         for stream in self.streams():
             if is_policy:
-                self.renewals.renew_soon(stream)
+                self._renewals.renew_soon(stream)
             elif matches(stream.permission.principal):
                 stream.fence()
-                self.renewals.renew_now(stream)
+                self._renewals.renew_now(stream)
 
     def _refresh(self, stream: Stream) -> None:
         """Go on after a renewal, as whom the permission is given to now."""
@@ -226,7 +241,7 @@ class Hub:
     def _may_tell(self, stream: Stream, key: str) -> bool:
         """Whether what waits may still be told; a task is read again, as whom the stream belongs to now."""
         if key.startswith(KEY):
-            self.tasks.tell_again(stream, key.removeprefix(KEY))
+            self._tasks.tell_again(stream, key.removeprefix(KEY))
             return False
         return self._may_watch(stream, key)
 

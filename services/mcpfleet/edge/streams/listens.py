@@ -14,6 +14,7 @@ from mcpfleet.edge.protocol.structure import LONGEST_STREAM_ID
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.permission import Permits, Unending
+from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.edge.tasks.extension import declares, takes_tasks
 from mcpfleet.telemetry.instruments import StreamInstruments
@@ -39,6 +40,7 @@ class Listens:
         self,
         bus: Bus,
         hub: Hub,
+        quota: Quota,
         permits: Permits,
         limits: Limits,
         *,
@@ -49,6 +51,7 @@ class Listens:
         self._limits = limits
         self._bus = bus
         self._hub = hub
+        self._quota = quota
         self._settings = settings
         self._instruments = instruments
 
@@ -105,33 +108,26 @@ class Listens:
     async def _hear(self, stream: Stream, capabilities: dict[str, Any]) -> None:
         """Hear the hints of a stream's resources and tasks, and be sure of it."""
         try:
-            if stream.honoured.uris:
-                await self._hub.interest.watch(stream.endpoint, stream.honoured.uris)
-            if stream.honoured.task_ids:
-                await self._hub.tasks.watch(stream, capabilities)
+            await self._hub.hear(stream, capabilities)
             await self._bus.flush(timeout=_FLUSHED_WITHIN)
         except BusError:
             raise self._hub.refusal("bus") from None
 
     async def _count(self, stream: Stream, inquiry: Inquiry) -> None:
         """Run a stream as one of its partition's."""
-        quota, partition = self._hub.quota, inquiry.principal.partition
+        partition = inquiry.principal.partition
         try:
-            granted = await quota.open(stream.endpoint, partition)
+            granted = await self._quota.open(stream.endpoint, partition)
         except BusError:
             raise self._hub.refusal("subscriptions") from None
         if not granted:
             raise self._hub.refusal("partition")
         try:
             stream.permission = await self._permits.give(inquiry)
-            if stream.honoured.task_ids:
-                await self._hub.tasks.accept(stream)
-                if not stream.honoured:
-                    stream.end(Exit.NOTHING_HONOURED)
-            self._hub.renewals.add(stream)
+            await self._hub.accept(stream)
             await self._run(stream)
         finally:
-            quota.close(stream.endpoint, partition)
+            self._quota.close(stream.endpoint, partition)
 
     async def _run(self, stream: Stream) -> None:
         why = "failed"
