@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from mcpfleet.contracts.access import AccessSettings, WebUrl
 from mcpfleet.contracts.call import MESSAGE_ROOM
 from mcpfleet.contracts.endpoints import EndpointSettings
+from mcpfleet.contracts.fetching import FetchSettings
 from mcpfleet.contracts.manifest import Rate
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
 from mcpfleet.telemetry.sampling import Sampling
@@ -40,7 +41,7 @@ RateText = Annotated[str, AfterValidator(_rate)]
 """How often something may happen, as `calls/seconds`."""
 
 
-class EdgeSettings(AccessSettings, EndpointSettings, ProcessSettings):
+class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSettings):
     """What an edge can be told."""
 
     bind: Bind = Field("127.0.0.1:8000", description="host:port for clients; port 0 takes a free one")

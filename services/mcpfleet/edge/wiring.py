@@ -128,7 +128,7 @@ def _answering(
     return Answering(
         calls,
         Dispatch(calls, settings, instruments),
-        Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings.result_limit),
+        Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings),
         Ends(rounds, process.log),
         settings=settings,
         log=process.log,

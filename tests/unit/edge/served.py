@@ -118,7 +118,7 @@ class Edge:
         answering = Answering(
             calls,
             Dispatch(calls, settings, self.instruments),
-            Bodies(bus, rooms["MCPFLEET_RESULT_ROOM"], settings.result_limit),
+            Bodies(bus, rooms["MCPFLEET_RESULT_ROOM"], settings),
             Ends(rounds, log),
             settings=settings,
             log=log,
