@@ -75,6 +75,7 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
 
     queue_size: int = Field(256, description="calls that may wait for room in one pool", gt=0)
     queue_wait: Seconds = Field(5.0, gt=0, description="longest wait for room in a pool")
+    repeats_waiting: int = Field(1000, description="calls that may wait for the first one under their key", gt=0)
     probe_min: Seconds = Field(0.05, gt=0, description="shortest pause between two attempts of the first in line")
     probe_max: Seconds = Field(0.25, gt=0, description="longest pause between two attempts of the first in line")
     unaccepted_after: Seconds = Field(4.0, gt=0, description="after which a call that no worker accepted is uncertain")

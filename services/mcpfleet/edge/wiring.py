@@ -92,7 +92,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         admission=callers.admission,
         limits=callers.limits,
         creation=Creation(tasks, settings.endpoints, log=log),
-        once=OnceCalls(bus, tasks, log),
+        once=OnceCalls(bus, tasks, log, settings.repeats_waiting),
     )
     methods = Methods(
         endpoints=settings.endpoints,

@@ -125,7 +125,7 @@ class Edge:
         )
         tasks = TasksClient(bus)
         creation = Creation(tasks, settings.endpoints, log=log)
-        once = OnceCalls(bus, tasks, log)
+        once = OnceCalls(bus, tasks, log, settings.repeats_waiting)
         uses = Uses(
             answering, rounds, self.snapshots, settings,
             admission=admission, limits=limits, creation=creation, once=once,

@@ -38,6 +38,7 @@ EDGE = {
     "snapshot_lasts": 10,
     "heal_interval": 15,
     "queue_size": 256,
+    "repeats_waiting": 1000,
     "queue_wait": 5,
     "probe_min": 0.05,
     "probe_max": 0.25,
