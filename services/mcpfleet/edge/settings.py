@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from mcpfleet.contracts.access import AccessSettings, WebUrl
 from mcpfleet.contracts.call import MESSAGE_ROOM
 from mcpfleet.contracts.endpoints import EndpointSettings
+from mcpfleet.contracts.fetching import FetchSettings
 from mcpfleet.contracts.manifest import Rate
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
 from mcpfleet.telemetry.sampling import Sampling
@@ -40,7 +41,7 @@ RateText = Annotated[str, AfterValidator(_rate)]
 """How often something may happen, as `calls/seconds`."""
 
 
-class EdgeSettings(AccessSettings, EndpointSettings, ProcessSettings):
+class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSettings):
     """What an edge can be told."""
 
     bind: Bind = Field("127.0.0.1:8000", description="host:port for clients; port 0 takes a free one")
@@ -74,6 +75,7 @@ class EdgeSettings(AccessSettings, EndpointSettings, ProcessSettings):
 
     queue_size: int = Field(256, description="calls that may wait for room in one pool", gt=0)
     queue_wait: Seconds = Field(5.0, gt=0, description="longest wait for room in a pool")
+    repeats_waiting: int = Field(1000, description="calls that may wait for the first one under their key", gt=0)
     probe_min: Seconds = Field(0.05, gt=0, description="shortest pause between two attempts of the first in line")
     probe_max: Seconds = Field(0.25, gt=0, description="longest pause between two attempts of the first in line")
     unaccepted_after: Seconds = Field(4.0, gt=0, description="after which a call that no worker accepted is uncertain")

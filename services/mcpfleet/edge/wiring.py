@@ -94,7 +94,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         admission=callers.admission,
         limits=callers.limits,
         creation=Creation(tasks, settings.endpoints, log=log),
-        once=OnceCalls(bus, tasks, log),
+        once=OnceCalls(bus, tasks, log, settings.repeats_waiting),
     )
     methods = Methods(
         endpoints=settings.endpoints,
@@ -130,7 +130,7 @@ def _answering(
     return Answering(
         calls,
         Dispatch(calls, settings, instruments),
-        Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings.result_limit),
+        Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings),
         Ends(rounds, process.log),
         settings=settings,
         log=process.log,

@@ -7,11 +7,12 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from mcpfleet.contracts.call import MESSAGE_ROOM
+from mcpfleet.contracts.fetching import FetchSettings
 from mcpfleet.contracts.manifest import POOL_PATTERN
 from mcpfleet.process.settings import Bytes, ProcessSettings, Seconds
 
 
-class WorkerSettings(ProcessSettings):
+class WorkerSettings(FetchSettings, ProcessSettings):
     """What a worker can be told."""
 
     target: str = Field("", description="the application: path/to/app.py or module:attribute")
@@ -73,4 +74,10 @@ class WorkerSettings(ProcessSettings):
             raise ValueError("MCPFLEET_ASK_LIMIT: must be 64 KiB less than MCPFLEET_BUS_MAX_PAYLOAD, at least")
         if self.result_limit > self.ends_limit:
             raise ValueError("MCPFLEET_ENDS_LIMIT: must be at least MCPFLEET_RESULT_LIMIT")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_outlast_their_fetching(self) -> Self:
+        if self.end_kept < self.result_wait + self.result_fetch:
+            raise ValueError("MCPFLEET_END_KEPT: must be at least MCPFLEET_RESULT_WAIT plus MCPFLEET_RESULT_FETCH")
         return self

@@ -238,7 +238,7 @@ class Desk:
         answers = Answers(
             self.calls,
             self.dispatch,
-            Bodies(self.edge, self.room, self.settings.result_limit),
+            Bodies(self.edge, self.room, self.settings),
             Ends(Rounds(Protector("", adopted_after=0, log=log), self.settings), log),
             settings=self.settings,
             log=log,

@@ -42,6 +42,8 @@ from tests.kit.waiting import until
 POOL = "library"
 CALM: dict[str, Any] = {"accepted_after": 5.0, "alive_interval": 5.0, "lost_after": 30.0}
 """Nothing is said by itself, unless a test has it so."""
+FETCHED_AT_ONCE: dict[str, Any] = {"result_wait": 0.1, "result_fetch": 0.1}
+"""Its edge takes no longer, so that an end may be kept for a short time."""
 
 
 class Application:
@@ -179,7 +181,7 @@ class Site:
 @asynccontextmanager
 async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
     """A worker and an edge, for the length of a block."""
-    chosen = WorkerSettings(**(CALM | settings))
+    chosen = WorkerSettings(**(CALM | FETCHED_AT_ONCE | settings))
     application = Application()
     instruments = WorkerInstruments(Metrics())
     async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:

@@ -72,6 +72,15 @@ async def test_large_results_wait_for_room_in_turn(fabric: Fabric) -> None:
         assert at.room.used == 0
 
 
+async def test_n11_a_large_result_waits_for_room_no_longer_than_its_worker_keeps_it(fabric: Fabric) -> None:
+    async with desk(fabric, result_room=1000, result_wait=0.1) as at, at.room.hold(1000, within=1):
+        answering = at.answer()
+        large(at, await at.worker.call(), "x" * 2000)
+        await answering.over()
+        assert_is_uncertain(answering)
+        assert answering.outcome == "uncertain_result_lost"
+
+
 async def test_a_client_that_leaves_while_its_result_is_fetched_gives_the_room_back(fabric: Fabric) -> None:
     async with desk(fabric) as at:
         at.worker.is_deaf = True

@@ -62,7 +62,7 @@ class News:
         settings, log = EdgeSettings(**chosen), fabric.logger
         calls = Calls(edge, settings, log)
         dispatch = Dispatch(calls, settings, EdgeInstruments(Metrics()))
-        bodies = Bodies(edge, Room(1000, "MCPFLEET_RESULT_ROOM"), 1000)
+        bodies = Bodies(edge, Room(1000, "MCPFLEET_RESULT_ROOM"), settings)
         snapshots = Snapshots(
             edge, CatalogClient(edge), settings.endpoints, settings=settings, tracer=Tracer(), log=log
         )

@@ -70,6 +70,30 @@ async def test_i1_a_hundred_repeats_at_two_edges_wait_outside_of_slots_and_run_n
     assert works.runs == ["pay", "pay"]
 
 
+async def test_n11_so_many_repeats_wait_at_an_edge_and_more_get_503(works: Works) -> None:
+    statuses: list[int] = []
+    params = {"name": "pay", "arguments": {"amount": 500, "request": "r1"}}
+
+    async def call(client: TaskClient) -> None:
+        statuses.append((await client.post("tools/call", params)).status_code)
+
+    async with (
+        LocalFleet(works.app, environment={"MCPFLEET_REPEATS_WAITING": "2"}) as fleet,
+        fleet.http() as http,
+        anyio.create_task_group() as tasks,
+    ):
+        client = TaskClient(http)
+        tasks.start_soon(call, client)
+        await until(lambda: works.runs == ["pay"])
+        for _ in range(4):
+            tasks.start_soon(call, client)
+        await until(lambda: statuses == [503, 503])
+        works.release.set()
+        await until(lambda: len(statuses) == 5)
+    assert statuses == [503, 503, 200, 200, 200]
+    assert works.runs == ["pay"]
+
+
 async def test_d9_an_outcome_that_nobody_knows_stays_uncertain(works: Works) -> None:
     async with LocalFleet(works.app) as fleet, fleet.http() as http:
         client = TaskClient(http)

@@ -80,7 +80,7 @@ async def test_a_good_token_is_its_claims_by_keys_that_the_metadata_leads_to() -
         ({"nbf": int(time.time()) + 600}, "not valid yet"),
         ({"sub": None, "client_id": None}, "neither"),
     ],
-    ids=repr,
+    ids=["other audience", "no audience", "expired", "no end", "other issuer", "no issuer", "not yet", "nobody"],
 )
 async def test_a_token_that_is_not_for_us_now_admits_nobody(changes: dict[str, Any], why: str) -> None:
     async with issuer() as made, checking(made) as check:

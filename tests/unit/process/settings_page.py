@@ -29,13 +29,14 @@ def _parts() -> Iterator[str]:
     yield _table("Of every process", common)
     yield _table(f"Of what has a store: {', '.join(STORES)}", stored)
     for name, cls in SETTINGS.items():
-        base = StoreSettings if name in STORES else ProcessSettings
-        yield _table(f"Of `mcpfleet {name}`", _own(cls, (base,)))
+        bases = (ProcessSettings, StoreSettings) if name in STORES else (ProcessSettings,)
+        yield _table(f"Of `mcpfleet {name}`", _own(cls, bases))
 
 
 def _own(cls: type[Settings], without: Sequence[type[Settings]]) -> list[Row]:
-    known = {row.name for base in without for row in rows(base)}
-    return [row for row in rows(cls) if row.name not in known]
+    """The settings that no earlier table has, or has otherwise: with another default, or another meaning."""
+    known = {row for base in without for row in rows(base)}
+    return [row for row in rows(cls) if row not in known]
 
 
 def _table(title: str, found: Sequence[Row]) -> str:

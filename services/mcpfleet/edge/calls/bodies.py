@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.call import Pull, pull_subject
 from mcpfleet.edge.calls.pending import Remote
 from mcpfleet.edge.http.room import NoRoom, Room
-
-_FETCH_WITHIN: Final = 5.0
-_ROOM_WITHIN: Final = 8.0
-"""Seconds; with the fetch they are less than a worker keeps an end."""
+from mcpfleet.edge.settings import EdgeSettings
 
 
 class ResultLost(Exception):
@@ -27,17 +23,17 @@ class ResultLost(Exception):
 class Bodies:
     """Fetches results."""
 
-    def __init__(self, bus: Bus, room: Room, limit: int) -> None:
+    def __init__(self, bus: Bus, room: Room, settings: EdgeSettings) -> None:
         """Prepare to fetch results.
 
         Args:
             bus: the edge's.
             room: what they share.
-            limit: bytes of the largest, whatever a worker says.
+            settings: the edge's: the largest result, whatever a worker says, and how long one may take.
         """
         self._bus = bus
         self._room = room
-        self._limit = limit
+        self._settings = settings
 
     @asynccontextmanager
     async def fetched(self, remote: Remote) -> AsyncIterator[bytes]:
@@ -46,10 +42,10 @@ class Bodies:
         Raises:
             ResultLost: there was no room in time, or its worker does not have it any more.
         """
-        if remote.size > self._limit:
+        if remote.size > self._settings.result_limit:
             raise ResultLost(f"a result of {remote.size} bytes is over the limit (MCPFLEET_RESULT_LIMIT)")
         try:
-            async with self._room.hold(remote.size, within=_ROOM_WITHIN):
+            async with self._room.hold(remote.size, within=self._settings.result_wait):
                 yield await self._fetch(remote)
         except NoRoom as error:
             raise ResultLost(str(error)) from error
@@ -58,7 +54,7 @@ class Bodies:
         question = Pull(edge=self._bus.process, call=remote.call).model_dump_json().encode()
         try:
             reply = await self._bus.request(
-                pull_subject(remote.pool, remote.worker), question, timeout=_FETCH_WITHIN, repeat=True
+                pull_subject(remote.pool, remote.worker), question, timeout=self._settings.result_fetch, repeat=True
             )
         except BusError as error:
             raise ResultLost(str(error)) from error

@@ -63,8 +63,6 @@ _MARGIN: Final = 15.0
 _AGAIN: Final = 1.0
 _LONGEST_AGAIN: Final = 8.0
 """Seconds after which a repeat asks without having been told, at first and at last."""
-_MOST_WAITING: Final = 1_000
-"""Repeats that wait at one edge."""
 _END_WITHIN: Final = 5.0
 
 Run = Callable[[Reservation, Callable[[Call], None]], Awaitable[str | None]]
@@ -126,6 +124,8 @@ class OnceCalls:
     bus: Bus
     client: TasksClient
     log: FilteringBoundLogger
+    most: int
+    """Repeats that may wait here."""
     _waiting: int = field(default=0)
 
     async def answer(self, inquiry: Inquiry, target: Target, once: Once, run: Run, *, goes_on: bool) -> str | None:
@@ -139,8 +139,8 @@ class OnceCalls:
             goes_on: a client that leaves does not stop it.
 
         Raises:
-            Rejection: 504 where the key cannot be asked for, 503 where too many wait, -32021 where the first call
-                became a task and the client takes none.
+            Rejection: 504 where the key cannot be asked for, 503 where too many wait (MCPFLEET_REPEATS_WAITING),
+                -32021 where the first call became a task and the client takes none.
             ClientGone: nobody waits any more.
         """
         definition, holder = target.listed.definition, secrets.token_hex(16)
@@ -185,7 +185,7 @@ class OnceCalls:
 
     async def _wait(self, inquiry: Inquiry, wanted: Reserve, seconds: float) -> Reserved:
         """Wait for the first call's end: told by a hint, and by asking, since hints may be lost."""
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= self.most:
             raise no_capacity(1)
         self._waiting += 1
         deadline = time.monotonic() + seconds
