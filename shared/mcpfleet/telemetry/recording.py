@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import ClassVar
 
@@ -58,7 +58,7 @@ class RecordedSpan(Span):
 
     def activate(self) -> AbstractContextManager[None]:
         """Make this OpenTelemetry's current span, for a handler that starts spans of its own."""
-        return _attached(self._span)
+        return _Attached(self._span)
 
     def __exit__(
         self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
@@ -77,7 +77,7 @@ class UnsampledSpan(Span):
 
     def activate(self) -> AbstractContextManager[None]:
         """Tell OpenTelemetry that this trace is not recorded: a handler's own span would else begin a new one."""
-        return _attached(otel.NonRecordingSpan(_span_context(self.context)))
+        return _Attached(_Unsampled(self.context))
 
 
 class RecordingTracer(Tracer):
@@ -114,13 +114,30 @@ class RecordingTracer(Tracer):
         )
 
 
-@contextmanager
-def _attached(span: otel.Span) -> Iterator[None]:
-    token = otel_context.attach(otel.set_span_in_context(span))
-    try:
-        yield
-    finally:
-        otel_context.detach(token)
+class _Unsampled(otel.NonRecordingSpan):
+    """Says which trace it is of when somebody asks: nearly no handler does, and nine calls in ten have one."""
+
+    def __init__(self, context: TraceContext) -> None:
+        super().__init__(otel.INVALID_SPAN_CONTEXT)
+        self._of = context
+
+    def get_span_context(self) -> otel.SpanContext:
+        return _span_context(self._of)
+
+
+class _Attached:
+    """Makes a span OpenTelemetry's current one for the length of a block; each call has one."""
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: otel.Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        self._token = otel_context.attach(otel.set_span_in_context(self._span))
+
+    def __exit__(self, *_: object) -> None:
+        otel_context.detach(self._token)
 
 
 def _span_context(context: TraceContext) -> otel.SpanContext:
