@@ -16,6 +16,7 @@ import psutil
 from rich.console import Console
 
 _LOOK_AGAIN = 0.25
+_STEADY = 1.0
 _TURN = 60.0
 """Seconds after which what is held is looked at."""
 
@@ -85,6 +86,17 @@ async def settle(
         while not is_over(held):
             await anyio.sleep(_LOOK_AGAIN)
             held = await now()
+    return held
+
+
+async def steady(now: Callable[[], Awaitable[Holdings]], *, within: float) -> Holdings:
+    """Look until it has been the same for a second, for so many seconds at most: what was begun comes to its end."""
+    held, since = await now(), time.monotonic()
+    with anyio.move_on_after(within):
+        while time.monotonic() - since < _STEADY:
+            await anyio.sleep(_LOOK_AGAIN)
+            if (other := await now()) != held:
+                held, since = other, time.monotonic()
     return held
 
 

@@ -183,11 +183,10 @@ async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
 
 async def _settled(before: Holdings | None) -> Holdings:
     """What is held once nobody listens, and what died was forgotten."""
-    return await soaking.settle(
-        Holdings.now,
-        lambda held: held == before if before is not None else not (held.streams or held.counted),
-        within=SETTLED_WITHIN,
-    )
+    if before is not None:
+        return await soaking.settle(Holdings.now, lambda held: held == before, within=SETTLED_WITHIN)
+    await soaking.settle(Holdings.now, lambda held: not (held.streams or held.counted), within=SETTLED_WITHIN)
+    return await soaking.steady(Holdings.now, within=SETTLED_WITHIN)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,11 @@ class Gauge:
         with self._lock:
             self._readers[_admitted(self.about, labels, len(self._readers))] = read
 
+    def let_go(self) -> None:
+        """Ask nobody for values any more."""
+        with self._lock:
+            self._readers.clear()
+
     def read(self) -> Family:
         """The values now."""
         with self._lock:
@@ -166,6 +171,12 @@ class Metrics:
         self.since_ns = time.time_ns()
         """When counting began, in nanoseconds of Unix time."""
         self._instruments: dict[str, Counter | Gauge | Histogram] = {}
+
+    def let_go(self) -> None:
+        """Hold nothing of the service, which has ended."""
+        for instrument in self._instruments.values():
+            if isinstance(instrument, Gauge):
+                instrument.let_go()
 
     def counter(self, name: str, text: str, unit: Unit = "", labels: Labels = ()) -> Counter:
         """Make a counter; raises ValueError where the name is taken."""

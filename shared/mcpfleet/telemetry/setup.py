@@ -81,6 +81,7 @@ class Telemetry:
             self._spans.close(within)
         if self._push is not None:
             self._push.close(max(0.0, until - time.monotonic()))
+        self.metrics.let_go()
 
     def _build(
         self, resource: Resource, protocols: dict[Signal, Protocol | None], log: FilteringBoundLogger, interval: float

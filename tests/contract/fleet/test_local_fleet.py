@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.app import Desk, text
 from tests.kit.waiting import until
@@ -110,3 +112,19 @@ async def test_settings_reach_every_part(desk: Desk, nats: bool, monkeypatch: py
             assert (await client.call_tool("add", {"left": 2, "right": 3})).structured_content == 5
         assert fleet.edges[0].process.settings.discover_ttl == 1
         assert fleet.workers[0].process.settings.slots == 32
+
+
+async def test_of_an_edge_that_was_killed_nothing_is_held(desk: Desk, nats: bool) -> None:
+    """A test that kills edges for an hour would else find that its fleet grows."""
+    async with LocalFleet(desk.app, edges=2, nats=nats) as fleet:
+        async with fleet.client(0) as client:
+            await client.call_tool("add", {"left": 2, "right": 3})
+        before = len(hubs())
+        await fleet.edges[0].kill()
+        await until(lambda: len(hubs()) == before - 1)
+
+
+def hubs() -> list[Hub]:
+    """Those of all edges that this process holds."""
+    gc.collect()
+    return [thing for thing in gc.get_objects() if isinstance(thing, Hub)]
