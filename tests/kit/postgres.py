@@ -20,6 +20,8 @@ import anyio.to_thread
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import psutil
 
+from mcpfleet.testing.pausing import pause
+
 _CONFIGURATION: Final = """
 max_connections = 100
 """
@@ -46,7 +48,7 @@ class Postgres:
     def pause(self) -> None:
         """Stop all of the server's processes where they are: it neither answers nor ends anything."""
         for process in (self.process, *self.process.children(recursive=True)):
-            process.suspend()
+            pause(process.pid)
 
     def resume(self) -> None:
         """Let a paused server go on."""

@@ -17,6 +17,7 @@ from mcpfleet.cli.fleet import Plan, Route, running
 from mcpfleet.cli.known import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings
 from mcpfleet.process.settings_table import scaled
+from mcpfleet.testing.pausing import pause
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -150,7 +151,7 @@ class Fleet:
 
     def pause(self, child: Child) -> None:
         """Stop a process where it is; it neither ends nor answers."""
-        child.signal(signal.SIGSTOP)
+        pause(child.pid)
 
     def resume(self, child: Child) -> None:
         """Let a paused process go on."""

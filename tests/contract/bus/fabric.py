@@ -31,6 +31,7 @@ from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.testing.pausing import pause
 from tests.kit.logs import captured
 from tests.kit.waiting import until
 
@@ -228,7 +229,7 @@ class NatsFabric(Fabric):
         await self._server.child.kill()
 
     def freeze(self) -> None:
-        self._server.child.signal(signal.SIGSTOP)
+        pause(self._server.child.pid)
 
     def thaw(self) -> None:
         self._server.child.signal(signal.SIGCONT)
