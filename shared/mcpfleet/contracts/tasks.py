@@ -40,8 +40,10 @@ MOST_VERSIONS: Final = 1_000
 
 
 def new_task_id() -> str:
-    """Make a task's id, of 192 random bits."""
-    return secrets.token_urlsafe(24)
+    """Make a task's id, of nearly 192 random bits; commands would take one that began with `-` for an option."""
+    while (made := secrets.token_urlsafe(24)).startswith("-"):
+        pass
+    return made
 
 
 def is_task_id(text: str) -> bool:
