@@ -27,6 +27,7 @@ class Row:
 
 
 _FROM_EDGES: Final = ("create", "get", "update", "cancel", "versions", "reserve")
+_OF_SESSIONS: Final = ("begin", "read", "change", "end")
 _FROM_POOLS: Final = ("defer", "claim", "extend", "step", "ask", "settle", "release", "remember", "serve")
 
 TABLE: Final = (
@@ -41,6 +42,10 @@ TABLE: Final = (
     Row("subscriptions.open", ("edge",), ("subscriptions",)),
     Row("subscriptions.close", ("edge",), ("subscriptions",)),
     Row("subscriptions.lease", ("edge",), ("subscriptions",)),
+    *(Row(f"subscriptions.session.{verb}", ("edge",), ("subscriptions",)) for verb in _OF_SESSIONS),
+    Row("hint.session", ("subscriptions",), ("edge",)),
+    Row("session.cancelled", ("edge",), ("edge",)),
+    Row("session.*.answer", ("edge",), ("edge",)),
     *(Row(f"tasks.{verb}", ("edge",), ("tasks",)) for verb in _FROM_EDGES),
     Row("tasks.operator.list", ("operator",), ("tasks",)),
     Row("tasks.operator.cancel", ("operator",), ("tasks",)),
