@@ -77,6 +77,7 @@ async def serve_over(
         await edge.calls.listen()
         tasks.start_soon(edge.calls.sweep)
         await tasks.start(edge.hub.run)
+        await tasks.start(edge.sessions.run)
         await tasks.start(edge.snapshots.run)
         await tasks.start(edge.callers.admission.run)
         await tasks.start(edge.callers.revocations.run)

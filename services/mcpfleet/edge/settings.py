@@ -105,6 +105,13 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     )
     watched_keys: int = Field(2000, description="resources of an endpoint that are heard by themselves", gt=0)
 
+    session_kept: Seconds = Field(10.0, gt=0, description="how long an edge goes by what it knows of a session")
+    session_entries: int = Field(10_000, description="sessions of clients of 2025 kept in memory", gt=0)
+    session_checked: Seconds = Field(60.0, gt=0, description="between two looks at a session that has a stream")
+    answer_wait: Seconds = Field(
+        300.0, gt=0, description="how long a client of 2025 may take to answer what it is asked within a call"
+    )
+
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
     large_body: Bytes = Field(256 * 1024, description="size up to which a request's body needs no room of its own")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+import anyio
+from anyio.abc import TaskStatus
+
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.sessions import SessionsClient
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.access.admission import Admission
@@ -25,10 +29,18 @@ from mcpfleet.edge.http.app import Application
 from mcpfleet.edge.http.cors import Cors
 from mcpfleet.edge.http.doors import Doors
 from mcpfleet.edge.http.room import Room
+from mcpfleet.edge.protocol.legacy import Legacy
 from mcpfleet.edge.protocol.lists import Lists
 from mcpfleet.edge.protocol.methods import Methods
 from mcpfleet.edge.protocol.protector import Protector
 from mcpfleet.edge.protocol.rounds import Rounds
+from mcpfleet.edge.sessions.asking import Asking
+from mcpfleet.edge.sessions.door import SessionDoor
+from mcpfleet.edge.sessions.known import Sessions
+from mcpfleet.edge.sessions.methods import SessionMethods
+from mcpfleet.edge.sessions.questions import Questions
+from mcpfleet.edge.sessions.running import Running
+from mcpfleet.edge.sessions.streams import SessionStreams
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.streams.hub import Hub
@@ -63,6 +75,22 @@ class Edge(NamedTuple):
     callers: Callers
     protector: Protector
     hub: Hub
+    sessions: SessionParts
+
+
+class SessionParts(NamedTuple):
+    """What serves the sessions of clients of 2025."""
+
+    known: Sessions
+    running: Running
+    questions: Questions
+    streams: SessionStreams
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Hear what other edges and subscriptions say of sessions, until cancelled."""
+        for part in (self.known, self.running, self.questions):
+            await part.listen()
+        await self.streams.run(task_status=task_status)
 
 
 def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
@@ -86,6 +114,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     showing = Showing(calls, answering.dispatch, answering.bodies, snapshots, settings=settings, log=log)
     hub, listens = _streams(process, bus, callers, snapshots, showing)
     tasks = TasksClient(bus)
+    sessions = _sessions(process, bus, listens, hub)
     uses = Uses(
         answering,
         rounds,
@@ -95,20 +124,30 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         limits=callers.limits,
         creation=Creation(tasks, settings.endpoints, log=log),
         once=OnceCalls(bus, tasks, log, settings.repeats_waiting),
+        asking=Asking(sessions.questions, settings),
     )
+    lists = Lists(protector, uses, settings)
     methods = Methods(
         endpoints=settings.endpoints,
         admission=callers.admission,
         limits=callers.limits,
         snapshots=snapshots,
-        lists=Lists(protector, uses, settings),
+        lists=lists,
         uses=uses,
+        legacy=_legacy(settings, callers, lists, uses, sessions),
         listens=listens,
         tasks=TaskMethods(tasks, callers.limits, showing, log=log),
         audit=Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost),
     )
-    application = _application(process, methods, snapshots, callers, instruments)
-    return Edge(application, snapshots, calls, callers, protector, hub)
+    application = _application(
+        process,
+        methods,
+        snapshots,
+        callers,
+        door=_door(settings, callers, snapshots, sessions),
+        instruments=instruments,
+    )
+    return Edge(application, snapshots, calls, callers, protector, hub, sessions)
 
 
 def _callers(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, base_url: str) -> Callers:
@@ -150,11 +189,41 @@ def _streams(
     return hub, Listens(bus, hub, quota, permits, callers.limits, settings=settings, instruments=instruments)
 
 
+def _door(settings: EdgeSettings, callers: Callers, snapshots: Snapshots, sessions: SessionParts) -> SessionDoor:
+    return SessionDoor(
+        settings.endpoints,
+        callers.admission,
+        callers.limits,
+        snapshots,
+        sessions=sessions.known,
+        streams=sessions.streams,
+        questions=sessions.questions,
+        running=sessions.running,
+    )
+
+
+def _sessions(process: Process[EdgeSettings], bus: Bus, listens: Listens, hub: Hub) -> SessionParts:
+    settings, log = process.settings, process.log
+    client = SessionsClient(bus)
+    known = Sessions(bus, client, settings, log=log)
+    running = Running(bus, log=log)
+    known.on_change(lambda session, ended: running.end_all(session) if ended else None)
+    streams = SessionStreams(bus, known, listens, hub, settings, log=log)
+    return SessionParts(known, running, Questions(bus, client, log=log), streams)
+
+
+def _legacy(settings: EdgeSettings, callers: Callers, lists: Lists, uses: Uses, sessions: SessionParts) -> Legacy:
+    methods = SessionMethods(sessions.known, sessions.streams, callers.admission, callers.limits)
+    return Legacy(settings.endpoints, lists, uses, sessions=sessions.known, running=sessions.running, methods=methods)
+
+
 def _application(
     process: Process[EdgeSettings],
     methods: Methods,
     snapshots: Snapshots,
     callers: Callers,
+    *,
+    door: SessionDoor,
     instruments: EdgeInstruments,
 ) -> Application:
     settings = process.settings
@@ -169,6 +238,7 @@ def _application(
         limits=callers.limits,
         metadata=Metadata(callers.access, settings.endpoints, doors) if callers.access is not None else None,
         methods=methods,
+        sessions=door,
         room=Room(settings.request_room, "MCPFLEET_REQUEST_ROOM"),
         snapshots=snapshots,
         settings=settings,

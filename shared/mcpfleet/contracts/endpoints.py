@@ -46,6 +46,8 @@ class Endpoint(BaseModel):
     """`serverInfo.version` where several pools serve it, which have no version in common."""
     legacy: bool = True
     """Serve the revisions of 2025 besides, on the same path (D11)."""
+    sessions: bool = True
+    """Give clients of 2025 sessions: streams of changes, questions to them, a log level (D11)."""
     tasks: bool = True
     """Offer durable tasks, where a tool declares some; where not, tools whose calls are all tasks are left out (K1)."""
     body_version_wins: bool = False
@@ -69,9 +71,15 @@ class Endpoint(BaseModel):
         return any(fnmatchcase(name, pattern) for pattern in self.names.get(pool, (EVERY_POOL,)))
 
     @property
+    def has_sessions(self) -> bool:
+        """Whether clients of 2025 are served, and have sessions."""
+        return self.legacy and self.sessions
+
+    @property
     def digest(self) -> str:
         """Names these settings: a catalog that has others knows so."""
         settings = self.model_dump(mode="json")
+        del settings["sessions"]  # the catalog needs not know
         settings["names"] = dict(sorted(settings["names"].items()))
         if settings["tasks"]:  # said only where it differs, so that what a catalog knows by older settings stays
             del settings["tasks"]

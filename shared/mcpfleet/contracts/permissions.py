@@ -46,6 +46,7 @@ TABLE: Final = (
     Row("hint.session", ("subscriptions",), ("edge",)),
     Row("session.cancelled", ("edge",), ("edge",)),
     Row("session.*.answer", ("edge",), ("edge",)),
+    Row("session.*.watch", ("edge",), ("edge",)),
     *(Row(f"tasks.{verb}", ("edge",), ("tasks",)) for verb in _FROM_EDGES),
     Row("tasks.operator.list", ("operator",), ("tasks",)),
     Row("tasks.operator.cancel", ("operator",), ("tasks",)),

@@ -16,7 +16,9 @@ from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Stream = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-"""A GET stream's own id, by chance."""
+"""A GET stream's own id: first its edge's, and then one by chance."""
+EDGE_DIGITS: Final = 16
+"""Of a stream's id, those that name its edge."""
 Uri = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Level = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
 
@@ -153,8 +155,19 @@ class AnswerGiven(Message):
     waited: bool
 
 
+class WatchAgain(Message):
+    """A session subscribes to something else now, and its newest GET stream is at the edge that is asked."""
+
+    session: Digest
+
+
+class Watched(Message):
+    """The edge hears of what the session subscribes to, as far as it has its stream."""
+
+
 ANSWER = Exchange("session.{edge}.answer", GiveAnswer, AnswerGiven, asked_by="edge", repeat=True)
-"""Each edge hears its own."""
+WATCH = Exchange("session.{edge}.watch", WatchAgain, Watched, asked_by="edge", repeat=True)
+"""Each edge hears its own of these."""
 
 
 class SessionsClient:
@@ -180,6 +193,10 @@ class SessionsClient:
     async def end(self, session: str, owner: str) -> bool:
         """End a session; returns whether there was one."""
         return (await ask(self._bus, END, EndSession(session=session, owner=owner), timeout=self._timeout)).found
+
+    async def watch(self, edge: str, session: str) -> None:
+        """Have an edge hear of what a session subscribes to now, before its client is told that it does."""
+        await ask(self._bus, WATCH, WatchAgain(session=session), timeout=self._timeout, edge=edge)
 
     async def answer(self, edge: str, given: GiveAnswer) -> bool:
         """Hand a client's response to the edge that waits for it; returns whether it did."""

@@ -28,6 +28,30 @@ class Envelope(NamedTuple):
         return self.revision != MODERN
 
 
+class Response(NamedTuple):
+    """What a client of 2025 posts of a request that the server made."""
+
+    id: str
+    """As the server gave it."""
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+
+
+def read_response(body: bytes, message: Any) -> Response | None:
+    """Read a parsed body that is a response; None where it is something else, or answers nothing of ours.
+
+    Raises:
+        Rejection: -32700 for text that is no Unicode.
+    """
+    if not isinstance(message, dict) or "method" in message or message.get("jsonrpc") != "2.0":
+        return None
+    identifier, result, error = message.get("id"), message.get("result"), message.get("error")
+    if not isinstance(identifier, str) or isinstance(result, dict) == isinstance(error, dict):
+        return None
+    refuse_surrogates(body, message)
+    return Response(identifier, result, error)
+
+
 def read_id(message: Any) -> RequestId | None:
     """Read the id, in the type in which it came, of a message that may be malformed otherwise (M2)."""
     value = message.get("id") if isinstance(message, dict) else None

@@ -68,6 +68,21 @@ def bad_params(why: str, data: Any = None) -> Rejection:
     return Rejection(400, INVALID_PARAMS, f"Invalid params: {why}", data)
 
 
+def duplicate_request() -> Rejection:
+    """A request with this id is running in the same session (200, -32600); of the revisions of 2025 alone."""
+    return Rejection(200, INVALID_REQUEST, "Invalid request: a request with this id is running")
+
+
+def unknown_session() -> Rejection:
+    """There is no such session, for this caller at this endpoint, any more (404; L5): the client begins a new one."""
+    return Rejection(404)
+
+
+def session_needed() -> Rejection:
+    """What is asked for is a session's, and the request names none (400)."""
+    return Rejection(400)
+
+
 def unknown_resource(uri: str) -> Rejection:
     """No resource is there under this URI, for this caller (400, -32602; M42)."""
     return Rejection(400, INVALID_PARAMS, "Invalid params: unknown resource", {"uri": uri})

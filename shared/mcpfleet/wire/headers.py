@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from mcpfleet.wire.errors import header_mismatch
 
+VERSION: Final = b"mcp-protocol-version"
+SESSION: Final = b"mcp-session-id"
+"""Of the revisions of 2025 alone; a modern request's means nothing (T8)."""
 _PLAIN = frozenset([0x09, *range(0x20, 0x7F)])
 """The bytes that a header's value may have: visible ASCII, space and tab."""
 

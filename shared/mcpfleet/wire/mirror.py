@@ -8,7 +8,7 @@ from typing import Final
 
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import header_mismatch
-from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.headers import VERSION, Headers
 
 NAMED: Final = {
     "tools/call": "name",
@@ -48,7 +48,7 @@ def check_version(headers: Headers, version: str) -> None:
     Raises:
         Rejection: -32020.
     """
-    if headers.single(b"mcp-protocol-version") != version:
+    if headers.single(VERSION) != version:
         raise header_mismatch("MCP-Protocol-Version is missing or differs from the body")
 
 

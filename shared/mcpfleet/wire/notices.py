@@ -28,6 +28,8 @@ class Notice:
     head: bytes
     """Up to where the subscription's id stands."""
     tail: bytes
+    plain: bytes = b""
+    """The whole event for the streams of the revisions of 2025, which have no subscription's id."""
 
     def event(self, subscription: bytes) -> bytes:
         """The whole event for one stream, whose id is given as JSON (S8)."""
@@ -36,8 +38,9 @@ class Notice:
 
 def _notice(method: str, params: Mapping[str, Any] = MappingProxyType({})) -> Notice:
     fields = to_json(dict(params))[1:]
-    head = b'event: message\ndata: {"jsonrpc":"2.0","method":"%b","params":{"_meta":{%b' % (method.encode(), _ID)
-    return Notice(head, b"}%b%b}\n\n" % (b"," if params else b"", fields))
+    start = b'event: message\ndata: {"jsonrpc":"2.0","method":"%b"' % method.encode()
+    plain = b"%b%b}\n\n" % (start, b',"params":{%b' % fields if params else b"")
+    return Notice(b'%b,"params":{"_meta":{%b' % (start, _ID), b"}%b%b}\n\n" % (b"," if params else b"", fields), plain)
 
 
 LIST_CHANGED: Final[Mapping[ListKind, Notice]] = MappingProxyType(

@@ -73,6 +73,59 @@ def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
     return to_json(fields)
 
 
+class NotInRevision(Exception):
+    """Raised when a client of the revision cannot be asked such a thing."""
+
+
+def question(method: str, params: Mapping[str, Any], revision: str, identifier: str) -> dict[str, Any]:
+    """The parameters of a question to the client as the revision has them (M78, M79).
+
+    Args:
+        method: the request's.
+        params: those of 2026-07-28.
+        revision: whose form is wanted.
+        identifier: names the question, as 2025-11-25 wants it of pages that are opened.
+
+    Raises:
+        NotInRevision: the revision has no such question.
+    """
+    shown = dict(params)
+    if method != "elicitation/create":
+        return shown
+    is_page = shown.get("mode") == "url"
+    if revision != OLDEST:
+        return {**shown, "elicitationId": identifier} if is_page else shown
+    if is_page:
+        raise NotInRevision("pages cannot be opened")
+    shown.pop("mode", None)
+    schema = shown["requestedSchema"]
+    fields = {name: _older_field(field) for name, field in schema["properties"].items()}
+    return {**shown, "requestedSchema": {**schema, "properties": fields}}
+
+
+def _older_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    """A form's field in 2025-06-18: a choice's titles stood beside its values, and there was one choice of several."""
+    if field.get("type") == "array":
+        raise NotInRevision("several of several cannot be chosen")
+    choices = field.get("oneOf")
+    if choices is None:
+        return dict(field)
+    rest = {name: value for name, value in field.items() if name != "oneOf"}
+    return {
+        **rest,
+        "enum": [choice["const"] for choice in choices],
+        "enumNames": [choice.get("title", choice["const"]) for choice in choices],
+    }
+
+
+def capabilities(declared: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """What a client of the revision can answer: what came later, it cannot have meant."""
+    found = dict(declared)
+    if revision == OLDEST:
+        found |= {name: {} for name in ("elicitation", "sampling") if isinstance(found.get(name), dict)}
+    return found
+
+
 def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Put a schema below a member; None where it refers to itself in a way that would not lead there any more."""
     inner = {name: value for name, value in schema.items() if name not in _DEFINITIONS}

@@ -11,10 +11,11 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import FrameKind
 from mcpfleet.edge.calls.bodies import Bodies, ResultLost
-from mcpfleet.edge.calls.ends import Ends, Use
+from mcpfleet.edge.calls.ends import Ends, NoAnswer, Told, Use
 from mcpfleet.edge.calls.pending import Call, Calls, End, Remote
 from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
 from mcpfleet.edge.http.client import Client, ClientGone, while_there
+from mcpfleet.edge.protocol.rounds import TooManyRounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
@@ -54,7 +55,9 @@ class Answering:
         self.settings = settings
         self.log = log
 
-    async def answer(self, use: Use, listening: Listening, make_order: MakeOrder) -> str | None:
+    async def answer(
+        self, use: Use, listening: Listening, make_order: MakeOrder, converse: Converse | None = None
+    ) -> str | None:
         """Place the order and answer the client; returns the error's type, or None for a result.
 
         A client that leaves cancels the call (D12), and nothing more is written for it (M15).
@@ -63,13 +66,23 @@ class Answering:
             use: the request, and how its end is told.
             listening: what the client hears before that.
             make_order: makes the order from what the caller may call now; asked again before each further try.
+            converse: asks the client what a handler asks; without it the question ends the request.
 
         Raises:
             Rejection: 503 where no worker had room; nothing was sent to the client.
         """
         one = _One(self, use.inquiry.request.client, listening, use)
+        end = one.finish if converse is None else one.finish_or_ask
         try:
-            return await one.run(make_order, one.finish)
+            while True:
+                error_type = await one.run(make_order, end)
+                if converse is None or one.asked is None:
+                    return error_type
+                asked, one.asked = one.asked, None
+                try:
+                    make_order = await converse(asked)
+                except (NoAnswer, TooManyRounds, reply.NotSpliceable) as error:
+                    return await one.send_end(self.ends.unanswered(use, error))
         except ClientGone:
             return _CLIENT_GONE
 
@@ -85,6 +98,11 @@ class Answering:
         return one.kept
 
 
+Converse = Callable[[bytes], Awaitable[MakeOrder]]
+"""Takes the body of a handler's question, and makes the order by which it runs again, with the client's answers.
+
+Raises `NoAnswer`, `TooManyRounds` or `NotSpliceable` where it cannot go on.
+"""
 OnEnd = Callable[[Call], Awaitable[str | None]]
 """Does with an ended call what it was placed for; returns the error's type."""
 
@@ -100,6 +118,8 @@ class _One:
         self._use = use
         self._silent_since = time.monotonic()
         self.kept = b""
+        self.asked: bytes | None = None
+        """What the handler asked when it ended."""
 
     async def run(self, make_order: MakeOrder, end: OnEnd) -> str | None:
         call = self._with.dispatch.place(make_order())
@@ -133,7 +153,7 @@ class _One:
 
     def _release(self, call: Call | None) -> None:
         if call is not None:
-            self._with.calls.release(call)
+            self._with.calls.release(call, taken_back=self._client.is_unwanted)
 
     def _patience(self) -> float:
         """Seconds until a silent connection must show that it lives."""
@@ -180,17 +200,31 @@ class _One:
     async def finish(self, call: Call) -> str | None:
         """Send the one end of the call, as an event where the answer is a stream already."""
         self._release(call)
+        self._client.is_ending = True
         if call.end is End.TASK:
-            status, body, error_type = await self._with.ends.tell_task(call, self._use)
+            told = await self._with.ends.tell_task(call, self._use)
         else:
-            status, body, error_type = self._with.ends.tell(call, self._use)
+            told = self._with.ends.tell(call, self._use)
         call.body = b""  # it is part of what is sent; a client that reads slowly need not hold both
+        return await self.send_end(told)
+
+    async def finish_or_ask(self, call: Call) -> str | None:
+        """Do as `finish`, or keep what the handler asks."""
+        if call.end is not End.ASK:
+            return await self.finish(call)
+        self._release(call)
+        self.asked = call.body
+        return None
+
+    async def send_end(self, told: Told) -> str | None:
+        """Send the one end; returns the error's type."""
         if not self._client.is_streaming:
-            await self._client.answer(status, body)
-            return error_type
-        await self._send(reply.event(body))
+            await self._client.answer(told.status, told.body)
+            return told.error_type
+        self._client.is_ending = True
+        await self._send(reply.event(told.body))
         await self._client.close_stream()
-        return error_type
+        return told.error_type
 
     async def keep(self, call: Call) -> str | None:
         """Keep the result for who asked for it.

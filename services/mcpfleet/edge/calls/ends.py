@@ -31,6 +31,8 @@ NO_SESSION: Final = (
     "there is none. A client of 2026-07-28 can be asked."
 )
 """M81."""
+_TOO_MANY: Final = "The tool asked its caller more often than a client answers."
+_CANNOT_ANSWER: Final = "This asks its caller something that the client did not say it can answer: "
 RESOURCE_NOT_FOUND: Final = -32002
 """Of the revisions of 2025 alone (M24)."""
 _OPERATION: Final = frozenset({400, 404, 500})
@@ -89,6 +91,10 @@ def tool_failed(inquiry: Inquiry, text: str, error_type: str) -> Told:
     return Told(200, inquiry.response(reply.failed_result(text)), error_type)
 
 
+class NoAnswer(Exception):
+    """Raised when a client that was asked something has not answered; the sentence is for the model."""
+
+
 class Ends:
     """Tells ends."""
 
@@ -114,9 +120,19 @@ class Ends:
             self._log.error("a worker sent a malformed end", pool=call.order.pool, error=str(error))
             return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
         except TooManyRounds:
-            return self._failed(use, "The tool asked its caller more often than a client answers.", "too_many_rounds")
+            return self._failed(use, _TOO_MANY, "too_many_rounds")
         except Rejection as rejection:
             return self._refused(use, rejection)
+
+    def unanswered(self, use: Use, error: Exception) -> Told:
+        """Tell that a call cannot go on after its question."""
+        match error:
+            case NoAnswer():
+                return self._failed(use, str(error), "no_answer")
+            case TooManyRounds():
+                return self._failed(use, _TOO_MANY, "too_many_rounds")
+        self._log.error("a worker sent a malformed end", error=str(error))
+        return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
 
     def _told(self, call: Call, use: Use) -> Told:
         match call.end:
@@ -160,6 +176,9 @@ class Ends:
         if kind == BAD_PARAMS:
             return self._refused(use, bad_params(_message(call.body)))
         if kind == LACKING:
+            if use.inquiry.session is not None:
+                lacking = ", ".join(word for word in words if word in use.asks)
+                return self._failed(use, f"{_CANNOT_ANSWER}{lacking}.", "client_lacks")
             if use.inquiry.request.envelope.is_legacy:
                 return self._failed(use, NO_SESSION, "no_session")
             return self._refused(use, missing_capabilities(word for word in words if word in use.asks))
@@ -184,7 +203,7 @@ def as_told(envelope: Envelope, rejection: Rejection) -> Rejection:
 
     What concerns the caller or the server's capacity keeps its status (L2, M42).
     """
-    if not envelope.is_legacy or rejection.status not in _OPERATION:
+    if not envelope.is_legacy or rejection.status not in _OPERATION or rejection.code is None:
         return rejection
     is_resource = rejection.code == INVALID_PARAMS and isinstance(rejection.data, dict) and "uri" in rejection.data
     code = RESOURCE_NOT_FOUND if is_resource else rejection.code

@@ -79,6 +79,8 @@ class Order(NamedTuple):
     flags: str = ""
     outlives_client: bool = False
     """The work goes on when its client leaves (D12: `on_disconnect="continue"`)."""
+    may_be_taken_back: bool = True
+    """It ends where its client says that it wants no answer (D12)."""
     on_placed: Callable[[Call], None] | None = None
     """Sees each placing that was sent."""
 
@@ -193,9 +195,15 @@ class Calls:
             order.on_placed(call)
         return call
 
-    def release(self, call: Call) -> None:
-        """Say that nobody waits for a call any more: one that is not settled is cancelled, unless it is to go on."""
-        if call.order.outlives_client and not call.is_settled:
+    def release(self, call: Call, *, taken_back: bool = False) -> None:
+        """Say that nobody waits for a call any more: one that is not settled is cancelled, unless it is to go on.
+
+        Args:
+            call: one of ours.
+            taken_back: its client has said so, and did not just leave.
+        """
+        goes_on = call.order.outlives_client and not (taken_back and call.order.may_be_taken_back)
+        if goes_on and not call.is_settled:
             call.is_abandoned = True  # kept until its end, so that `alive` does not count it as unwanted
         elif self._open.pop(call.id, None) is not None and not call.is_settled:
             self._cancel(call)

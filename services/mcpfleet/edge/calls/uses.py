@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.limits import Limits
-from mcpfleet.edge.calls.answering import Answering, Listening
+from mcpfleet.edge.calls.answering import Answering, Converse, Listening
 from mcpfleet.edge.calls.ends import Finish, Use, as_it_is
 from mcpfleet.edge.calls.pending import Call, Order
 from mcpfleet.edge.calls.waiting import MakeOrder
@@ -38,6 +38,13 @@ Find = Callable[[View], Target]
 """Finds the target in a view; raises `Rejection` where it does not exist for the caller, or not any more."""
 
 
+class Asks(Protocol):
+    """Asks the client of a session, within its request, what a handler asks."""
+
+    async def ask(self, session: str, inquiry: Inquiry, before: Round, body: bytes) -> Round:
+        """Ask, and bring back the answers; raises as `Converse` may."""
+
+
 class _Wish(NamedTuple):
     """What is asked of a target."""
 
@@ -52,6 +59,7 @@ class _Wish(NamedTuple):
     cursor: str | None = None
     deferring: Deferring | None = None
     once: Reservation | None = None
+    on_placed: Callable[[Call], None] | None = None
 
 
 class Uses:
@@ -68,7 +76,9 @@ class Uses:
         limits: Limits,
         creation: Creation,
         once: OnceCalls,
+        asking: Asks,
     ) -> None:
+        self._asking = asking
         self._creation = creation
         self._once = once
         self._answering = answering
@@ -182,19 +192,31 @@ class Uses:
             return await self._answering.answer(use, *self._ordered(wish))
 
         async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
-            listening, order = self._ordered(wish._replace(once=reservation))
-            return await self._answering.answer(use, listening, lambda: order()._replace(on_placed=see))
+            return await self._answering.answer(use, *self._ordered(wish._replace(once=reservation, on_placed=see)))
 
         goes_on = inquiry.request.envelope.is_legacy or definition.on_disconnect == "continue"
         return await self._once.answer(inquiry, self._target(wish), once, run, goes_on=goes_on)
 
-    def _ordered(self, wish: _Wish) -> tuple[Listening, MakeOrder]:
-        """What the client hears of a call meanwhile, and how its order is made."""
+    def _ordered(self, wish: _Wish) -> tuple[Listening, MakeOrder, Converse | None]:
+        """What the client hears of a call meanwhile, how its order is made, and how its client is asked."""
         meta, may_ask = wish.inquiry.request.envelope.meta, wish.target.listed.definition.may_ask
         may_stream = not may_ask or not missing(may_ask, meta[CLIENT_CAPABILITIES_META_KEY])
         listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
         flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
-        return listening, lambda: self._order(wish, flags)
+        session = wish.inquiry.session
+        converse = None if session is None else self._conversing(session, wish, flags)
+        return listening, lambda: self._order(wish, flags), converse
+
+    def _conversing(self, session: str, wish: _Wish, flags: str) -> Converse:
+        """Ask the client within its session, and go on from there."""
+
+        async def converse(body: bytes) -> MakeOrder:
+            nonlocal wish
+            brought = await self._asking.ask(session, wish.inquiry, wish.round, body)
+            wish = wish._replace(round=brought)
+            return lambda: self._order(wish, flags)
+
+        return converse
 
     def _check_scopes(self, inquiry: Inquiry, target: Target) -> Target:
         self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
@@ -213,6 +235,8 @@ class Uses:
             flags=flags,
             # P9: a client of 2025 that leaves has not cancelled.
             outlives_client=listed.definition.on_disconnect == "continue" or inquiry.request.envelope.is_legacy,
+            may_be_taken_back=listed.definition.on_disconnect != "continue",
+            on_placed=wish.on_placed,
         )
 
     def _target(self, wish: _Wish) -> Target:

@@ -21,6 +21,7 @@ from mcpfleet.edge.http.room import NoRoom, Room
 from mcpfleet.edge.protocol.ladder import check_form, check_message, check_place
 from mcpfleet.edge.protocol.methods import Methods
 from mcpfleet.edge.protocol.request import Request
+from mcpfleet.edge.sessions.door import SessionDoor
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry import names
@@ -31,10 +32,9 @@ from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, read_id, read_message
 from mcpfleet.wire.errors import Rejection, internal, no_capacity
-from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.headers import SESSION, VERSION, Headers
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
-_VERSION: Final = b"mcp-protocol-version"
 _LONGEST_ID: Final = 128
 """Characters of a caller's id that a span may have."""
 
@@ -52,6 +52,7 @@ class Application:
         limits: Limits,
         metadata: Metadata | None,
         methods: Methods,
+        sessions: SessionDoor,
         room: Room,
         snapshots: Snapshots,
         settings: EdgeSettings,
@@ -68,6 +69,7 @@ class Application:
         self._limits = limits
         self._metadata = metadata
         self._methods = methods
+        self._sessions = sessions
         self._room = room
         self._snapshots = snapshots
         self._settings = settings
@@ -114,13 +116,7 @@ class Application:
             if self._cors.is_preflight(client.method, client.headers):
                 await client.answer(204, headers=self._cors.preflight(client.headers))
                 return
-            check_form(client)
-            client.credential = self._admission.read(endpoint, client)
-            if client.stated_size(self._settings.max_request) <= self._settings.large_body:
-                # Most requests: what is small needs no account.
-                await self._serve_message(client, endpoint, await self._read(client))
-            else:
-                await self._serve_large(client, endpoint)
+            await self._serve_at(endpoint, client)
         except Rejection as rejection:
             await self._reject(client, None, rejection)
         except NoRoom:
@@ -133,6 +129,19 @@ class Application:
             self._log.exception("request failed")
             if not client.is_answered:
                 await client.answer(500)
+
+    async def _serve_at(self, endpoint: str, client: Client) -> None:
+        if self._sessions.takes(endpoint, client):
+            client.credential = self._admission.read(endpoint, client)
+            await self._sessions.serve(endpoint, client)
+            return
+        check_form(client)
+        client.credential = self._admission.read(endpoint, client)
+        if client.stated_size(self._settings.max_request) <= self._settings.large_body:
+            # Most requests: what is small needs no account.
+            await self._serve_message(client, endpoint, await self._read(client))
+        else:
+            await self._serve_large(client, endpoint)
 
     async def _serve_large(self, client: Client, endpoint: str) -> None:
         """Serve a request with a large body, or one of unsaid size: beyond `large_body` it takes room as it arrives."""
@@ -159,20 +168,35 @@ class Application:
             message = read_message(body)
             identifier = read_id(message)
             silent = is_notification(message)
+            if (response := self._sessions.response(endpoint, client, body, message)) is not None:
+                silent = True
+                await self._sessions.take_response(endpoint, client, response)
+                return
             served = self._endpoints[endpoint]
             envelope = check_message(
-                client.headers, body, message, legacy=served.legacy, body_version_wins=served.body_version_wins
+                client.headers,
+                body,
+                message,
+                legacy=served.legacy,
+                sessions=served.has_sessions,
+                body_version_wins=served.body_version_wins,
             )
             if envelope.id is None:
-                principal = await self._admission.admit(endpoint, client.credential)
-                await self._limits.take_request(endpoint, principal)
-                await client.answer(202)
+                await self._take_notification(client, endpoint, envelope)
                 return
         except Rejection as rejection:
             await self._reject(client, identifier, rejection, silent=silent)
             return
         del body, message  # a stream would keep them for its life
         await self._serve_request(client, endpoint, envelope.id, envelope)
+
+    async def _take_notification(self, client: Client, endpoint: str, envelope: Envelope) -> None:
+        if envelope.is_legacy and client.headers.all(SESSION) and self._endpoints[endpoint].has_sessions:
+            await self._sessions.notify(endpoint, client, envelope)
+            return
+        principal = await self._admission.admit(endpoint, client.credential)
+        await self._limits.take_request(endpoint, principal)
+        await client.answer(202)
 
     async def _serve_request(self, client: Client, endpoint: str, identifier: RequestId, envelope: Envelope) -> None:
         started = time.monotonic()
@@ -198,7 +222,7 @@ class Application:
             if error_type is not None:
                 span.fail(error_type)
         version = envelope.meta[PROTOCOL_VERSION_META_KEY]
-        if self._endpoints[endpoint].body_version_wins and client.headers.all(_VERSION) != (version.encode(),):
+        if self._endpoints[endpoint].body_version_wins and client.headers.all(VERSION) != (version.encode(),):
             self._instruments.lenient.add(1, endpoint)
         self._instruments.operation_duration.record(
             time.monotonic() - started, envelope.method, tool or "", version, error_type or ""

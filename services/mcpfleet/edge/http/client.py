@@ -87,6 +87,10 @@ class Client:
         self.is_streaming = False
         self.is_answered = False
         """The answer has begun, so no other can be given."""
+        self.is_ending = False
+        """The answer's end is being sent, and nothing can stop it any more."""
+        self.is_unwanted = False
+        """The client said that it wants no answer any more."""
         self._connection: Any = scope.get("state", _NOTHING).get(CONNECTION)
         self._write_chunk: Callable[[bytes], bool] = _refuse
         self._receive = receive
@@ -236,6 +240,12 @@ class Client:
         async with self._in_time():
             await self._send({"type": "http.response.body", "body": b""})
 
+    async def end_early(self) -> None:
+        """End the answer without a result: a stream, which has no events where none were sent."""
+        if not self.is_streaming:
+            await self.open_stream()
+        await self.close_stream()
+
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
         try:
@@ -247,6 +257,7 @@ class Client:
     def _begin(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Begin the answer: its whole head."""
         self.is_answered = True
+        self.is_ending = not self.is_streaming
         headers += self.extra
         if self._closing and all(name != b"connection" for name, _ in headers):
             headers.append((b"connection", b"close"))

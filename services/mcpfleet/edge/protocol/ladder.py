@@ -17,7 +17,7 @@ from mcpfleet.edge.protocol.structure import METHODS, NOTIFICATIONS
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
 from mcpfleet.wire.errors import Rejection, bad_params, handshake_is_gone, unknown_method, unsupported_version
-from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.headers import SESSION, VERSION, Headers
 from mcpfleet.wire.versions import (
     CLIENT_CAPABILITIES_META_KEY,
     LEGACY,
@@ -32,6 +32,7 @@ _VALUES_REMEMBERED: Final = 256
 _REFUSED: Final = re.compile(r"q\s*=\s*0(\.0{0,3})?")
 """The weight 0 of a range in `Accept`."""
 
+_BOTH: Final = ("application/json", "text/event-stream")
 _MODERN_PARAMS: Final = ("inputResponses", "requestState")
 
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
@@ -73,7 +74,13 @@ def check_form(client: Client) -> None:
 
 
 def check_message(
-    headers: Headers, body: bytes, message: Any, *, legacy: bool = False, body_version_wins: bool = False
+    headers: Headers,
+    body: bytes,
+    message: Any,
+    *,
+    legacy: bool = False,
+    sessions: bool = False,
+    body_version_wins: bool = False,
 ) -> Envelope:
     """Groups 6 to 10 of a body that is JSON: what the message alone can tell.
 
@@ -82,6 +89,7 @@ def check_message(
         body: as it came.
         message: what it says.
         legacy: the revisions of 2025 are served besides.
+        sessions: a request in a session needs no version header: it is of the session's revision (L4).
         body_version_wins: a version header that differs from the body is let through (D5).
 
     Raises:
@@ -89,9 +97,10 @@ def check_message(
     """
     envelope = read_envelope(body, message)
     served = SERVED_WITH_LEGACY if legacy else SERVED
+    in_session = sessions and bool(headers.all(SESSION))
     if envelope.id is None:
-        return _check_notification(headers, envelope, served)
-    revision = _revision(headers, envelope, served)
+        return _check_notification(headers, envelope, served, in_session=in_session)
+    revision = _revision(headers, envelope, served, in_session=in_session)
     if revision != MODERN:
         return _as_legacy(envelope, revision)
     _check_meta(envelope.meta)
@@ -108,6 +117,16 @@ def check_message(
     return envelope
 
 
+def check_events_welcome(client: Client) -> None:
+    """What a GET must accept (M76).
+
+    Raises:
+        Rejection: 406, without a body.
+    """
+    if not _welcomes(client.headers.all(b"accept"), ("text/event-stream",)):
+        raise Rejection(406)
+
+
 def _check_media(headers: Headers) -> None:
     media = headers.all(b"content-type")
     if len(media) != 1 or not _is_json(media[0]):
@@ -115,7 +134,7 @@ def _check_media(headers: Headers) -> None:
 
 
 def _check_accept(headers: Headers) -> None:
-    if not _welcomes_both(headers.all(b"accept")):
+    if not _welcomes(headers.all(b"accept"), _BOTH):
         raise Rejection(406)
 
 
@@ -124,16 +143,18 @@ def _check_coding(headers: Headers) -> None:
         raise Rejection(415)
 
 
-def _check_notification(headers: Headers, envelope: Envelope, served: Sequence[str]) -> Envelope:
+def _check_notification(headers: Headers, envelope: Envelope, served: Sequence[str], *, in_session: bool) -> Envelope:
     """T13, T14, T15: a cancellation over HTTP is accepted whatever it says; its version, if stated, is one of ours.
 
     Of the revisions of 2025 every notification is accepted, and without a session none means anything.
     """
-    versions = headers.all(b"mcp-protocol-version")
+    versions = headers.all(VERSION)
     if versions not in ((), *((version.encode(),) for version in served)):
         raise Rejection(400)
     if versions and versions[0].decode() in LEGACY:
         return envelope._replace(revision=versions[0].decode())
+    if in_session and not versions:
+        return envelope._replace(revision=LEGACY[0])
     if envelope.method not in NOTIFICATIONS:
         raise Rejection(400)
     return envelope
@@ -150,14 +171,14 @@ def _is_json(value: bytes) -> bool:
 
 
 @lru_cache(maxsize=_VALUES_REMEMBERED)
-def _welcomes_both(values: tuple[bytes, ...]) -> bool:
-    """Both JSON and events must be welcome (T2), since the server chooses; `*/*` counts (M13)."""
+def _welcomes(values: tuple[bytes, ...], kinds: tuple[str, ...]) -> bool:
+    """Whether all of these kinds are: of a POST's answer both, since the server chooses (T2); `*/*` counts (M13)."""
     weights: dict[str, bool] = {}
     for value in values:
         for part in value.decode("latin-1").split(","):
             kind, *parameters = (word.strip().lower() for word in part.split(";"))
             weights[kind] = not any(_REFUSED.fullmatch(parameter) for parameter in parameters)
-    return all(_weighs(weights, kind) for kind in ("application/json", "text/event-stream"))
+    return all(_weighs(weights, kind) for kind in kinds)
 
 
 def _weighs(weights: dict[str, bool], kind: str) -> bool:
@@ -166,7 +187,7 @@ def _weighs(weights: dict[str, bool], kind: str) -> bool:
     return next((weights[each] for each in ranges if each in weights), False)
 
 
-def _revision(headers: Headers, envelope: Envelope, served: Sequence[str]) -> str:
+def _revision(headers: Headers, envelope: Envelope, served: Sequence[str], *, in_session: bool) -> str:
     """Choose the revision, from the body first (M1): what claims to be modern there, or in its header, is modern.
 
     Raises:
@@ -174,12 +195,12 @@ def _revision(headers: Headers, envelope: Envelope, served: Sequence[str]) -> st
     """
     if PROTOCOL_VERSION_META_KEY in envelope.meta:
         return MODERN
-    stated = headers.single(b"mcp-protocol-version")
+    stated = headers.single(VERSION)
     if envelope.method == "initialize":
         return _agreed(envelope.params.get("protocolVersion"), stated, served)
     if stated is not None and stated not in served:
         raise unsupported_version(stated, served)
-    return stated or MODERN
+    return stated or (LEGACY[0] if in_session else MODERN)
 
 
 def _as_legacy(envelope: Envelope, revision: str) -> Envelope:

@@ -39,6 +39,7 @@ class Methods:
         snapshots: Snapshots,
         lists: Lists,
         uses: Uses,
+        legacy: Legacy,
         listens: Listens,
         tasks: TaskMethods,
         audit: Audit,
@@ -49,7 +50,7 @@ class Methods:
         self._audit = audit
         self._snapshots = snapshots
         self._lists = lists
-        self._legacy = Legacy(lists, uses)
+        self._legacy = legacy
         self._answers: Mapping[str, Answer] = {
             **dict.fromkeys(KINDS, lists.answer),
             "tools/call": uses.call_tool,

@@ -40,6 +40,8 @@ class Inquiry(NamedTuple):
     request: Request
     principal: Principal
     view: View
+    session: str | None = None
+    """Names the session that the request came in, of the revisions of 2025."""
 
     def response(self, result: bytes, *, wraps: bool = False) -> bytes:
         """Put a result into the response, in the form of the request's revision.

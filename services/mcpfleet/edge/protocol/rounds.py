@@ -86,7 +86,7 @@ class Rounds:
         """
         if before.number >= self._settings.max_rounds:
             raise TooManyRounds
-        questions, memory = _read(body)
+        questions, memory = read_asked(body)
         content: dict[str, Any] = {"number": before.number + 1, "memory": memory}
         if inquiry.request.trace.sampled:
             content["trace"] = inquiry.request.trace.header()
@@ -100,7 +100,12 @@ class Rounds:
         return result_body(fields)
 
 
-def _read(body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_asked(body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a worker's `ask` frame: the questions by their keys, and what the handler remembers.
+
+    Raises:
+        NotSpliceable: it is malformed.
+    """
     try:
         value = from_json(body)
     except ValueError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -120,10 +121,41 @@ class Hub:
         self._count += 1
         self._size += size
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
-        for uri in stream.honoured.uris:
+        self._watch(stream, stream.honoured.uris)
+
+    def _watch(self, stream: Stream, uris: Iterable[str]) -> None:
+        for uri in uris:
             watchers = self._by_uri.setdefault((stream.endpoint, uri), set())
             watchers.add(stream)
             self._stating.joined((stream.endpoint, uri))
+
+    def _unwatch(self, stream: Stream, uris: Collection[str]) -> None:
+        for uri in uris:
+            watchers = self._by_uri[stream.endpoint, uri]
+            watchers.discard(stream)
+            if not watchers:
+                del self._by_uri[stream.endpoint, uri]
+                self._stating.left()
+        self._interest.unwatch(stream.endpoint, uris)
+
+    async def watch_others(self, stream: Stream, uris: tuple[str, ...]) -> None:
+        """Have a stream that has joined watch these URIs from now on, instead of those that it watches.
+
+        A stream for which there is no room ends (MCPFLEET_WATCHED_ROOM).
+
+        Raises:
+            BusError: not all of them are heard.
+        """
+        before = stream.honoured.uris
+        more, less = [uri for uri in uris if uri not in before], [uri for uri in before if uri not in uris]
+        if self._size + sum(map(len, more)) > self._room:
+            stream.end(Exit.NO_ROOM)
+            return
+        stream.honoured = replace(stream.honoured, uris=uris)
+        self._size += sum(map(len, more)) - sum(map(len, less))
+        self._unwatch(stream, less)
+        self._watch(stream, more)
+        await self._interest.watch(stream.endpoint, more)
 
     async def hear(self, stream: Stream, capabilities: dict[str, Any]) -> None:
         """Hear the hints of what a stream that has joined watches; raises `BusError`.
@@ -151,13 +183,7 @@ class Hub:
         self._count -= 1
         self._size -= _size(stream)
         self._by_endpoint[stream.endpoint].discard(stream)
-        for uri in stream.honoured.uris:
-            watchers = self._by_uri[stream.endpoint, uri]
-            watchers.discard(stream)
-            if not watchers:
-                del self._by_uri[stream.endpoint, uri]
-                self._stating.left()
-        self._interest.unwatch(stream.endpoint, stream.honoured.uris)
+        self._unwatch(stream, stream.honoured.uris)
         self._tasks.unwatch(stream)
 
     def streams(self) -> list[Stream]:

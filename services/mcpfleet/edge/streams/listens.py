@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
+from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.http.client import ClientStalled
 from mcpfleet.edge.protocol.request import Inquiry
@@ -80,12 +81,28 @@ class Listens:
             stream.end(Exit.SHUTDOWN if self._hub.is_draining else Exit.NOTHING_HONOURED)
             await self._run(stream)
             return
+        await self.serve(stream, request.client.credential, request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
+
+    async def serve(
+        self, stream: Stream, credential: Credential | None, capabilities: dict[str, Any] | None = None
+    ) -> None:
+        """Give a stream its place, its share and its permission, and run it to its end.
+
+        Args:
+            stream: nothing was sent of it yet.
+            credential: its client's, by which the permission is renewed.
+            capabilities: its client's, for what it is told of tasks.
+
+        Raises:
+            Rejection: 503 where there is no room, and as `Admission.admit`; nothing was sent yet.
+            ClientStalled: the client does not read.
+        """
         # No context managers: their frames would be kept for each of thousands of streams.
         self._hub.join(stream)
         try:
-            if honoured.uris or honoured.task_ids:
-                await self._hear(stream, request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
-            await self._count(stream, inquiry)
+            if stream.honoured.uris or stream.honoured.task_ids:
+                await self._hear(stream, capabilities or {})
+            await self._count(stream, credential)
         finally:
             self._hub.leave(stream)
 
@@ -113,9 +130,10 @@ class Listens:
         except BusError:
             raise self._hub.refusal("bus") from None
 
-    async def _count(self, stream: Stream, inquiry: Inquiry) -> None:
+    async def _count(self, stream: Stream, credential: Credential | None) -> None:
         """Run a stream as one of its partition's."""
-        partition = inquiry.principal.partition
+        principal = stream.permission.principal
+        partition = principal.partition
         try:
             granted = await self._quota.open(stream.endpoint, partition)
         except BusError:
@@ -123,7 +141,7 @@ class Listens:
         if not granted:
             raise self._hub.refusal("partition")
         try:
-            stream.permission = await self._permits.give(inquiry)
+            stream.permission = await self._permits.give(stream.endpoint, principal, credential)
             await self._hub.accept(stream)
             await self._run(stream)
         finally:

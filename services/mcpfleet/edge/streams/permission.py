@@ -100,10 +100,9 @@ class Permits:
             if target is not None and target.listed.definition.scopes:
                 self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
 
-    async def give(self, inquiry: Inquiry) -> Permission:
+    async def give(self, endpoint: str, principal: Principal, credential: Credential | None) -> Permission:
         """Give a stream its permission; raises as `Admission.admit`."""
-        endpoint, credential = inquiry.request.endpoint, inquiry.request.client.credential
         if credential is None:
-            return Unending(inquiry.principal)
+            return Unending(principal)
         given = await self._admission.permit(endpoint, credential)
         return Lasting(self._admission, endpoint, credential, given, longest=self._longest)

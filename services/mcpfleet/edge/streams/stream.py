@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from mcpfleet.edge.http.client import Client, ClientStalled
@@ -28,6 +28,12 @@ class Exit(StrEnum):
     LIFETIME = "lifetime"
     NOTHING_HONOURED = "nothing_honoured"
     """The endpoint has nothing of what was asked for (D6)."""
+    SESSION_ENDED = "session_ended"
+    """The session is over that the stream was of."""
+    REPLACED = "replaced"
+    """The session has newer streams than it may have (N10)."""
+    NO_ROOM = "no_room"
+    """The session subscribes to more than this edge has memory for."""
 
 
 class Stream:
@@ -181,12 +187,27 @@ class Stream:
 
     async def _write(self) -> None:
         await self._client.open_stream()
-        await self._send(notices.acknowledged(self.honoured.echo()).event(self.id))
+        if opening := self._opening():
+            await self._send(opening)
         while not self.is_over:
             await self._go_on()
         if self._exit is not Exit.CLIENT_GONE:
-            await self._client.send_part(notices.ended(self.id, self.view.server))
+            if closing := self._closing():
+                await self._client.send_part(closing)
             await self._client.close_stream()
+
+    def _opening(self) -> bytes:
+        """What is said first."""
+        return notices.acknowledged(self.honoured.echo()).event(self.id)
+
+    def _telling(self, pending: Iterable[Notice]) -> bytes:
+        """What is said of changes."""
+        identifier = self.id
+        return b"".join([notice.event(identifier) for notice in pending])
+
+    def _closing(self) -> bytes:
+        """What is said last, where there is somebody to hear it."""
+        return notices.ended(self.id, self.view.server)
 
     async def _go_on(self) -> None:
         """Write what waits, else wait for news, a time of silence, or the end of the stream's time."""
@@ -197,8 +218,7 @@ class Stream:
             self.end(Exit.PERMISSION_ENDED)
         elif self._pending and not self._is_fenced:
             pending, self._pending = self._pending, {}
-            identifier = self.id
-            await self._send(b"".join([notice.event(identifier) for notice in pending.values()]))
+            await self._send(self._telling(pending.values()))
             self.on_written(len(pending))
         elif now >= self._written + self._keepalive:
             await self._send(reply.KEEPALIVE)

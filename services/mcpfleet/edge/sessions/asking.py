@@ -1,0 +1,97 @@
+"""Asks a client of 2025 within its call what a handler asks, and runs the handler again with the answers (D11, M81).
+
+The handler does not wait meanwhile: it has ended with its question, as it does for a client of 2026-07-28, so that a
+user may take minutes and holds no worker's slot. What it remembers stays here, since the call does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import anyio
+from pydantic_core import to_json
+
+from mcpfleet.edge.calls.ends import NoAnswer
+from mcpfleet.edge.http.client import Client, while_there
+from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.rounds import Round, TooManyRounds, read_asked
+from mcpfleet.edge.sessions.questions import Question, Questions
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.wire import projection, reply
+
+_NO_ANSWER: Final = "The client did not answer in time what it was asked; nothing more was run."
+_FAILED: Final = "The client answered with an error what it was asked; nothing more was run."
+_CANNOT: Final = "Clients of this protocol revision cannot be asked this: "
+
+
+class Asking:
+    """Asks clients."""
+
+    def __init__(self, questions: Questions, settings: EdgeSettings) -> None:
+        self._questions = questions
+        self._settings = settings
+
+    async def ask(self, session: str, inquiry: Inquiry, before: Round, body: bytes) -> Round:
+        """Ask all that a handler asks at once; returns what its next run brings along.
+
+        Args:
+            session: the client's.
+            inquiry: the request, on whose stream the questions go.
+            before: what the run that asked brought along.
+            body: the worker's `ask` frame.
+
+        Raises:
+            NoAnswer: there is none to go on with; the sentence is for the model.
+            TooManyRounds: it was asked often enough.
+            NotSpliceable: the worker's frame is malformed.
+            ClientGone: nobody is left to be asked.
+            ClientStalled: the client does not read.
+        """
+        if before.number >= self._settings.max_rounds:
+            raise TooManyRounds
+        asked, memory = read_asked(body)
+        waiting = {key: self._questions.begin(session) for key in asked}
+        try:
+            client, revision = inquiry.request.client, inquiry.request.envelope.revision
+            events = [_event(question, asked[key], revision) for key, question in waiting.items()]
+            await _send(client, b"".join(events))
+            await while_there(client, lambda: self._wait(client, list(waiting.values())))
+        finally:
+            for question in waiting.values():
+                self._questions.end(question)
+        answers = {key: question.result for key, question in waiting.items() if question.result is not None}
+        if len(answers) < len(waiting):
+            raise NoAnswer(_FAILED)
+        return Round(before.number + 1, answers, memory)
+
+    async def _wait(self, client: Client, waiting: list[Question]) -> None:
+        """Wait for all answers, with a sign of life now and then: proxies cut quiet connections."""
+        with anyio.move_on_after(self._settings.answer_wait):
+            for question in waiting:
+                while not question.answered.is_set():
+                    with anyio.move_on_after(self._settings.keepalive):
+                        await question.answered.wait()
+                        break
+                    await client.send_part(reply.KEEPALIVE)
+            return
+        raise NoAnswer(_NO_ANSWER)
+
+
+def _event(question: Question, asked: dict[str, Any], revision: str) -> bytes:
+    """The request as an event."""
+    method = asked["method"]
+    request: dict[str, Any] = {"jsonrpc": "2.0", "id": question.id, "method": method}
+    if params := asked.get("params"):
+        try:
+            request["params"] = projection.question(method, params, revision, question.name)
+        except projection.NotInRevision as error:
+            raise NoAnswer(f"{_CANNOT}{error}.") from None
+        except (LookupError, TypeError, AttributeError):
+            raise reply.NotSpliceable("a question's form is malformed") from None
+    return reply.event(to_json(request))
+
+
+async def _send(client: Client, data: bytes) -> None:
+    if not client.is_streaming:
+        await client.open_stream()
+    await client.send_part(data)
