@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from mcpfleet.bus.errors import Unanswered
+from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.protocol.ladder import check_message
 from mcpfleet.wire.envelope import Envelope, read_message
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.versions import LEGACY, MODERN, SERVED_WITH_LEGACY
 from tests.unit.edge.asgi import Exchange, Post, request
-from tests.unit.edge.served import edge, tool
+from tests.unit.edge.served import SETTINGS, edge, tool
 
 
 def legacy(method: str, params: dict[str, Any] | None = None, version: str | None = LEGACY[0], **fields: Any) -> Post:
@@ -80,8 +81,11 @@ def test_l4_without_a_version_and_a_session_it_is_no_request_of_2025() -> None:
     assert refused(legacy("tools/list", version=None)).status == 400
 
 
+WITHOUT_SESSIONS = SETTINGS.model_copy(update={"endpoints": {"mcp": Endpoint(path="/mcp", sessions=False)}})
+
+
 async def answered(post: Post) -> Exchange:
-    async with edge(tool()) as served:
+    async with edge(tool(), settings=WITHOUT_SESSIONS) as served:
         return await served.answer(post)
 
 

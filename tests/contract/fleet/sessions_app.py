@@ -1,0 +1,85 @@
+"""An application that asks its callers, says what it does, and changes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import anyio
+from pydantic import BaseModel, Field
+
+from mcpfleet.app import App, Context, question
+
+
+class Wish(BaseModel):
+    """What a reader fills in."""
+
+    copies: Annotated[int, Field(ge=1, le=9)]
+    binding: Literal["soft", "hard"] = "soft"
+
+
+def asking(stopped: list[str] | None = None, started: list[str] | None = None) -> App:
+    """Make the application; its books are `library://books/{book}`.
+
+    Args:
+        stopped: gets the name of each handler that was stopped.
+        started: gets the name of each that began.
+    """
+    app = App("library", version="1.0.0")
+
+    @app.tool(asks={"elicitation.form"})
+    async def order(title: str, ctx: Context) -> str:
+        """Ask how many."""
+        wish = await ctx.elicit(f"How many of {title}?", Wish)
+        return f"{wish.copies} of {title}, {wish.binding}"
+
+    @app.tool(asks={"elicitation.form", "sampling", "roots"})
+    async def interview(ctx: Context) -> str:
+        """Ask three things at once, and then another."""
+        wish, said, roots = await ctx.ask(
+            question.form("How many?", Wish, key="wish"),
+            question.sample("Say something", max_tokens=10, key="said"),
+            question.roots(key="roots"),
+        )
+        more = await ctx.elicit("How many more?", Wish)
+        words = "".join(block.text for block in said.content_as_list if block.type == "text")
+        return f"{wish.copies} {words} {len(roots)} {more.copies}"
+
+    @app.tool(asks={"elicitation.url"})
+    async def pay(ctx: Context) -> str:
+        """Have a page opened."""
+        await ctx.elicit_url("Pay here", "https://pay.example.com/1")
+        return "paid"
+
+    @app.tool()
+    async def chat(ctx: Context) -> str:
+        """Say what is done, at several levels."""
+        await ctx.log("debug", "looking")
+        await ctx.log("info", "found")
+        await ctx.log("error", "lost")
+        return "said"
+
+    @app.tool()
+    async def place_hold(book: int, ctx: Context) -> str:
+        """Change a book."""
+        await ctx.resource_updated(f"library://books/{book}")
+        return "held"
+
+    @app.tool(timeout=30)
+    async def wait(ctx: Context) -> str:
+        """Wait until it is stopped."""
+        if started is not None:
+            started.append("wait")
+        await ctx.progress(1)
+        try:
+            await anyio.sleep(25)
+        finally:
+            if stopped is not None:
+                stopped.append("wait")
+        return "waited"
+
+    @app.resource("library://books/{book}")
+    async def book(book: int) -> str:
+        """A book."""
+        return f"book {book}"
+
+    return app

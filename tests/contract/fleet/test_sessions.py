@@ -1,0 +1,466 @@
+"""Sessions of the clients of 2025 in a whole fleet: whichever edge a request comes to, it is the same session."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from mcpfleet.bus.connect import bus_of
+from mcpfleet.contracts.sessions import SessionsClient, session_key
+from mcpfleet.contracts.tasks import Binding
+from mcpfleet.process.service import Process
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.testing.local import LocalFleet
+from mcpfleet.wire.versions import LEGACY, OLDEST
+from tests.contract.fleet.listener import UPDATED, changed
+from tests.contract.fleet.sessions_app import asking
+from tests.contract.fleet.test_stream_permission import revoke
+from tests.contract.fleet.visitor import Visitor, Visitors, Watching
+from tests.kit.waiting import until
+
+BOOK = "library://books/1"
+FORM = {"action": "accept", "content": {"copies": 3}}
+SAID = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "m"}
+ROOTS = {"roots": [{"uri": "file:///home"}]}
+
+
+@asynccontextmanager
+async def guarded(tokens: list[dict[str, str]]) -> AsyncIterator[LocalFleet]:
+    """A fleet of two edges that these tokens may use."""
+    environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": tokens})}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet:
+        yield fleet
+
+
+@asynccontextmanager
+async def asking_as_an_edge(fleet: LocalFleet) -> AsyncIterator[SessionsClient]:
+    """What an edge asks about sessions."""
+    process = Process("edge", ProcessSettings())
+    bus = bus_of(process, "edge", fleet.switch.connector("edge", process.settings, process=process.id))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(bus.run)
+        await bus.wait_up()
+        yield SessionsClient(bus)
+        tasks.cancel_scope.cancel()
+
+
+def said(result: Any) -> str:
+    """The text of a tool's result."""
+    [block] = result["content"]
+    text = block["text"]
+    assert isinstance(text, str)
+    return text
+
+
+# -- the session itself -----------------------------------------------------------------------------------------------
+
+
+async def test_m74_l18_a_handshake_begins_a_session_that_every_edge_knows() -> None:
+    """D11: what needs one is offered; its id is long, visible, and on that one response alone."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = Visitor(visitors.https)
+        offered = await visitor.begin()
+        assert visitor.session is not None
+        assert re.fullmatch(r"[0-9a-f]{32}", visitor.session)
+        assert offered["capabilities"] == {
+            "tools": {"listChanged": True},
+            "resources": {"subscribe": True, "listChanged": True},
+            "logging": {},
+        }
+        for edge in (0, 1):
+            response = await visitor.send({"jsonrpc": "2.0", "id": 1, "method": "ping"}, edge)
+            assert response.json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+            assert "mcp-session-id" not in response.headers
+
+
+async def test_l4_a_session_needs_no_version_header_and_no_other_than_its_own() -> None:
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(version=OLDEST)
+        ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        headers = {name: value for name, value in visitor.headers().items() if name != "mcp-protocol-version"}
+        assert (await visitors.https[1].post("/mcp", json=ping, headers=headers)).status_code == 200
+        other = await visitor.send(ping, 1, **{"mcp-protocol-version": LEGACY[0]})
+        assert (other.status_code, other.json()["error"]["code"]) == (200, -32602)
+
+
+async def test_m76_an_unknown_session_is_404_and_a_missing_one_400() -> None:
+    """L5: for every kind of message, and always without a word of why."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        stranger = Visitor(visitors.https)
+        subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": BOOK}}
+        get = stranger.headers(accept="text/event-stream")
+        assert (await stranger.send(subscribe)).status_code == 400
+        assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 400
+        assert await stranger.delete() == 400
+        stranger.session = "0" * 32
+        messages: list[Any] = [
+            subscribe,
+            {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": "x", "result": {}},
+        ]
+        for message in messages:
+            response = await stranger.send(message)
+            assert (response.status_code, response.content) == (404, b"")
+        get = stranger.headers(accept="text/event-stream")
+        assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 404
+        assert await stranger.delete() == 404
+
+
+async def test_m76_a_stream_must_be_welcome() -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        get = visitor.headers(accept="application/json")
+        assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 406
+
+
+async def test_l8_a_deleted_session_is_gone_at_every_edge_with_its_streams_and_calls() -> None:
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        answers: list[Any] = []
+
+        async def wait() -> None:
+            params = {"name": "wait", "arguments": {}, "_meta": {"progressToken": "t"}}
+            answers.append(await visitor.ask("tools/call", params, 1))
+
+        async with visitor.watching(0) as watching, anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await until(lambda: visitor.told)
+            assert await visitor.delete(1) == 204
+            await until(lambda: answers == [None] and watching.is_over)
+        assert await visitor.delete(0) == 404
+        assert await visitor.ask("tools/list", edge=0) == 404
+
+
+async def test_l5_a_session_is_its_owners_and_its_endpoints() -> None:
+    """D10: the owner is who the token speaks for, and another token of the same one is the same owner."""
+    tokens = [
+        {"token": token, "subject": subject, "audience": "mcp"}
+        for token, subject in (("ann-1", "ann"), ("ann-2", "ann"), ("bob-1", "bob"))
+    ]
+    async with guarded(tokens) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(token="ann-1")
+        visitor.token = "bob-1"
+        assert await visitor.ask("ping") == 404
+        assert await visitor.delete() == 404
+        visitor.token = "ann-2"
+        assert (await visitor.ask("ping"))["result"] == {}
+
+
+async def test_d11_a_setting_serves_the_revisions_of_2025_without_sessions() -> None:
+    endpoints = '{"mcp": {"path": "/mcp", "sessions": false}}'
+    async with LocalFleet(asking(), environment={"MCPFLEET_ENDPOINTS": endpoints}) as fleet:
+        async with Visitors(fleet) as visitors:
+            visitor = Visitor(visitors.https)
+            offered = await visitor.begin()
+            assert visitor.session is None
+            assert offered["capabilities"] == {"tools": {}, "resources": {}}
+            told = await visitor.call("order", {"title": "Emma"})
+            assert told["isError"] is True
+            get = visitor.headers(accept="text/event-stream")
+            assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 405
+
+
+# -- what the server asks ---------------------------------------------------------------------------------------------
+
+
+async def test_m81_a_question_is_answered_to_any_edge() -> None:
+    """Invariant 12: by the same application code as that of 2026-07-28, without a slot being held meanwhile."""
+    environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}
+    async with LocalFleet(asking(), edges=3, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        visitor.answering_edge = 1
+        async with anyio.create_task_group() as tasks:
+            results: list[Any] = []
+
+            async def order() -> None:
+                results.append(await visitor.call("order", {"title": "Emma"}, 2))
+
+            tasks.start_soon(order)
+            await until(lambda: visitor.asked)
+            assert said(await visitor.call("chat", edge=0)) == "said", "the one slot is free"
+            await visitor.answer(visitor.asked[0]["id"], FORM)
+        assert said(results[0]) == "3 of Emma, soft"
+        assert visitor.asked[0]["method"] == "elicitation/create"
+        assert visitor.asked[0]["params"]["mode"] == "form"
+
+
+async def test_m81_several_questions_are_asked_at_once_and_in_rounds() -> None:
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        visitor.answering_edge = 1
+        visitor.answers = {"elicitation/create": FORM, "sampling/createMessage": SAID, "roots/list": ROOTS}
+        assert said(await visitor.call("interview")) == "3 hello 1 3"
+        asked = [each["method"] for each in visitor.asked]
+        assert sorted(asked[:3]) == ["elicitation/create", "roots/list", "sampling/createMessage"]
+        assert asked[3:] == ["elicitation/create"]
+        assert len({each["id"] for each in visitor.asked}) == 4
+
+
+@pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}, {"code": -1, "message": "no"}])
+async def test_m81_what_is_declined_or_fails_ends_the_call_by_its_result(answer: Any) -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        visitor.answers = {"elicitation/create": answer}
+        assert (await visitor.call("order", {"title": "Emma"}))["isError"] is True
+
+
+async def test_m55_an_answer_that_breaks_the_form_is_asked_for_again() -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        bad = {"action": "accept", "content": {"copies": 99}}
+        results: list[Any] = []
+
+        async def order() -> None:
+            results.append(await visitor.call("order", {"title": "Emma"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(order)
+            await until(lambda: len(visitor.asked) == 1)
+            await visitor.answer(visitor.asked[0]["id"], bad)
+            await until(lambda: len(visitor.asked) == 2)
+            await visitor.answer(visitor.asked[1]["id"], FORM)
+        assert said(results[0]) == "3 of Emma, soft"
+
+
+async def test_m75_a_response_that_nobody_waits_for_is_taken_and_means_nothing() -> None:
+    """Another session's is none either: an answer counts only from who was asked."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        asked, other = await visitors.one(), await visitors.one()
+        results: list[Any] = []
+
+        async def order() -> None:
+            results.append(await asked.call("order", {"title": "Emma"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(order)
+            await until(lambda: asked.asked)
+            for identifier in ("nonsense", f"{'0' * 16}-{'0' * 32}", asked.asked[0]["id"]):
+                await other.answer(identifier, FORM)
+            assert not results
+            await asked.answer(asked.asked[0]["id"], FORM)
+        assert said(results[0]) == "3 of Emma, soft"
+
+
+async def test_d11_an_answer_that_does_not_come_ends_the_call() -> None:
+    async with LocalFleet(asking(), environment={"MCPFLEET_ANSWER_WAIT": "0.3"}) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        result = await visitor.call("order", {"title": "Emma"})
+        assert result["isError"] is True
+        assert "did not answer in time" in said(result)
+
+
+async def test_d16_a_client_that_cannot_answer_is_not_asked() -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(capabilities={})
+        result = await visitor.call("order", {"title": "Emma"})
+        assert result["isError"] is True
+        assert "elicitation.form" in said(result)
+        assert not visitor.asked
+
+
+async def test_m79_a_page_has_an_id_in_2025_11_25_and_does_not_exist_before() -> None:
+    capabilities = {"elicitation": {"form": {}, "url": {}}}
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(capabilities=capabilities)
+        visitor.answers = {"elicitation/create": {"action": "accept"}}
+        assert said(await visitor.call("pay")) == "paid"
+        assert visitor.asked[0]["params"]["mode"] == "url"
+        assert visitor.asked[0]["params"]["elicitationId"]
+        older = await visitors.one(capabilities=capabilities, version=OLDEST)
+        assert (await older.call("pay"))["isError"] is True
+        assert not older.asked
+
+
+async def test_m78_the_form_of_2025_06_18_has_no_mode() -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(version=OLDEST)
+        visitor.answers = {"elicitation/create": FORM}
+        assert said(await visitor.call("order", {"title": "Emma"})) == "3 of Emma, soft"
+        assert visitor.asked[0]["params"].keys() == {"message", "requestedSchema"}
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def test_l7_a_client_takes_a_call_back_at_any_edge() -> None:
+    """The stream ends without a result, and the handler is stopped; what is unknown or over is left alone."""
+    stopped: list[str] = []
+    async with LocalFleet(asking(stopped), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        answers: list[Any] = []
+
+        async def wait(identifier: Any, meta: Any) -> None:
+            params = {"name": "wait", "arguments": {}, "_meta": meta}
+            answers.append(await visitor.ask("tools/call", params, 0, identifier))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, "mine", {"progressToken": "t"})
+            await until(lambda: visitor.told)
+            for gone in ("other", 7, None, {}):
+                params = {"requestId": gone, "reason": 5}
+                assert (await visitor.notify("notifications/cancelled", params, 1)).status_code == 202
+            assert not answers
+            await visitor.notify("notifications/cancelled", {"requestId": "mine"}, 1)
+            await until(lambda: answers == [None])
+        await until(lambda: stopped == ["wait"])
+
+
+async def test_an_id_that_runs_is_not_taken_twice() -> None:
+    """The error table: 200, -32600; a text is another id than a number."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+
+        async def wait() -> None:
+            params = {"name": "wait", "arguments": {}, "_meta": {"progressToken": "t"}}
+            await visitor.ask("tools/call", params, 0, 5)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await until(lambda: visitor.told)
+            assert (await visitor.ask("ping", identifier=5))["error"]["code"] == -32600
+            assert (await visitor.ask("ping", identifier="5"))["result"] == {}
+            await visitor.notify("notifications/cancelled", {"requestId": 5})
+
+
+async def test_l15_a_progress_token_that_is_taken_reports_nothing() -> None:
+    started: list[str] = []
+    async with LocalFleet(asking(started=started)) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        other = Visitor(visitors.https)
+        other.session = visitor.session
+        params = {"name": "wait", "arguments": {}, "_meta": {"progressToken": "t"}}
+
+        async def wait(who: Visitor, identifier: str) -> None:
+            await who.ask("tools/call", params, 0, identifier)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, visitor, "one")
+            await until(lambda: visitor.told)
+            started.clear()
+            tasks.start_soon(wait, other, "two")
+            await until(lambda: started)
+            await visitor.notify("notifications/cancelled", {"requestId": "one"})
+            await visitor.notify("notifications/cancelled", {"requestId": "two"})
+        assert len(visitor.told) == 1
+        assert not other.told
+
+
+async def test_m80_the_log_level_is_the_sessions_at_every_edge() -> None:
+    """What is logged comes on the stream of its call."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+
+        async def levels(edge: int) -> list[str]:
+            visitor.told.clear()
+            await visitor.call("chat", edge=edge)
+            return [each["params"]["level"] for each in visitor.told]
+
+        assert await levels(0) == ["info", "error"]
+        assert (await visitor.ask("logging/setLevel", {"level": "debug"}, 1))["result"] == {}
+        await until_equal(levels, 0, ["debug", "info", "error"])
+        assert (await visitor.ask("logging/setLevel", {"level": "error"}, 0))["result"] == {}
+        await until_equal(levels, 1, ["error"])
+        assert (await visitor.ask("logging/setLevel", {"level": "loud"}))["error"]["code"] == -32602
+
+
+async def until_equal(levels: Any, edge: int, wanted: list[str]) -> None:
+    """An edge may go by what it knew until the hint is there."""
+    with anyio.fail_after(5):
+        while await levels(edge) != wanted:
+            pass
+
+
+# -- what changes -----------------------------------------------------------------------------------------------------
+
+
+async def test_l11_a_subscription_is_the_sessions_whichever_edge_was_asked() -> None:
+    """The stream is at one edge, the subscription goes to another, the change comes from a third."""
+    async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        async with visitor.watching(0) as watching:
+            await visitor.call("place_hold", {"book": 1}, 2)
+            assert (await visitor.ask("resources/subscribe", {"uri": BOOK}, 1))["result"] == {}
+            await visitor.call("place_hold", {"book": 2}, 2)
+            await visitor.call("place_hold", {"book": 1}, 2)
+            await until(lambda: watching.messages)
+            assert watching.messages == [{"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": BOOK}}]
+            assert (await visitor.ask("resources/subscribe", {"uri": BOOK}, 2))["result"] == {}, "again"
+            assert (await visitor.ask("resources/unsubscribe", {"uri": BOOK}, 2))["result"] == {}
+            assert (await visitor.ask("resources/unsubscribe", {"uri": BOOK}, 1))["result"] == {}
+            await visitor.ask("resources/subscribe", {"uri": "library://books/3"}, 1)
+            await visitor.call("place_hold", {"book": 1}, 2)
+            await visitor.call("place_hold", {"book": 3}, 2)
+            await until(lambda: len(watching.messages) > 1)
+        assert watching.uris() == [BOOK, "library://books/3"]
+
+
+async def test_l11_what_is_not_there_cannot_be_subscribed_to() -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        error = (await visitor.ask("resources/subscribe", {"uri": "library://nothing"}))["error"]
+        assert error["code"] == -32002
+        assert (await visitor.ask("resources/subscribe", {}))["error"]["code"] == -32602
+
+
+async def test_l13_a_change_is_told_on_the_newest_stream_alone() -> None:
+    """N10: a session has two streams; the third ends the first, and the end of the newest lets the one before speak."""
+    async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        await visitor.ask("resources/subscribe", {"uri": BOOK})
+        async with visitor.watching(0) as first, visitor.watching(1) as second:
+            for stream in (first, second):
+                await until(lambda stream=stream: stream.uris() == [BOOK])  # what it may have missed
+            async with visitor.watching(2) as third:
+                await until(lambda: first.is_over)
+                await until(lambda: third.uris() == [BOOK])
+                await visitor.call("place_hold", {"book": 1}, 1)
+                await until(lambda: third.uris() == [BOOK, BOOK])
+                assert second.uris() == [BOOK]
+            await until(lambda: second.uris() == [BOOK, BOOK])  # its turn: it reads again
+            await visitor.call("place_hold", {"book": 1}, 2)
+            await until(lambda: second.uris() == [BOOK, BOOK, BOOK])
+
+
+async def test_l13_what_changes_between_two_streams_is_told_on_the_next() -> None:
+    """And a first stream is told nothing that did not change."""
+    app = asking()
+    async with LocalFleet(app, edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        async with visitor.watching(0) as first:
+            app.tool("later", description="A new one.")(lambda: "here")
+            await until(lambda: first.kinds() == [changed("tools")])
+        app.remove("tool", "later")
+        names = [tool["name"] for tool in (await visitor.ask("tools/list", edge=1))["result"]["tools"]]
+        with anyio.fail_after(10):
+            while "later" in names:
+                names = [tool["name"] for tool in (await visitor.ask("tools/list", edge=1))["result"]["tools"]]
+        async with visitor.watching(1) as second:
+            await until(lambda: second.kinds() == [changed("tools")])
+        async with visitor.watching(1) as third:
+            await visitor.call("chat", edge=1)
+        assert third.kinds() == []
+
+
+async def test_l12_who_is_revoked_loses_the_session() -> None:
+    tokens = [{"token": "ann-1", "subject": "ann", "audience": "mcp"}]
+    async with guarded(tokens) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(token="ann-1")
+        watching = Watching()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(visitor.watch, watching, 1)
+            await until(lambda: watching.status == 200)
+            await revoke(fleet, "ann")
+            await until(lambda: watching.is_over)
+        async with asking_as_an_edge(fleet) as sessions:
+            owner = Binding(endpoint="mcp", subject="ann").digest
+            assert visitor.session is not None
+            with anyio.fail_after(5):
+                while await sessions.read(session_key(visitor.session), owner) is not None:
+                    pass
