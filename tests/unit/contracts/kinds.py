@@ -23,6 +23,7 @@ from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull
 from mcpfleet.contracts.kept_result import KeptResult
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
 from mcpfleet.contracts.watched import statements, watched_subject
 from mcpfleet.edge.calls import ends, pending
 from mcpfleet.edge.protocol.protector import Protector
@@ -188,6 +189,8 @@ def _subjects() -> Kind:
         watched_subject("library"): "what is watched; the body is a Watched",
         call.pull_subject("library", WORKER): "a result is fetched",
         AUTHORITY_SUBJECT: "a hint: permission has ended; the body is an Authority",
+        CHANGED_SUBJECT: "a hint: a session is another one; the body is a SessionChanged",
+        CANCELLED_SUBJECT: "a client takes a request back; the body is a CallCancelled",
         pool_tasks.work_subject("library"): "a task waits",
         pool_tasks.nudge_subject("library", WORKER): "a task has news",
         **{figures.service_figures_subject(role, EDGE): f"figures of {role}" for role in figures.Role},

@@ -40,6 +40,20 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.sessions import (
+    AnswerGiven,
+    BeginSession,
+    CallCancelled,
+    ChangeSession,
+    EndSession,
+    GiveAnswer,
+    ReadSession,
+    Session,
+    SessionBegun,
+    SessionChanged,
+    SessionEnded,
+    SessionRead,
+)
 from mcpfleet.contracts.subscriptions import (
     CloseStreams,
     Count,
@@ -62,6 +76,17 @@ SNAPSHOT = Snapshot(endpoint="mcp", number=7, name="library", version="1", liste
 
 COUNT = Count(endpoint="mcp", partition="a" * 32, streams=2)
 REVOCATION = Revocation(number=7, kind="tenant", key="0" * 32)
+
+SESSION, CALLER, FIRST, SECOND = (digit * 32 for digit in "5c12")
+WHOLE_SESSION = Session(
+    revision="2025-11-25",
+    client={"name": "c", "version": "1", "icons": [{"src": "a:b", "sizes": None}]},
+    capabilities={"sampling": {"tools": {}}, "experimental": {"a": None}},
+    log_level="info",
+    uris=("library://books/1",),
+    streams=(FIRST, SECOND),
+    lists={"tools": "0" * 32},
+)
 
 MESSAGES = [
     *TASK_MESSAGES,
@@ -111,6 +136,34 @@ MESSAGES = [
     StreamsClosed(counts=1),
     LeaseEdge(edge="1" * 16),
     EdgeLeased(wanted=True),
+    BeginSession(session=SESSION, owner=CALLER, revision="2025-06-18"),
+    BeginSession(
+        session=SESSION,
+        owner=CALLER,
+        revision="2025-11-25",
+        client=WHOLE_SESSION.client,
+        capabilities=WHOLE_SESSION.capabilities,
+    ),
+    SessionBegun(),
+    ReadSession(session=SESSION, owner=CALLER),
+    SessionRead(),
+    SessionRead(session=Session(revision="2025-06-18")),
+    SessionRead(session=WHOLE_SESSION, is_full=True),
+    ChangeSession(session=SESSION, owner=CALLER, log_level="warning"),
+    ChangeSession(session=SESSION, owner=CALLER, subscribe="library://books/1"),
+    ChangeSession(session=SESSION, owner=CALLER, unsubscribe="library://books/1"),
+    ChangeSession(session=SESSION, owner=CALLER, opened=FIRST),
+    ChangeSession(session=SESSION, owner=CALLER, closed=FIRST, lists={"tools": "0" * 32}),
+    EndSession(session=SESSION, owner=CALLER),
+    SessionEnded(found=False),
+    SessionChanged(session=SESSION),
+    SessionChanged(session=SESSION, ended=True),
+    CallCancelled(session=SESSION, request="7"),
+    CallCancelled(session=SESSION, request=7),
+    CallCancelled(session=SESSION, request=7.5),
+    GiveAnswer(session=SESSION, question=FIRST, result={"action": "accept", "content": {"a": None}}),
+    GiveAnswer(session=SESSION, question=FIRST, error={"code": -1, "message": "User rejected sampling request"}),
+    AnswerGiven(waited=True),
     Cancel(edge="e1", call="1"),
     Alive(worker="w1", calls=("1", "2")),
     AliveAnswer(),
@@ -141,7 +194,7 @@ def test_a_field_that_a_newer_process_added_is_ignored(message: BaseModel) -> No
 
 @pytest.mark.parametrize("message", MESSAGES, ids=repr)
 def test_a_message_is_frozen(message: BaseModel) -> None:
-    field = next(iter(type(message).model_fields))
+    field = next(iter(type(message).model_fields), "added_later")
     with pytest.raises(ValidationError):
         setattr(message, field, None)
 
