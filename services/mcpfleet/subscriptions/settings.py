@@ -17,8 +17,23 @@ class SubscriptionsSettings(StoreSettings, ProcessSettings):
     edge_lost: Seconds = Field(
         default=20.0, gt=0, description="How long an edge may be silent, on a proven link, and its streams still count."
     )
+    session_idle: Seconds = Field(
+        default=3600.0,
+        gt=0,
+        description="How long a session may be without a request; after that its client begins a new one.",
+    )
+    session_lasts: Seconds = Field(
+        default=7 * 86400.0, gt=0, description="How long a session may last, however much it is used."
+    )
+    owner_sessions: int = Field(
+        default=10_000,
+        ge=1,
+        description="How many sessions a caller may have at one endpoint; over it those end that were used longest "
+        "ago. Callers without credentials are one.",
+    )
+    session_uris: int = Field(default=1_000, ge=1, description="How many URIs a session may subscribe to.")
     subscriptions_sweep: Seconds = Field(
-        default=5.0, gt=0, description="How often what is left of edges that are gone is deleted."
+        default=5.0, gt=0, description="How often what is left of edges and sessions that are gone is deleted."
     )
     subscriptions_concurrency: int = Field(
         default=64, ge=1, description="How many questions subscriptions answers at once."

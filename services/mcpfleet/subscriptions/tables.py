@@ -1,11 +1,11 @@
-"""The tables of subscriptions: which edges live, and how many streams of whom each of them has."""
+"""The tables of subscriptions: which edges live, how many streams of whom each has, and the sessions of clients."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text
 
 from mcpfleet.contracts.manifest import DIGEST_LENGTH
 from mcpfleet.store.clock import Moment
@@ -15,6 +15,8 @@ metadata: Final = MetaData()
 
 EDGE_LENGTH: Final = 16
 NAME_LENGTH: Final = 63
+REVISION_LENGTH: Final = 16
+LEVEL_LENGTH: Final = 16
 
 edges: Final = Table(
     "subscriptions_edges",
@@ -44,5 +46,36 @@ counts: Final = Table(
 )
 
 Index("subscriptions_counts_partition", counts.c.endpoint, counts.c.partition)
+
+sessions: Final = Table(
+    "subscriptions_sessions",
+    metadata,
+    Column("session", String(DIGEST_LENGTH), primary_key=True, comment="the digest of its id"),
+    Column("owner", String(DIGEST_LENGTH), nullable=False),
+    Column("revision", String(REVISION_LENGTH), nullable=False),
+    Column("client", Text, nullable=False, comment="JSON"),
+    Column("capabilities", Text, nullable=False, comment="JSON"),
+    Column("log_level", String(LEVEL_LENGTH)),
+    Column("stream", String(DIGEST_LENGTH), comment="the newest GET stream"),
+    Column("former_stream", String(DIGEST_LENGTH), comment="the newest before it"),
+    Column("lists", Text, comment="JSON"),
+    Column("begun_at", Moment, nullable=False),
+    Column("touched_at", Moment, nullable=False, comment="when it was used last, to a tenth of the idle time"),
+)
+"""A row is a session of a client of the revisions of 2025, wherever its requests arrive (D11)."""
+
+# The first finds who of an owner was away longest, the others what has ended by itself.
+Index("subscriptions_sessions_owner", sessions.c.owner, sessions.c.touched_at)
+Index("subscriptions_sessions_touched", sessions.c.touched_at)
+Index("subscriptions_sessions_begun", sessions.c.begun_at)
+
+session_uris: Final = Table(
+    "subscriptions_session_uris",
+    metadata,
+    Column("session", String(DIGEST_LENGTH), primary_key=True),
+    Column("uri_key", String(DIGEST_LENGTH), primary_key=True),
+    Column("uri", Text, nullable=False, comment="JSON, which has no NUL: PostgreSQL keeps none"),
+)
+"""A row is a URI of which a session wants to hear."""
 
 SCHEMA: Final = Schema(service="subscriptions", revisions=Path(__file__).parent / "migrations")

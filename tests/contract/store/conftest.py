@@ -12,6 +12,7 @@ from mcpfleet.catalog.tables import SCHEMA as CATALOG
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.subscriptions.tables import SCHEMA as SUBSCRIPTIONS
 from mcpfleet.tasks.tables import SCHEMA as TASKS
 from tests.kit.postgres import Postgres, postgres_server
 
@@ -37,5 +38,5 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
 async def store(url: str) -> AsyncIterator[Store]:
     """A store with the tables of every service."""
     async with open_store(url, service="test", embedded=True, singles=True, bounds=Bounds()) as opened:
-        await migrate(opened, [AUTHORIZATION, CATALOG, TASKS])
+        await migrate(opened, [AUTHORIZATION, CATALOG, SUBSCRIPTIONS, TASKS])
         yield opened

@@ -20,6 +20,7 @@ from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import Schema, check_migrated, migrate
+from mcpfleet.subscriptions import tables as subscriptions
 from mcpfleet.tasks import tables as tasks
 
 _REVISION = """
@@ -50,7 +51,9 @@ async def tables(store: Store) -> set[str]:
         return set(await connection.run_sync(lambda plain: inspect(plain).get_table_names()))
 
 
-@pytest.mark.parametrize("service", [authorization, catalog, tasks], ids=lambda module: module.SCHEMA.service)
+@pytest.mark.parametrize(
+    "service", [authorization, catalog, subscriptions, tasks], ids=lambda module: module.SCHEMA.service
+)
 async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store, service: Any) -> None:
     def is_its_own(name: str | None, kind: str, _: object) -> bool:
         return kind != "table" or (

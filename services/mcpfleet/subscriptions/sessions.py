@@ -1,0 +1,193 @@
+"""What is kept of sessions: each change is one transaction, and any number of replicas run them side by side (D11)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import ColumnElement, delete, exists, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from mcpfleet.contracts.hints import resource_key
+from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session
+from mcpfleet.store.clock import now
+from mcpfleet.store.engine import Store
+from mcpfleet.store.insert import insert_into
+from mcpfleet.subscriptions.rules import changed
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.subscriptions.tables import session_uris, sessions
+
+AT_ONCE: Final = 1_000
+"""Sessions that one transaction ends; the rest is the next one's."""
+_TOUCHED_EACH: Final = 0.1
+"""Of the idle time: a session that was used since is not written again, so that its requests only read."""
+
+
+class Change(NamedTuple):
+    """What has come of a change."""
+
+    session: Session | None
+    """As it is now; none where there is none of this owner."""
+    is_full: bool = False
+    """Nothing was changed: it has no room for one more URI."""
+    is_other: bool = False
+    """It is another one than before."""
+
+
+class Sessions:
+    """The sessions of clients. Every method raises `StoreError` where the database does not do its work.
+
+    A session that was idle for too long, or is too old, is not there, whether or not it has been swept.
+    """
+
+    def __init__(self, store: Store, settings: SubscriptionsSettings) -> None:
+        self._store = store
+        self._settings = settings
+
+    async def begin(self, wanted: BeginSession) -> list[str]:
+        """Write a session down, unless it is there already.
+
+        Returns:
+            The owner's sessions that were ended for it: those that were used longest ago, over the most it may have.
+        """
+        async with self._store.write() as connection:
+            row = insert_into(sessions, connection).values(
+                session=wanted.session,
+                owner=wanted.owner,
+                revision=wanted.revision,
+                client=json.dumps(wanted.client),
+                capabilities=json.dumps(wanted.capabilities),
+                begun_at=now(),
+                touched_at=now(),
+            )
+            made = row.on_conflict_do_nothing().returning(sessions.c.session)
+            if await connection.scalar(made) is None:
+                return []
+            return await self._evict(connection, wanted)
+
+    async def read(self, session: str, owner: str) -> Session | None:
+        """What a session is; none where there is none of this owner. Notes now and then that it is used."""
+        has_uris = exists().where(session_uris.c.session == sessions.c.session)
+        kept = select(sessions, self._is_stale().label("is_stale"), has_uris.label("has_uris"))
+        async with self._store.read() as connection:
+            row = (await connection.execute(kept.where(self._is_there(session, owner)))).one_or_none()
+            if row is None:
+                return None
+            found = _session(row, await _uris(connection, session) if row.has_uris else ())
+        if row.is_stale:
+            async with self._store.write() as connection:
+                touched = update(sessions).where(sessions.c.session == session, self._is_stale())
+                await connection.execute(touched.values(touched_at=now()))
+        return found
+
+    async def change(self, wanted: ChangeSession) -> Change:
+        """Change a session, where it is there and has room."""
+        # Locked until the end, so that changes at several edges follow one another.
+        kept = select(sessions, self._is_stale().label("is_stale")).with_for_update()
+        async with self._store.write() as connection:
+            row = (await connection.execute(kept.where(self._is_there(wanted.session, wanted.owner)))).one_or_none()
+            if row is None:
+                return Change(None)
+            # By a statement of its own, which sees what the change before wrote while this one waited for the lock.
+            before = _session(row, await _uris(connection, wanted.session))
+            after = changed(before, wanted, self._settings.session_uris)
+            if after is None:
+                return Change(before, is_full=True)
+            if after != before or row.is_stale:
+                await _write(connection, wanted.session, before, after)
+        return Change(after, is_other=after != before)
+
+    async def end(self, session: str, owner: str) -> bool:
+        """End a session; returns whether it was there."""
+        async with self._store.write() as connection:
+            gone = delete(sessions).where(self._is_there(session, owner)).returning(sessions.c.session)
+            if await connection.scalar(gone) is None:
+                return False
+            await _forget_uris(connection, [session])
+        return True
+
+    async def sweep(self) -> list[str]:
+        """Delete sessions that are over by themselves, at most `AT_ONCE`; returns them.
+
+        Replicas leave each other's rows alone, and at most times there is nothing to do, which only reads.
+        """
+        # Said as two reasons rather than as "does not live", so that each is found by its index.
+        is_idle = sessions.c.touched_at < now() - self._settings.session_idle
+        over = is_idle | (sessions.c.begun_at < now() - self._settings.session_lasts)
+        async with self._store.read() as connection:
+            if await connection.scalar(select(sessions.c.session).where(over).limit(1)) is None:
+                return []
+        ended = select(sessions.c.session).where(over).limit(AT_ONCE).with_for_update(skip_locked=True)
+        async with self._store.write() as connection:
+            return await _delete(connection, list(await connection.scalars(ended)))
+
+    async def _evict(self, connection: AsyncConnection, begun: BeginSession) -> list[str]:
+        """End what an owner has too much; begun at once at several replicas, it is too much until the next begins."""
+        others = select(sessions.c.session).where(sessions.c.owner == begun.owner, sessions.c.session != begun.session)
+        over = others.order_by(sessions.c.touched_at.desc()).offset(self._settings.owner_sessions - 1).limit(AT_ONCE)
+        # The bound stands inside: outside, PostgreSQL would lock all those that the offset skips.
+        ended = select(sessions.c.session).where(sessions.c.session.in_(over)).with_for_update(skip_locked=True)
+        return await _delete(connection, list(await connection.scalars(ended)))
+
+    def _is_there(self, session: str, owner: str) -> ColumnElement[bool]:
+        return (sessions.c.session == session) & (sessions.c.owner == owner) & self._lives()
+
+    def _lives(self) -> ColumnElement[bool]:
+        is_used = sessions.c.touched_at >= now() - self._settings.session_idle
+        return is_used & (sessions.c.begun_at >= now() - self._settings.session_lasts)
+
+    def _is_stale(self) -> ColumnElement[bool]:
+        """It was not noted for a while that the session is used."""
+        return sessions.c.touched_at < now() - self._settings.session_idle * _TOUCHED_EACH
+
+
+def _session(row: Any, uris: tuple[str, ...]) -> Session:
+    return Session(
+        revision=row.revision,
+        client=json.loads(row.client),
+        capabilities=json.loads(row.capabilities),
+        log_level=row.log_level,
+        uris=uris,
+        streams=tuple(stream for stream in (row.stream, row.former_stream) if stream is not None),
+        lists=None if row.lists is None else json.loads(row.lists),
+    )
+
+
+async def _uris(connection: AsyncConnection, session: str) -> tuple[str, ...]:
+    kept = select(session_uris.c.uri).where(session_uris.c.session == session).order_by(session_uris.c.uri_key)
+    return tuple(json.loads(uri) for uri in await connection.scalars(kept))
+
+
+async def _write(connection: AsyncConnection, session: str, before: Session, after: Session) -> None:
+    """Write what is different, and that the session is used."""
+    newest, former = (*after.streams, None, None)[:2]
+    await connection.execute(
+        update(sessions)
+        .where(sessions.c.session == session)
+        .values(
+            log_level=after.log_level,
+            stream=newest,
+            former_stream=former,
+            lists=None if after.lists is None else json.dumps(after.lists),
+            touched_at=now(),
+        )
+    )
+    for uri in set(before.uris) - set(after.uris):
+        mine = (session_uris.c.session == session) & (session_uris.c.uri_key == resource_key(uri))
+        await connection.execute(delete(session_uris).where(mine))
+    for uri in set(after.uris) - set(before.uris):
+        row = insert_into(session_uris, connection)
+        await connection.execute(row.values(session=session, uri_key=resource_key(uri), uri=json.dumps(uri)))
+
+
+async def _delete(connection: AsyncConnection, ended: list[str]) -> list[str]:
+    """Delete sessions that this transaction has locked, with their URIs."""
+    if ended:
+        await connection.execute(delete(sessions).where(sessions.c.session.in_(ended)))
+        await _forget_uris(connection, ended)
+    return ended
+
+
+async def _forget_uris(connection: AsyncConnection, ended: list[str]) -> None:
+    """After the sessions, whose rows their changes lock: none adds a URI any more."""
+    await connection.execute(delete(session_uris).where(session_uris.c.session.in_(ended)))
