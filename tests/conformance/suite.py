@@ -67,14 +67,21 @@ class Suite:
     results: Path
     """A folder for what the runs leave behind."""
 
+    revision: str = REVISION
+    """Whose wire is spoken."""
+
     async def required(self) -> Verdict:
         """Run all that the revision requires; what it runs beyond that is not in the verdict."""
-        return await self._run("required", "--requirements", REVISION)
+        return await self._run("required", "--requirements", self.revision)
+
+    async def all(self) -> Verdict:
+        """Run all that there is of a revision, where no set of it is required."""
+        return await self._run("all", "--spec-version", self.revision)
 
     async def scenario(self, name: str) -> Verdict:
         """Run one scenario, which the revision need not require."""
         # Without force, a scenario of an extension belongs to no revision and is left out as passed.
-        return await self._run(name, "--scenario", name, "--spec-version", REVISION, "--force")
+        return await self._run(name, "--scenario", name, "--spec-version", self.revision, "--force")
 
     async def _run(self, name: str, *what: str) -> Verdict:
         results = self.results / name

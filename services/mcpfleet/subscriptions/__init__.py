@@ -1,1 +1,1 @@
-"""Subscriptions: how many listen streams each partition has over the whole fleet."""
+"""Subscriptions: how many listen streams each partition has over the whole fleet, and what every session is."""

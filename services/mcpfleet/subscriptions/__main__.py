@@ -16,7 +16,10 @@ from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import StoreError
 from mcpfleet.subscriptions.actor import SubscriptionsActor
 from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.sessions import Sessions
+from mcpfleet.subscriptions.sessions_actor import SessionsActor
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.subscriptions.signals import Signals
 from mcpfleet.subscriptions.sweeper import Sweeper
 
 
@@ -30,12 +33,16 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
     settings, log = process.settings, process.log
     async with store_of(settings, process.name) as store:
         ledger = Ledger(store)
-        sweeper = Sweeper(ledger, bus, settings, health=process.health, log=log)
-        subscriptions = SubscriptionsActor(ledger, sweeper, settings, log=log)
+        sessions, signals = Sessions(store, settings), Signals(bus, log=log)
+        sweeper = Sweeper(ledger, sessions, signals, bus, settings, health=process.health, log=log)
+        handlers = (
+            SubscriptionsActor(ledger, sweeper, settings, log=log),
+            SessionsActor(sessions, signals, settings, log=log),
+        )
         beside = partial(show, process, bus, Role.SUBSCRIPTIONS)
         concurrency = settings.subscriptions_concurrency
         await answer_questions(
-            process, bus, subscriptions, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
+            process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
         )
 
 

@@ -1,8 +1,9 @@
-"""The one loop of subscriptions: it deletes what is left of edges that are gone, and knows when silence counts."""
+"""The one loop of subscriptions: it deletes what is left of edges and sessions, and knows when silence counts."""
 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -14,7 +15,12 @@ from mcpfleet.process.vigil import Vigil
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.sessions import AT_ONCE, Sessions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.subscriptions.signals import Signals
+
+_BATCHES: Final = 10
+"""Of sessions, in one look: however many are over at once, edges are looked at in time."""
 
 
 class Sweeper:
@@ -23,6 +29,8 @@ class Sweeper:
     def __init__(
         self,
         ledger: Ledger,
+        sessions: Sessions,
+        signals: Signals,
         bus: Bus,
         settings: SubscriptionsSettings,
         *,
@@ -30,6 +38,8 @@ class Sweeper:
         log: FilteringBoundLogger,
     ) -> None:
         self._ledger = ledger
+        self._sessions = sessions
+        self._signals = signals
         self._bus = bus
         self._settings = settings
         self._log = log
@@ -61,6 +71,7 @@ class Sweeper:
             if first:
                 await self._ledger.check()
             gone = await self._ledger.sweep(lost=lost)
+            await self._end_sessions()
         except StoreError as error:
             self._vigil.interrupt()
             self._readiness.failed(error)
@@ -69,3 +80,10 @@ class Sweeper:
         for edge in gone:
             self._log.info("streams of an edge count no more", edge=edge)
         return True
+
+    async def _end_sessions(self) -> None:
+        for _ in range(_BATCHES):
+            ended = await self._sessions.sweep()
+            self._signals.ended(ended)
+            if len(ended) < AT_ONCE:
+                return

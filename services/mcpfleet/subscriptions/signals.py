@@ -1,0 +1,34 @@
+"""What edges are told of sessions once it is committed. All of it may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import NotRun
+from mcpfleet.contracts.sessions import CHANGED_SUBJECT, SessionChanged
+
+
+class Signals:
+    """Tells every edge; an edge that does not hear of it looks by itself."""
+
+    def __init__(self, bus: Bus, *, log: FilteringBoundLogger) -> None:
+        self._bus = bus
+        self._log = log
+
+    def changed(self, session: str) -> None:
+        """Hint that a session is another one now."""
+        self._tell(SessionChanged(session=session))
+
+    def ended(self, sessions: Iterable[str]) -> None:
+        """Hint that sessions are not there any more."""
+        for session in sessions:
+            self._tell(SessionChanged(session=session, ended=True))
+
+    def _tell(self, hint: SessionChanged) -> None:
+        try:
+            self._bus.publish(CHANGED_SUBJECT, hint.model_dump_json().encode())
+        except NotRun as error:
+            self._log.debug("hint not sent", error=str(error))
