@@ -251,7 +251,7 @@ async def test_an_owner_with_too_many_sessions_loses_those_that_were_used_longes
 
 
 async def test_sessions_that_begin_at_once_at_two_replicas_keep_the_bound(url: str, store: Store) -> None:
-    """The bound may be passed by what begins at the same moment, until the next begins; none ends that just began."""
+    """The bound may be passed by what begins at the same moment, until the next begins."""
     async with AsyncExitStack() as opened:
         stores = [
             await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds()))
