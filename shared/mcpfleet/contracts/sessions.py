@@ -161,12 +161,12 @@ class WatchAgain(Message):
     session: Digest
 
 
-class Watched(Message):
+class WatchedAgain(Message):
     """The edge hears of what the session subscribes to, as far as it has its stream."""
 
 
 ANSWER = Exchange("session.{edge}.answer", GiveAnswer, AnswerGiven, asked_by="edge", repeat=True)
-WATCH = Exchange("session.{edge}.watch", WatchAgain, Watched, asked_by="edge", repeat=True)
+WATCH = Exchange("session.{edge}.watch", WatchAgain, WatchedAgain, asked_by="edge", repeat=True)
 """Each edge hears its own of these."""
 
 

@@ -16,7 +16,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.contracts.sessions import EDGE_DIGITS, WATCH, Session, WatchAgain, Watched
+from mcpfleet.contracts.sessions import EDGE_DIGITS, WATCH, Session, WatchAgain, WatchedAgain
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.sessions.known import Named, Sessions
 from mcpfleet.edge.sessions.stream import LISTS, SessionStream
@@ -42,6 +42,11 @@ class _Here:
     streams: list[SessionStream] = field(default_factory=list)
     turn: anyio.Lock = field(default_factory=anyio.Lock)
     """What is read of a session first is applied first."""
+
+    def end(self) -> None:
+        """End them: the session is over."""
+        for stream in self.streams:
+            stream.end(Exit.SESSION_ENDED)
 
 
 class SessionStreams:
@@ -174,15 +179,16 @@ class SessionStreams:
             self._tasks.start_soon(self._watch_again, key, message)
 
     async def _watch_again(self, key: str, message: Incoming) -> None:
-        async with self._places:
-            await self._look(key)
-        self._bus.respond(message, Watched().model_dump_json().encode())
+        await self._places.acquire()
+        await self._look_in_turn(key)
+        self._bus.respond(message, WatchedAgain().model_dump_json().encode())
 
     def _on_change(self, key: str, ended: bool) -> None:
-        if key not in self._here:
+        here = self._here.get(key)
+        if here is None:
             return
         if ended:
-            self._end(key)
+            here.end()
         else:
             self._old[key] = None
             self._has_old.set()
@@ -201,6 +207,8 @@ class SessionStreams:
     async def _look_in_turn(self, key: str) -> None:
         try:
             await self._look(key)
+        except Exception:
+            self._log.exception("a session was not followed")
         finally:
             self._places.release()
 
@@ -226,10 +234,10 @@ class SessionStreams:
                 named = await self._sessions.read(key, here.streams[0].named.owner)
             except Rejection as rejection:
                 if rejection.status == 404:
-                    self._end(key)
+                    here.end()
                 return
             for stream in list(here.streams):
-                if stream.is_known:
+                if stream.is_known and stream in here.streams:  # it may have ended meanwhile
                     await self._apply(stream, named.session)
 
     async def _apply(self, stream: SessionStream, session: Session) -> None:
@@ -245,7 +253,3 @@ class SessionStreams:
             self._log.debug("not all is heard that a session subscribes to", error=str(error))
         if takes_over:
             stream.catch_up(session)
-
-    def _end(self, key: str) -> None:
-        for stream in self._here[key].streams:
-            stream.end(Exit.SESSION_ENDED)
