@@ -53,6 +53,8 @@ from mcpfleet.contracts.sessions import (
     SessionChanged,
     SessionEnded,
     SessionRead,
+    WatchAgain,
+    WatchedAgain,
 )
 from mcpfleet.contracts.subscriptions import (
     CloseStreams,
@@ -164,6 +166,8 @@ MESSAGES = [
     GiveAnswer(session=SESSION, question=FIRST, result={"action": "accept", "content": {"a": None}}),
     GiveAnswer(session=SESSION, question=FIRST, error={"code": -1, "message": "User rejected sampling request"}),
     AnswerGiven(waited=True),
+    WatchAgain(session=SESSION),
+    WatchedAgain(),
     Cancel(edge="e1", call="1"),
     Alive(worker="w1", calls=("1", "2")),
     AliveAnswer(),

@@ -44,6 +44,7 @@ MAY = {
     sessions.CHANGED_SUBJECT: ("subscriptions", "edge"),
     sessions.CANCELLED_SUBJECT: ("edge", "edge"),
     sessions.ANSWER.subject_for(edge="e1"): ("edge", "edge"),
+    sessions.WATCH.subject_for(edge="e1"): ("edge", "edge"),
     tasks.CREATE.subject_for(): ("edge", "tasks"),
     tasks.GET.subject_for(): ("edge", "tasks"),
     tasks.UPDATE.subject_for(): ("edge", "tasks"),
@@ -116,6 +117,7 @@ def test_one_user_may_send_a_subject_and_one_may_hear_it(subject: str, may: tupl
         call.ALIVE.pattern(),
         sessions.CHANGE.pattern(),
         sessions.ANSWER.pattern(),
+        sessions.WATCH.pattern(),
     ],
 )
 def test_the_pattern_by_which_a_service_hears_an_exchange_is_permitted(subject: str) -> None:
