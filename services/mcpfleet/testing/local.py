@@ -52,7 +52,7 @@ class LocalFleet:
         workers: the same of the workers.
         authorization: the one process of its service.
         catalog: the one process of its service.
-        subscriptions: the one process of its service.
+        subscriptions: the one process of its service, the newest where it was restarted.
         tasks: the one process of its service.
     """
 
@@ -150,7 +150,7 @@ class LocalFleet:
         """Start everything; the services first, since what asks in vain asks again only after half a second."""
         self.authorization = self._part("authorization", AuthorizationSettings, authorization.serve_over)
         self.catalog = self._part("catalog", CatalogSettings, catalog.serve_over)
-        self.subscriptions = self._part("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
+        self.subscriptions = self._subscriptions()
         self.tasks = self._part("tasks", TasksSettings, tasks_service.serve_over)
         await _ready(self.authorization, self.catalog, self.subscriptions, self.tasks)
         edges, workers = self._numbers
@@ -177,6 +177,12 @@ class LocalFleet:
         await _ready(part)
         return part
 
+    async def restart_subscriptions(self) -> None:
+        """End subscriptions where it is, and start it again over its store; it is ready then."""
+        await self.subscriptions.kill()
+        self.subscriptions = self._subscriptions()
+        await _ready(self.subscriptions)
+
     @property
     def switch(self) -> Switch:
         """What connects the parts: it freezes, and meets faults, as a test likes.
@@ -187,6 +193,9 @@ class LocalFleet:
         if self._ground.switch is None:
             raise RuntimeError("this fleet has a real NATS: leave `nats` out")
         return self._ground.switch
+
+    def _subscriptions(self) -> Part[SubscriptionsSettings]:
+        return self._part("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
 
     def _worker(self, app: App) -> Part[WorkerSettings]:
         async def serve(process: Process[WorkerSettings], bus: Bus) -> None:

@@ -1,0 +1,206 @@
+"""Sessions of clients of 2025 at random edges, while edges die and subscriptions restarts: what they are told is right.
+
+    .venv/bin/python -m tests.chaos.sessions --minutes 60 --seed 7
+
+A whole fleet lives in this process, over a real NATS. Clients shake hands, call, are asked and answer at other edges,
+subscribe, open and cut streams, take calls back, delete their sessions or vanish. Each outcome must be a right one. Then
+streams, their counts in the store, the rows of sessions, what edges hold of them, subscriptions to NATS, tasks and memory
+must be where they began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sqlite3
+from collections import Counter
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import anyio
+import httpx2
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.edge.sessions.questions import Questions
+from mcpfleet.edge.sessions.running import Running
+from mcpfleet.edge.sessions.streams import SessionStreams
+from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.testing.local import LocalFleet
+from tests.chaos import soaking
+from tests.chaos.guests import Cut, Guest, Wrong
+from tests.contract.fleet.sessions_app import asking
+
+SETTLED_WITHIN: Final = 30.0
+EDGES: Final = 3
+ENVIRONMENT: Final = {
+    "MCPFLEET_SESSION_IDLE": "4",
+    "MCPFLEET_SESSION_KEPT": "0.5",
+    "MCPFLEET_SESSION_ENTRIES": "20",
+    "MCPFLEET_SESSION_CHECKED": "1",
+    "MCPFLEET_ANSWER_WAIT": "10",
+    "MCPFLEET_EDGE_LOST": "3",
+    "MCPFLEET_SUBSCRIPTIONS_SWEEP": "0.5",
+    "MCPFLEET_SLOTS": "60",
+    "MCPFLEET_LOG_LEVEL": "error",
+}
+"""Bounds that are reached, and times that are over soon."""
+WRONG: Final = "wrong: "
+"""How outcomes begin that there must not be."""
+MISTAKES: Final = ("request failed", "a session was not followed", "handler failed", "question failed", "failed")
+"""Log events that there must not be."""
+Kind = TypeVar("Kind")
+
+
+def alive(kind: type[Kind]) -> list[Kind]:
+    """All objects of a class that this process still holds."""
+    return [thing for thing in gc.get_objects() if isinstance(thing, kind)]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What a fleet holds that may leak."""
+
+    streams: int
+    counted: int
+    """Streams in the store."""
+    rows: int
+    """Of sessions, and of what they subscribe to."""
+    kept: int
+    """What edges know of open requests, questions and streams of sessions."""
+    subscriptions: int
+    tasks: int
+    megabytes: float = field(compare=False)
+
+    @classmethod
+    async def now(cls, fleet: LocalFleet) -> Holdings:
+        """Count them; what has died is not there any more."""
+        megabytes = soaking.megabytes()
+        kept = sum(len(each._open) + len(each._tokens) for each in alive(Running))
+        kept += sum(len(each._waiting) for each in alive(Questions))
+        kept += sum(len(each._here) + len(each._old) for each in alive(SessionStreams))
+        return cls(
+            sum(map(len, alive(Hub))),
+            _stored(fleet, "coalesce(sum(streams), 0)", "counts"),
+            _stored(fleet, "count(*)", "sessions") + _stored(fleet, "count(*)", "session_uris"),
+            kept,
+            sum(len(bus.subscriptions) for bus in alive(Bus) if bus.is_up),
+            len(asyncio.all_tasks()),
+            megabytes,
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is there."""
+        return not (self.streams or self.counted or self.rows or self.kept)
+
+
+def _stored(fleet: LocalFleet, what: str, table: str) -> int:
+    url = fleet.subscriptions.process.settings.store_url.get_secret_value()
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        [number] = connection.execute(f"SELECT {what} FROM subscriptions_{table}").fetchone()  # noqa: S608  # ours
+    return int(number)
+
+
+@dataclass
+class Crowd:
+    """Clients with sessions, and things that happen."""
+
+    fleet: LocalFleet
+    chance: random.Random
+    ended: Counter[str] = field(default_factory=Counter)
+    """How what was done ended, and what happened."""
+    _https: list[httpx2.AsyncClient] = field(default_factory=list)
+    _quakes: int = 0
+    """Beginnings and ends of deaths, between which hints may be lost."""
+
+    async def run(self, seconds: float, hands: int = 24) -> None:
+        """Come and go for so long."""
+        self._https.clear()
+        async with AsyncExitStack() as self._stack:
+            await self._see_edges()
+            with anyio.move_on_after(seconds):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._kill)
+                    tasks.start_soon(self._restart)
+                    for _ in range(hands):
+                        tasks.start_soon(self._visit)
+
+    async def _see_edges(self) -> None:
+        while len(self._https) < len(self.fleet.edges):
+            self._https.append(await self._stack.enter_async_context(self.fleet.http(len(self._https))))
+
+    def _edge(self) -> int:
+        """One of the edges that live."""
+        edges = self.fleet.edges[: len(self._https)]
+        return self.chance.choice([number for number, edge in enumerate(edges) if edge.is_running])
+
+    async def _kill(self) -> None:
+        """Have one edge die or drain at times, and another come."""
+        while True:
+            await anyio.sleep(self.chance.uniform(2.0, 8.0))
+            await self.fleet.add_edge()
+            await self._see_edges()
+            oldest = next(edge for edge in self.fleet.edges if edge.is_running)
+            self._quakes += 1
+            if self.chance.random() < 0.7:
+                await oldest.kill()
+                self.ended["death of an edge"] += 1
+            else:
+                await oldest.stop()
+                self.ended["drain of an edge"] += 1
+            self._quakes += 1
+
+    async def _restart(self) -> None:
+        """Have subscriptions die at times, and come back over its store."""
+        while True:
+            await anyio.sleep(self.chance.uniform(3.0, 12.0))
+            self._quakes += 1
+            await self.fleet.restart_subscriptions()
+            self._quakes += 1
+            self.ended["restart of subscriptions"] += 1
+
+    async def _visit(self) -> None:
+        """Have one session after another."""
+        while True:
+            guest = Guest(self._https, self._edge, lambda: self._quakes, self.chance.random())
+            try:
+                self._note(await guest.do_this(guest.arrive))
+                for _ in range(self.chance.randint(1, 12) if guest.session is not None else 0):
+                    self._note(await guest.do())
+                    await anyio.sleep(0.1 * self.chance.random())
+                if guest.session is not None:
+                    self._note(await guest.leave())
+            except Wrong as wrong:
+                self._note(f"{WRONG}{wrong}")
+            await anyio.sleep(0.05 * self.chance.random())
+
+    def _note(self, how: str) -> None:
+        self.ended[how] += 1
+
+
+async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
+    """Let a crowd come and go, and look what is left; what is wrong is counted among what ended."""
+    async with LocalFleet(asking(), edges=EDGES, environment=ENVIRONMENT, nats=True) as fleet:
+        crowd = Crowd(fleet, random.Random(seed))
+
+        async def now() -> Holdings:
+            return await Holdings.now(fleet)
+
+        async def settled(before: Holdings | None) -> Holdings:
+            """What is held once nobody is there, and what died was forgotten."""
+            if before is not None:
+                return await soaking.settle(now, lambda held: held == before, within=SETTLED_WITHIN)
+            await soaking.settle(now, lambda held: held.is_idle, within=SETTLED_WITHIN)
+            return await soaking.steady(now, within=SETTLED_WITHIN)
+
+        found = await soaking.soaked(crowd.run, settled, crowd.ended, seconds=seconds, warm=3.0)
+        for mistake in MISTAKES:
+            if lines := fleet.lines(mistake):
+                crowd.ended[f"{WRONG}{mistake}: {lines[0]}"] += len(lines)
+        return found
+
+
+if __name__ == "__main__":
+    soaking.main(__doc__, soak, minutes=60.0)
