@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
+from mcpfleet.testing.fleet import Fleet
+from tests.kit.balancer import Balancer
 from tests.kit.node import NODE, environment
 
 REVISION = "2026-07-28"
@@ -94,6 +97,15 @@ class Suite:
             said=report.rpartition("=== SUMMARY ===")[2].strip()[-6000:],
             checks=_read(results),
         )
+
+
+@asynccontextmanager
+async def through_three_edges(
+    app: Path, installed: Path, results: Path, *, workers: int, revision: str = REVISION
+) -> AsyncIterator[tuple[Suite, Balancer]]:
+    """A suite against a fleet of an application's, behind a balancer without affinity."""
+    async with Fleet(target=app, edges=3, workers=workers) as fleet, Balancer(fleet.urls) as balancer:
+        yield Suite(installed=installed, url=balancer.url, results=results, revision=revision), balancer
 
 
 def _read(results: Path) -> dict[str, tuple[Check, ...]]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import pytest
 
-from mcpfleet.testing.fleet import Fleet
-from tests.conformance.suite import FAILED, Suite, Verdict
-from tests.kit.balancer import Balancer
+from tests.conformance.suite import FAILED, Verdict, through_three_edges
 from tests.kit.node import install
 
 pytestmark = pytest.mark.conformance
 
 HERE = Path(__file__).parent
+APP = HERE / "app.py"
 
 WITHIN = 170.0
 """Seconds that all runs together may take."""
@@ -73,22 +70,13 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 async def _run(installed: Path, results: Path) -> Outcome:
     """Run all with one worker, whose lists its own tools change, and what is of tasks with two."""
     with anyio.fail_after(WITHIN):
-        async with _suite(installed, results, workers=1) as (suite, balancer):
+        async with through_three_edges(APP, installed, results, workers=1) as (suite, balancer):
             required = await suite.required()
             unscored = {name: await suite.scenario(name) for name in UNSCORED if not name.startswith("tasks-")}
             served = balancer.served
-        async with _suite(installed, results, workers=2) as (suite, _):
+        async with through_three_edges(APP, installed, results, workers=2) as (suite, _):
             unscored |= {name: await suite.scenario(name) for name in UNSCORED if name.startswith("tasks-")}
     return Outcome(required=required, unscored=unscored, served=served)
-
-
-@asynccontextmanager
-async def _suite(installed: Path, results: Path, *, workers: int) -> AsyncIterator[tuple[Suite, Balancer]]:
-    async with (
-        Fleet(target=HERE / "app.py", edges=3, workers=workers) as fleet,
-        Balancer(fleet.urls) as balancer,
-    ):
-        yield Suite(installed=installed, url=balancer.url, results=results), balancer
 
 
 def test_nothing_fails_of_the_required_scenarios(outcome: Outcome) -> None:

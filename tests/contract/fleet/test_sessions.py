@@ -155,16 +155,16 @@ async def test_l5_a_session_is_its_owners_and_its_endpoints() -> None:
 
 async def test_d11_a_setting_serves_the_revisions_of_2025_without_sessions() -> None:
     endpoints = '{"mcp": {"path": "/mcp", "sessions": false}}'
-    async with LocalFleet(asking(), environment={"MCPFLEET_ENDPOINTS": endpoints}) as fleet:
-        async with Visitors(fleet) as visitors:
-            visitor = Visitor(visitors.https)
-            offered = await visitor.begin()
-            assert visitor.session is None
-            assert offered["capabilities"] == {"tools": {}, "resources": {}}
-            told = await visitor.call("order", {"title": "Emma"})
-            assert told["isError"] is True
-            get = visitor.headers(accept="text/event-stream")
-            assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 405
+    environment = {"MCPFLEET_ENDPOINTS": endpoints}
+    async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = Visitor(visitors.https)
+        offered = await visitor.begin()
+        assert visitor.session is None
+        assert offered["capabilities"] == {"tools": {}, "resources": {}}
+        told = await visitor.call("order", {"title": "Emma"})
+        assert told["isError"] is True
+        get = visitor.headers(accept="text/event-stream")
+        assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 405
 
 
 # -- what the server asks ---------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ async def test_d16_a_client_that_cannot_answer_is_not_asked() -> None:
 
 
 async def test_m79_a_page_has_an_id_in_2025_11_25_and_does_not_exist_before() -> None:
-    capabilities = {"elicitation": {"form": {}, "url": {}}}
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one(capabilities=capabilities)
         visitor.answers = {"elicitation/create": {"action": "accept"}}
@@ -303,7 +303,8 @@ async def test_l7_a_client_takes_a_call_back_at_any_edge() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, "mine", {"progressToken": "t"})
             await until(lambda: visitor.told)
-            for gone in ("other", 7, None, {}):
+            unknown: list[Any] = ["other", 7, None, {}]
+            for gone in unknown:
                 params = {"requestId": gone, "reason": 5}
                 assert (await visitor.notify("notifications/cancelled", params, 1)).status_code == 202
             assert not answers
@@ -415,8 +416,7 @@ async def test_l13_a_change_is_told_on_the_newest_stream_alone() -> None:
         visitor = await visitors.one()
         await visitor.ask("resources/subscribe", {"uri": BOOK})
         async with visitor.watching(0) as first, visitor.watching(1) as second:
-            for stream in (first, second):
-                await until(lambda stream=stream: stream.uris() == [BOOK])  # what it may have missed
+            await until(lambda: first.uris() == second.uris() == [BOOK])  # what each may have missed
             async with visitor.watching(2) as third:
                 await until(lambda: first.is_over)
                 await until(lambda: third.uris() == [BOOK])
