@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Final, Literal
 
 import anyio
 from pydantic import BaseModel, Field
 
 from mcpfleet.app import App, Context, question
+from mcpfleet.testing.local import LocalFleet
+
+BOOK: Final = "library://books/1"
 
 
 class Wish(BaseModel):
@@ -83,3 +89,11 @@ def asking(stopped: list[str] | None = None, started: list[str] | None = None) -
         return f"book {book}"
 
     return app
+
+
+@asynccontextmanager
+async def guarded(tokens: list[dict[str, str]]) -> AsyncIterator[LocalFleet]:
+    """A fleet of two edges that these tokens may use."""
+    environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": tokens})}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet:
+        yield fleet

@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
 
-from mcpfleet.bus.connect import bus_of
-from mcpfleet.contracts.sessions import SessionsClient, session_key
-from mcpfleet.contracts.tasks import Binding
-from mcpfleet.process.service import Process
-from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.wire.versions import LEGACY, OLDEST
-from tests.contract.fleet.listener import UPDATED, changed
-from tests.contract.fleet.sessions_app import asking
-from tests.contract.fleet.test_stream_permission import revoke
-from tests.contract.fleet.visitor import Visitor, Visitors, Watching
+from tests.contract.fleet.sessions_app import BOOK, asking, guarded
+from tests.contract.fleet.visitor import Visitor, Visitors
 from tests.kit.waiting import until
 
-BOOK = "library://books/1"
 FORM = {"action": "accept", "content": {"copies": 3}}
 SAID = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "m"}
 ROOTS = {"roots": [{"uri": "file:///home"}]}
-
-
-@asynccontextmanager
-async def guarded(tokens: list[dict[str, str]]) -> AsyncIterator[LocalFleet]:
-    """A fleet of two edges that these tokens may use."""
-    environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": tokens})}
-    async with LocalFleet(asking(), edges=2, environment=environment) as fleet:
-        yield fleet
-
-
-@asynccontextmanager
-async def asking_as_an_edge(fleet: LocalFleet) -> AsyncIterator[SessionsClient]:
-    """What an edge asks about sessions."""
-    process = Process("edge", ProcessSettings())
-    bus = bus_of(process, "edge", fleet.switch.connector("edge", process.settings, process=process.id))
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(bus.run)
-        await bus.wait_up()
-        yield SessionsClient(bus)
-        tasks.cancel_scope.cancel()
 
 
 def said(result: Any) -> str:
@@ -376,91 +345,3 @@ async def until_equal(levels: Any, edge: int, wanted: list[str]) -> None:
     with anyio.fail_after(5):
         while await levels(edge) != wanted:
             pass
-
-
-# -- what changes -----------------------------------------------------------------------------------------------------
-
-
-async def test_l11_a_subscription_is_the_sessions_whichever_edge_was_asked() -> None:
-    """The stream is at one edge, the subscription goes to another, the change comes from a third."""
-    async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        async with visitor.watching(0) as watching:
-            await visitor.call("place_hold", {"book": 1}, 2)
-            assert (await visitor.ask("resources/subscribe", {"uri": BOOK}, 1))["result"] == {}
-            await visitor.call("place_hold", {"book": 2}, 2)
-            await visitor.call("place_hold", {"book": 1}, 2)
-            await until(lambda: watching.messages)
-            assert watching.messages == [{"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": BOOK}}]
-            assert (await visitor.ask("resources/subscribe", {"uri": BOOK}, 2))["result"] == {}, "again"
-            assert (await visitor.ask("resources/unsubscribe", {"uri": BOOK}, 2))["result"] == {}
-            assert (await visitor.ask("resources/unsubscribe", {"uri": BOOK}, 1))["result"] == {}
-            await visitor.ask("resources/subscribe", {"uri": "library://books/3"}, 1)
-            await visitor.call("place_hold", {"book": 1}, 2)
-            await visitor.call("place_hold", {"book": 3}, 2)
-            await until(lambda: len(watching.messages) > 1)
-        assert watching.uris() == [BOOK, "library://books/3"]
-
-
-async def test_l11_what_is_not_there_cannot_be_subscribed_to() -> None:
-    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        error = (await visitor.ask("resources/subscribe", {"uri": "library://nothing"}))["error"]
-        assert error["code"] == -32002
-        assert (await visitor.ask("resources/subscribe", {}))["error"]["code"] == -32602
-
-
-async def test_l13_a_change_is_told_on_the_newest_stream_alone() -> None:
-    """N10: a session has two streams; the third ends the first, and the end of the newest lets the one before speak."""
-    async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        await visitor.ask("resources/subscribe", {"uri": BOOK})
-        async with visitor.watching(0) as first, visitor.watching(1) as second:
-            await until(lambda: first.uris() == second.uris() == [BOOK])  # what each may have missed
-            async with visitor.watching(2) as third:
-                await until(lambda: first.is_over)
-                await until(lambda: third.uris() == [BOOK])
-                await visitor.call("place_hold", {"book": 1}, 1)
-                await until(lambda: third.uris() == [BOOK, BOOK])
-                assert second.uris() == [BOOK]
-            await until(lambda: second.uris() == [BOOK, BOOK])  # its turn: it reads again
-            await visitor.call("place_hold", {"book": 1}, 2)
-            await until(lambda: second.uris() == [BOOK, BOOK, BOOK])
-
-
-async def test_l13_what_changes_between_two_streams_is_told_on_the_next() -> None:
-    """And a first stream is told nothing that did not change."""
-    app = asking()
-    async with LocalFleet(app, edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        async with visitor.watching(0) as first:
-            app.tool("later", description="A new one.")(lambda: "here")
-            await until(lambda: first.kinds() == [changed("tools")])
-        app.remove("tool", "later")
-        names = [tool["name"] for tool in (await visitor.ask("tools/list", edge=1))["result"]["tools"]]
-        with anyio.fail_after(10):
-            while "later" in names:
-                names = [tool["name"] for tool in (await visitor.ask("tools/list", edge=1))["result"]["tools"]]
-        async with visitor.watching(1) as second:
-            await until(lambda: second.kinds() == [changed("tools")])
-        async with visitor.watching(1) as third:
-            await visitor.call("chat", edge=1)
-        assert third.kinds() == []
-
-
-async def test_l12_who_is_revoked_loses_the_session() -> None:
-    tokens = [{"token": "ann-1", "subject": "ann", "audience": "mcp"}]
-    async with guarded(tokens) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one(token="ann-1")
-        watching = Watching()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(visitor.watch, watching, 1)
-            await until(lambda: watching.status == 200)
-            await revoke(fleet, "ann")
-            await until(lambda: watching.is_over)
-        async with asking_as_an_edge(fleet) as sessions:
-            owner = Binding(endpoint="mcp", subject="ann").digest
-            assert visitor.session is not None
-            with anyio.fail_after(5):
-                while await sessions.read(session_key(visitor.session), owner) is not None:
-                    pass

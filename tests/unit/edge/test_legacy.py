@@ -77,6 +77,16 @@ def test_d11_an_endpoint_may_serve_the_modern_revision_alone() -> None:
         assert (rejection.code, rejection.data["supported"]) == (-32022, [MODERN])
 
 
+def test_l6_what_a_modern_client_mirrors_in_headers_means_nothing() -> None:
+    headers: dict[str, str | None] = {
+        "mcp-protocol-version": LEGACY[0],
+        "mcp-method": "prompts/get",
+        "mcp-name": "another",
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search"}}
+    assert told(Post(message, headers=headers)).params == {"name": "search"}
+
+
 def test_l4_without_a_version_and_a_session_it_is_no_request_of_2025() -> None:
     assert refused(legacy("tools/list", version=None)).status == 400
 
