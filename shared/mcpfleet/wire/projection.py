@@ -119,8 +119,8 @@ def _older_field(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def capabilities(declared: Mapping[str, Any], revision: str) -> dict[str, Any]:
-    """What a client of the revision can answer: what came later, it cannot have meant."""
-    found = dict(declared)
+    """What a client of the revision can answer: what came later, extensions among it, it cannot have meant (M71)."""
+    found = {name: value for name, value in declared.items() if name != "extensions"}
     if revision == OLDEST:
         found |= {name: {} for name in ("elicitation", "sampling") if isinstance(found.get(name), dict)}
     return found

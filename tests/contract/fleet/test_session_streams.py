@@ -61,6 +61,9 @@ async def test_l11_what_is_not_there_cannot_be_subscribed_to() -> None:
         assert (await visitor.ask("resources/subscribe", {}))["error"]["code"] == -32602
 
 
+LEVEL = {"level": "debug"}
+
+
 async def test_l13_a_change_is_told_on_the_newest_stream_alone() -> None:
     """N10: a session has two streams; the third ends the first, and the end of the newest lets the one before speak."""
     async with LocalFleet(asking(), edges=3) as fleet, Visitors(fleet) as visitors:
@@ -130,3 +133,26 @@ async def test_l12_who_is_revoked_loses_the_session_and_is_told_nothing_more() -
             with anyio.fail_after(5):
                 while await sessions.read(session_key(visitor.session), owner) is not None:
                     pass
+
+
+async def test_sessions_go_on_while_subscriptions_is_away() -> None:
+    """Streams and calls do, by what an edge knows; what would begin or change one is refused for a while."""
+    environment = {"MCPFLEET_SESSION_KEPT": "0.1"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        await visitor.ask("resources/subscribe", {"uri": BOOK})
+        async with visitor.watching(0) as watching:
+            await until(lambda: watching.uris() == [BOOK])
+            await visitor.call("place_hold", {"book": 2})
+            await fleet.subscriptions.kill()
+            await visitor.call("place_hold", {"book": 1})
+            await until(lambda: watching.uris() == [BOOK, BOOK])
+            refused = await visitor.send({"jsonrpc": "2.0", "id": 9, "method": "logging/setLevel", "params": LEVEL})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (504, -32603)
+            unknown = await visitor.send({"jsonrpc": "2.0", "id": 9, "method": "ping"}, 1)
+            assert unknown.status_code == 504, "this edge never knew the session"
+            params = {"protocolVersion": visitor.version, "capabilities": {}, "clientInfo": {}}
+            begun = await visitor.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+            assert begun.status_code == 503
+            assert "retry-after" in begun.headers
+            assert not watching.is_over

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.wire.envelope import Envelope, is_notification, read_envelope, read_id, read_message
+from mcpfleet.wire.envelope import Envelope, is_notification, read_envelope, read_id, read_message, read_response
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.reply import error
 
@@ -111,3 +111,33 @@ def test_d18_an_id_with_a_lone_surrogate_can_be_refused() -> None:
     with pytest.raises(Rejection) as raised:
         read_envelope(body, message)
     assert "id" not in json.loads(error(read_id(message), raised.value))
+
+
+def responded(message: Any) -> Any:
+    body = json.dumps(message).encode()
+    return read_response(body, read_message(body))
+
+
+def test_m75_a_response_to_a_request_of_ours_is_read() -> None:
+    found = responded({"jsonrpc": "2.0", "id": "a", "result": {"roots": []}})
+    assert (found.id, found.result, found.error) == ("a", {"roots": []}, None)
+    found = responded({"jsonrpc": "2.0", "id": "a", "error": {"code": -1, "message": "no"}})
+    assert (found.result, found.error) == (None, {"code": -1, "message": "no"})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": "a", "method": "ping", "result": {}},
+        {"jsonrpc": "2.0", "id": 1, "result": {}},
+        {"jsonrpc": "2.0", "result": {}},
+        {"jsonrpc": "2.0", "id": "a"},
+        {"jsonrpc": "2.0", "id": "a", "result": 1},
+        {"jsonrpc": "2.0", "id": "a", "result": {}, "error": {}},
+        {"id": "a", "result": {}},
+        [{"jsonrpc": "2.0", "id": "a", "result": {}}],
+        "text",
+    ],
+)
+def test_m75_what_is_no_response_to_one_is_something_else(message: Any) -> None:
+    assert responded(message) is None

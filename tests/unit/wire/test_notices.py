@@ -53,3 +53,19 @@ def test_the_official_types_read_what_is_told() -> None:
     assert mcp_types.ResourceUpdatedNotification.model_validate(updated).params.uri == "a:ü"
     for kind, notice in notices.LIST_CHANGED.items():
         assert data(notice.event(b"1"))["method"] == f"notifications/{kind}/list_changed"
+
+
+def plain(notice: notices.Notice) -> Any:
+    text = notice.plain.decode()
+    assert text.startswith("event: message\ndata: ")
+    assert text.endswith("\n\n")
+    return json.loads(text.removeprefix("event: message\ndata: "))
+
+
+def test_l13_for_the_revisions_of_2025_a_change_is_named_and_nothing_more() -> None:
+    assert plain(notices.resource_updated("x:y")) == {
+        "jsonrpc": "2.0",
+        "method": "notifications/resources/updated",
+        "params": {"uri": "x:y"},
+    }
+    assert plain(notices.LIST_CHANGED["tools"]) == {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}

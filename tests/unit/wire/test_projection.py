@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from mcpfleet.wire.projection import declaration, result
+from mcpfleet.wire.projection import NotInRevision, capabilities, declaration, question, result
 from mcpfleet.wire.reply import result_body
 from mcpfleet.wire.versions import LEGACY
 
@@ -78,3 +78,50 @@ def test_m78_the_oldest_revision_has_no_icons() -> None:
     assert "icons" not in projected({"content": [link]}, "2025-06-18")["content"][0]
     message = {"role": "user", "content": link}
     assert "icons" not in projected({"messages": [message]}, "2025-06-18")["messages"][0]["content"]
+
+
+FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def asked(revision: str, **params: Any) -> dict[str, Any]:
+    return question("elicitation/create", {"message": "m", **params}, revision, "id")
+
+
+def test_m78_the_oldest_revision_has_forms_without_a_mode() -> None:
+    assert asked("2025-11-25", mode="form", requestedSchema=FORM)["mode"] == "form"
+    assert asked("2025-06-18", mode="form", requestedSchema=FORM) == {"message": "m", "requestedSchema": FORM}
+
+
+def test_m79_a_page_has_an_id_in_the_one_revision_that_knows_pages() -> None:
+    assert asked("2025-11-25", mode="url", url="https://a")["elicitationId"] == "id"
+    with pytest.raises(NotInRevision):
+        asked("2025-06-18", mode="url", url="https://a")
+
+
+def test_m78_the_titles_of_choices_stood_beside_their_values() -> None:
+    choices = {"type": "string", "title": "T", "oneOf": [{"const": "a", "title": "A"}, {"const": "b"}]}
+    form = {"type": "object", "properties": {"one": choices}}
+    shown = asked("2025-06-18", requestedSchema=form)["requestedSchema"]["properties"]["one"]
+    assert shown == {"type": "string", "title": "T", "enum": ["a", "b"], "enumNames": ["A", "b"]}
+    assert asked("2025-11-25", requestedSchema=form)["requestedSchema"] == form
+    several = {"type": "object", "properties": {"some": {"type": "array", "items": {"enum": ["a"]}}}}
+    with pytest.raises(NotInRevision):
+        asked("2025-06-18", requestedSchema=several)
+
+
+def test_m78_other_questions_stay_as_they_are() -> None:
+    params = {"messages": [], "maxTokens": 1}
+    for revision in LEGACY:
+        assert question("sampling/createMessage", params, revision, "id") == params
+
+
+def test_m78_what_a_client_of_the_oldest_revision_can_answer() -> None:
+    declared = {"elicitation": {"url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
+    assert capabilities(declared, "2025-11-25") == declared
+    assert capabilities(declared, "2025-06-18") == {"elicitation": {}, "sampling": {}, "roots": {"listChanged": True}}
+    assert capabilities({"elicitation": 5}, "2025-06-18") == {"elicitation": 5}
+
+
+@pytest.mark.parametrize("revision", LEGACY)
+def test_m71_an_extension_means_nothing_in_2025(revision: str) -> None:
+    assert capabilities({"extensions": {"io.modelcontextprotocol/tasks": {}}, "roots": {}}, revision) == {"roots": {}}

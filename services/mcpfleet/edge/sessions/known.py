@@ -30,11 +30,12 @@ from mcpfleet.contracts.tasks import Binding
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import projection
-from mcpfleet.wire.errors import bad_params, no_capacity, not_answered, unknown_session
+from mcpfleet.wire.errors import Rejection, bad_params, no_capacity, not_answered, unknown_session
 from mcpfleet.wire.headers import SESSION, VERSION
 
 SERVICE: Final = "the subscriptions service"
 _RETRY_AFTER: Final = 5
+_NOT_ANSWERED: Final = 504
 _MOST_DECLARED: Final = 16 * 1024
 """Bytes of what a client says of itself."""
 
@@ -108,16 +109,25 @@ class Sessions:
         identifier = client.headers.single(SESSION)
         if identifier is None:
             raise unknown_session()
-        key, owner = session_key(identifier), Binding.of(endpoint, principal).digest
-        kept = self._kept.get(key)
-        if kept is None or kept.named.owner != owner or kept.until < time.monotonic():
-            named = await self.read(key, owner)
-        else:
-            named = kept.named
+        named = await self._known(session_key(identifier), Binding.of(endpoint, principal).digest)
         stated = client.headers.single(VERSION)
         if stated is not None and stated != named.session.revision:
             raise bad_params("the session was begun with another protocol version")
         return named
+
+    async def _known(self, key: str, owner: str) -> Named:
+        kept = self._kept.get(key)
+        if kept is None or kept.named.owner != owner:
+            return await self.read(key, owner)
+        if kept.until > time.monotonic():
+            return kept.named
+        try:
+            return await self.read(key, owner)
+        except Rejection as rejection:
+            # Without an answer the session is what it was: it cannot be changed or ended meanwhile either.
+            if rejection.status != _NOT_ANSWERED:
+                raise
+            return kept.named
 
     async def read(self, key: str, owner: str) -> Named:
         """Ask what a session is now.
