@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, takewhile
 from typing import Final
 
 from mcpfleet.bus.actor import Actor, Asked
@@ -18,6 +19,7 @@ from mcpfleet.contracts.tasks import (
     Reserve,
     Reserved,
     TaskCancelled,
+    TaskView,
     Update,
     Updated,
     Versions,
@@ -29,6 +31,8 @@ from mcpfleet.tasks.signals import Signals
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 GROUP: Final = "tasks"
+_ROOM: Final = 256 * 1024
+"""Characters of the tasks in one answer, if there are several."""
 
 
 class TasksActor:
@@ -59,8 +63,12 @@ class TasksActor:
         self._signals.tell([change])
 
     async def get(self, question: Get, asked: Asked) -> Found:  # noqa: ARG002
-        """Read a task for its owner."""
-        return Found(task=await self._ledger.reader.get(question.id, question.binding))
+        """Read a task for its owner, and others for theirs, as far as they fit into the answer."""
+        if not question.others:
+            return Found(task=await self._ledger.reader.get(question.id, question.binding))
+        found = await self._ledger.reader.get_all((question, *question.others))
+        fit = list(takewhile(lambda size: size < _ROOM, accumulate(map(_size, found))))
+        return Found(task=found[0], others=tuple(found[1 : len(fit)]))
 
     async def update(self, question: Update, asked: Asked) -> Updated:  # noqa: ARG002
         """Take a client's answers."""
@@ -95,3 +103,8 @@ class TasksActor:
         stopped, changes = await self._ledger.cancels.stop(question)
         self._signals.tell(changes)
         return stopped
+
+
+def _size(view: TaskView | None) -> int:
+    """What of a task has no small bound of its own."""
+    return 0 if view is None else len(view.end or "") + sum(map(len, view.requests.values()))

@@ -14,11 +14,12 @@ from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Defer, Deferred
 from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, Status, TaskView
+from mcpfleet.process.batches import Batches
 from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
+from mcpfleet.store.errors import StoreError
 from mcpfleet.store.insert import insert_for
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.reading import Reader
 from mcpfleet.tasks.reservations import reserve_for_task
 from mcpfleet.tasks.rules import Change, weight
@@ -33,7 +34,7 @@ class Maker:
         self._store = store
         self._settings = settings
         self._reader = reader
-        self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch)
+        self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch, spoils=StoreError)
 
     async def create(self, wanted: Create, tell: Callable[[Change], None]) -> Created:
         """Make a task that waits for a worker; nothing is made where its key was used before.

@@ -12,11 +12,12 @@ from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.pool_tasks import Settle, Settled
 from mcpfleet.contracts.tasks import Status
+from mcpfleet.process.batches import Batches
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
+from mcpfleet.store.errors import StoreError
 from mcpfleet.store.singles import Singles
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.held import lock_all
 from mcpfleet.tasks.rules import Change, Ends, weight
 from mcpfleet.tasks.settings import TasksSettings
@@ -53,7 +54,9 @@ class Endings:
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._settings = settings
-        self._batches: Batches[_Settling, Change | None] = Batches(self._settle_all, settings.tasks_batch)
+        self._batches: Batches[_Settling, Change | None] = Batches(
+            self._settle_all, settings.tasks_batch, spoils=StoreError
+        )
 
     async def settle(self, pool: str, wanted: Settle) -> tuple[Settled, list[Change]]:
         """End a task as its holder; a fence that is no longer the newest is told so, and changes nothing.

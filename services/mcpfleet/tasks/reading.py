@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, bindparam, or_, select, tuple_
 
-from mcpfleet.contracts.tasks import Binding, Status, TaskView
+from mcpfleet.contracts.tasks import Binding, Owned, Status, TaskView
+from mcpfleet.process.batches import Batches
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
+from mcpfleet.store.errors import StoreError
 from mcpfleet.store.padding import padded
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.batches import Batches
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import GOING_ON, inputs, states
 
@@ -46,12 +47,19 @@ class Reader:
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
-        self._batches: Batches[tuple[str, str], Read | None] = Batches(self._read_all, settings.tasks_batch)
+        self._batches: Batches[tuple[str, str], Read | None] = Batches(
+            self._read_all, settings.tasks_batch, spoils=StoreError
+        )
 
     async def get(self, task: str, binding: Binding) -> TaskView | None:
         """Read a task; none where it is unknown, another's or expired, by the same statement (K8)."""
         read = await self.find(task, binding)
         return read.view if read is not None else None
+
+    async def get_all(self, wanted: Sequence[Owned]) -> list[TaskView | None]:
+        """Read several tasks, each as its owner."""
+        found = await self._read_all([(each.id, each.binding.digest) for each in wanted])
+        return [read.view if read is not None else None for read in found]
 
     async def find(self, task: str, binding: Binding) -> Read | None:
         """The same, with what its maker compares."""

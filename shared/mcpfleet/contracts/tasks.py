@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -16,10 +16,13 @@ from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
 from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.exchange import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import LONGEST_RETENTION, LONGEST_RUN, POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.process.batches import Batches
+from mcpfleet.telemetry.trace import current
 
 ID_PATTERN: Final = r"^[A-Za-z0-9_-]{22,64}$"
 """A task's id: at least 128 random bits, safe in a header (M72)."""
@@ -35,6 +38,10 @@ LONGEST_TEXT: Final = 8 * 1024 * 1024
 """Characters of any text; the service's settings bound each kind further."""
 MOST_ANSWERS: Final = 256
 """Questions of one task that are answered, or asked, at once."""
+MOST_GETS: Final = 32
+"""Tasks that one question reads."""
+_GETS_PATIENCE: Final = 0.005
+"""Seconds that a reading waits for the one before it at most, to go with others."""
 MOST_VERSIONS: Final = 1_000
 """Tasks whose versions one question asks for."""
 
@@ -207,17 +214,25 @@ class Created(Message):
     """Where it is new, or a repeat that is a task. A repeat without one has a result: reserve to get it."""
 
 
-class Get(Message):
-    """An edge reads a task for a caller."""
+class Owned(Message):
+    """A task as a caller names it."""
 
     id: TaskId
     binding: Binding
+
+
+class Get(Owned):
+    """An edge reads a task for a caller, and others for other callers."""
+
+    others: tuple[Owned, ...] = Field((), max_length=MOST_GETS - 1)
 
 
 class Found(Message):
     """The task; none where it is unknown, another's, or expired: all the same (K8)."""
 
     task: TaskView | None = None
+    others: tuple[TaskView | None, ...] = ()
+    """In their order, as many as fit into a message: the rest is to be asked for by itself."""
 
 
 class Update(Message):
@@ -320,6 +335,9 @@ class TasksClient:
     def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
         self._bus = bus
         self._timeout = timeout
+        self._gets: Batches[Owned, TaskView | None] = Batches(
+            self._get_all, MOST_GETS, spoils=BusError, patience=_GETS_PATIENCE
+        )
 
     async def create(self, task: NewTask, once: Once | None = None) -> Created:
         """Make a task, and read it back as its owner."""
@@ -327,7 +345,22 @@ class TasksClient:
 
     async def get(self, task: str, binding: Binding) -> TaskView | None:
         """Read a task; none where there is none for this caller."""
-        return (await ask(self._bus, GET, Get(id=task, binding=binding), timeout=self._timeout)).task
+        owned = Owned(id=task, binding=binding)
+        trace = current.get()
+        if trace is not None and trace.sampled:  # what is recorded is a question of its own
+            return await self._get(owned)
+        return await self._gets.do(owned)
+
+    async def _get(self, owned: Owned) -> TaskView | None:
+        return (await ask(self._bus, GET, Get(id=owned.id, binding=owned.binding), timeout=self._timeout)).task
+
+    async def _get_all(self, wanted: Sequence[Owned]) -> list[TaskView | None]:
+        """Read tasks by one question: of polls there are more than of all else."""
+        first, others = wanted[0], tuple(wanted[1:])
+        question = Get(id=first.id, binding=first.binding, others=others)
+        found = await ask(self._bus, GET, question, timeout=self._timeout)
+        left = others[len(found.others) :]  # a service of the release before knows the first alone
+        return [found.task, *found.others, *[await self._get(each) for each in left]]
 
     async def update(self, task: str, binding: Binding, answers: dict[str, str]) -> Updated:
         """Answer outstanding questions; the edge has checked the answers."""

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Failed, Refused
+from mcpfleet.bus.exchange import ask
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.operator_tasks import ListTasks, OperatorTasksClient, Why
 from mcpfleet.contracts.pool_tasks import (
@@ -33,8 +34,11 @@ from mcpfleet.contracts.pool_tasks import (
     work_subject,
 )
 from mcpfleet.contracts.tasks import (
+    GET,
+    Get,
     Once,
     Outcome,
+    Owned,
     Reserve,
     Status,
     TasksClient,
@@ -52,7 +56,7 @@ from mcpfleet.tasks.__main__ import serve
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import SCHEMA
 from tests.contract.store.serving import POOLS, connect, nats_server, password, why_not_ready
-from tests.contract.store.tasking import DONE, OWNER, POOL, REPORT, a_task, question, token
+from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, REPORT, a_task, question, token
 from tests.kit.postgres import Postgres
 from tests.kit.waiting import until
 
@@ -191,6 +195,58 @@ async def test_invariant_13_a_pool_touches_its_own_tasks_alone(url: str, store: 
         with pytest.raises(BusError) as raised:
             await stranger.settle(Settle(id=task.id, fence=task.fence, status=Status.CANCELLED))
         assert isinstance(raised.value, Refused)
+
+
+async def test_k8_tasks_that_are_read_together_are_each_read_as_their_own_caller(
+    url: str, store: Store, tmp_path: Path
+) -> None:
+    """Many polls become one question, and one of them is told no more for that."""
+    async with service(url, tmp_path) as running:
+        made = [await running.made() for _ in range(3)]
+        wanted = [Owned(id=task.id, binding=OWNER) for task in made]
+        wanted[1:1] = [Owned(id=made[0].id, binding=other) for other in OTHERS]
+        wanted.append(Owned(id="x" * 32, binding=OWNER))
+        first, *others = wanted
+        question = Get(id=first.id, binding=first.binding, others=tuple(others))
+        found = await ask(running.buses["edge"], GET, question, timeout=5)
+        assert [view and view.id for view in (found.task, *found.others)] == [
+            made[0].id, *[None] * len(OTHERS), made[1].id, made[2].id, None,
+        ]  # fmt: skip
+        client, told = running.edge, dict[int, TaskView | None]()
+
+        async def poll(number: int) -> None:
+            told[number] = await client.get(wanted[number].id, wanted[number].binding)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(len(wanted)):
+                tasks.start_soon(poll, number)
+        assert [told[number] for number in range(len(wanted))] == [found.task, *found.others]
+
+
+async def test_large_ends_are_read_by_themselves(url: str, store: Store, tmp_path: Path) -> None:
+    """An answer has a bound: what does not fit is asked for again, and comes whole."""
+    async with service(url, tmp_path) as running:
+        ends = []
+        for _ in range(3):
+            task = (await running.made()).id
+            held = await running.taken()
+            end = '{"content":[{"type":"text","text":"%s"}]}' % ("x" * 200_000)
+            await running.worker().settle(Settle(id=held.id, fence=held.fence, status=Status.COMPLETED, end=end))
+            ends.append((task, end))
+        first, *others = (Owned(id=task, binding=OWNER) for task, _ in ends)
+        question = Get(id=first.id, binding=first.binding, others=tuple(others))
+        assert (await ask(running.buses["edge"], GET, question, timeout=5)).others == ()
+        client, told = running.edge, dict[str, str | None]()
+
+        async def poll(task: str) -> None:
+            view = await client.get(task, OWNER)
+            assert view is not None
+            told[task] = view.end
+
+        async with anyio.create_task_group() as tasks:
+            for task, _ in ends:
+                tasks.start_soon(poll, task)
+        assert told == dict(ends)
 
 
 async def test_d9_a_result_that_is_remembered_wakes_its_repeats(url: str, store: Store, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
+from mcpfleet.process.batches import Batches
 from mcpfleet.store.errors import StoreBusy
-from mcpfleet.tasks.batches import Batches
+from tests.kit.waiting import until
 
 
 class Store:
@@ -40,7 +41,7 @@ async def ask(batches: Batches[int, int], number: int, told: dict[int, object]) 
 
 async def test_what_comes_meanwhile_is_performed_together_up_to_the_bound() -> None:
     store, told = Store(), dict[int, object]()
-    batches = Batches(store.double, 3)
+    batches = Batches(store.double, 3, spoils=StoreBusy)
     async with anyio.create_task_group() as tasks:
         for number in range(6):
             tasks.start_soon(ask, batches, number, told)
@@ -53,7 +54,7 @@ async def test_what_comes_meanwhile_is_performed_together_up_to_the_bound() -> N
 
 async def test_one_that_spoils_its_batch_fails_alone() -> None:
     store, told = Store(), dict[int, object]()
-    batches = Batches(store.double, 9)
+    batches = Batches(store.double, 9, spoils=StoreBusy)
     async with anyio.create_task_group() as tasks:
         for number in (1, -1, 2):
             tasks.start_soon(ask, batches, number, told)
@@ -67,7 +68,7 @@ async def test_a_store_that_is_away_is_told_to_all_and_not_asked_for_each() -> N
     store, told = Store(), dict[int, object]()
     store.fails = StoreBusy("away")
     store.open.set()
-    batches = Batches(store.double, 9)
+    batches = Batches(store.double, 9, spoils=StoreBusy)
     async with anyio.create_task_group() as tasks:
         for number in range(3):
             tasks.start_soon(ask, batches, number, told)
@@ -81,7 +82,7 @@ async def test_a_store_that_is_away_is_told_to_all_and_not_asked_for_each() -> N
 async def test_who_is_cancelled_takes_nobody_along(who: int) -> None:
     """The first performs, the second would perform next, the others wait."""
     store, told = Store(), dict[int, object]()
-    batches = Batches(store.double, 2)
+    batches = Batches(store.double, 2, spoils=StoreBusy)
     scopes = [anyio.CancelScope() for _ in range(4)]
 
     async def within(number: int) -> None:
@@ -99,3 +100,15 @@ async def test_who_is_cancelled_takes_nobody_along(who: int) -> None:
     others = set(range(4)) - {who}
     assert {number: told.get(number) for number in others} == {number: 2 * number for number in others}
     assert await batches.do(7) == 14
+
+
+async def test_with_patience_those_who_wait_go_beside_a_batch_that_takes_long() -> None:
+    store, told = Store(), dict[int, object]()
+    batches = Batches(store.double, 9, spoils=StoreBusy, patience=0.05)
+    async with anyio.create_task_group() as tasks:
+        for number in range(4):
+            tasks.start_soon(ask, batches, number, told)
+        await until(lambda: len(store.batches) == 2)
+        store.open.set()
+    assert store.batches == [[0], [1, 2, 3]]
+    assert told == {number: 2 * number for number in range(4)}

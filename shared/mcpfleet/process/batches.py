@@ -1,7 +1,7 @@
 """Batches that form by themselves: what arrives while one is being performed is performed together, next.
 
-A transaction costs the same for one task and for fifty. Nothing waits for company: at a quiet time each question is a
-batch of its own.
+A transaction, or a message, costs almost the same for one thing and for fifty. Nothing waits for company: at a quiet
+time each is a batch of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 import anyio
-
-from mcpfleet.store.errors import StoreError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,17 +31,29 @@ class _Place(Generic[Item, Result]):
 class Batches(Generic[Item, Result]):
     """Performs items together; one of those who wait performs for all, so there is no task to own."""
 
-    def __init__(self, perform: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], most: int) -> None:
+    def __init__(
+        self,
+        perform: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        most: int,
+        *,
+        spoils: type[Exception],
+        patience: float | None = None,
+    ) -> None:
         """Describe the batches.
 
         Args:
             perform: does all or none of them, and returns a result for each, in their order.
             most: items of one batch. How many wait is bounded by who asks.
+            spoils: what `perform` raises where no item is at fault, so that each by itself would fare no better.
+            patience: seconds after which those who wait are performed beside the batch that is; none where there is
+                one at a time.
         """
         self._perform = perform
         self._most = most
+        self._spoils = spoils
+        self._patience = patience
         self._waiting: deque[_Place[Item, Result]] = deque()
-        self._is_performing = False
+        self._performing = 0
 
     async def do(self, item: Item) -> Result:
         """Have an item performed; raises what its performing raises."""
@@ -51,10 +61,7 @@ class Batches(Generic[Item, Result]):
         self._waiting.append(place)
         try:
             while not place.is_performed:
-                if self._is_performing:
-                    await place.turn.wait()
-                    place.turn = anyio.Event()
-                else:
+                if not self._performing or await self._has_waited(place):
                     await self._next()
         finally:
             if not place.is_performed and place in self._waiting:
@@ -64,23 +71,31 @@ class Batches(Generic[Item, Result]):
             raise place.error
         return place.result  # type: ignore[return-value]  # it is set where there is no error
 
+    async def _has_waited(self, place: _Place[Item, Result]) -> bool:
+        """Wait for a turn; true where patience ended first, and it is for this one to perform."""
+        with anyio.move_on_after(self._patience):
+            await place.turn.wait()
+            place.turn = anyio.Event()
+            return False
+        return place in self._waiting
+
     def _wake(self) -> None:
         """Let the first who waits perform the next batch, if nobody performs one."""
-        if self._waiting and not self._is_performing:
+        if self._waiting and not self._performing:
             self._waiting[0].turn.set()
 
     async def _next(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
-        self._is_performing = True
+        self._performing += 1
         try:
-            # Who is cancelled must not take the others' work along. The store bounds how long this takes.
+            # Who is cancelled must not take the others' work along. How long this takes, `perform` bounds.
             with anyio.CancelScope(shield=len(batch) > 1):
                 await self._all_or_each(batch)
         except Exception as error:
             for place in batch:
                 place.error = error
         finally:
-            self._is_performing = False
+            self._performing -= 1
             for place in batch:
                 place.is_performed = True
                 place.turn.set()
@@ -89,7 +104,7 @@ class Batches(Generic[Item, Result]):
         """Perform all together; where one of them spoils it for all, each by itself."""
         try:
             results = await self._perform([place.item for place in batch])
-        except StoreError:
+        except self._spoils:
             raise
         except Exception:
             if len(batch) == 1:
