@@ -164,6 +164,9 @@ class WatchAgain(Message):
 class WatchedAgain(Message):
     """The edge hears of what the session subscribes to, as far as it has its stream."""
 
+    streams: tuple[Stream, ...] = ()
+    """Those of the session that it has, open or about to be."""
+
 
 ANSWER = Exchange("session.{edge}.answer", GiveAnswer, AnswerGiven, asked_by="edge", repeat=True)
 WATCH = Exchange("session.{edge}.watch", WatchAgain, WatchedAgain, asked_by="edge", repeat=True)
@@ -194,9 +197,10 @@ class SessionsClient:
         """End a session; returns whether there was one."""
         return (await ask(self._bus, END, EndSession(session=session, owner=owner), timeout=self._timeout)).found
 
-    async def watch(self, edge: str, session: str) -> None:
-        """Have an edge hear of what a session subscribes to now, before its client is told that it does."""
-        await ask(self._bus, WATCH, WatchAgain(session=session), timeout=self._timeout, edge=edge)
+    async def watch(self, edge: str, session: str) -> tuple[str, ...]:
+        """Have an edge hear of what a session subscribes to now; returns the session's streams that it has."""
+        question = WatchAgain(session=session)
+        return (await ask(self._bus, WATCH, question, timeout=self._timeout, edge=edge)).streams
 
     async def answer(self, edge: str, given: GiveAnswer) -> bool:
         """Hand a client's response to the edge that waits for it; returns whether it did."""

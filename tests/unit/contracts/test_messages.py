@@ -168,6 +168,7 @@ MESSAGES = [
     AnswerGiven(waited=True),
     WatchAgain(session=SESSION),
     WatchedAgain(),
+    WatchedAgain(streams=(FIRST,)),
     Cancel(edge="e1", call="1"),
     Alive(worker="w1", calls=("1", "2")),
     AliveAnswer(),

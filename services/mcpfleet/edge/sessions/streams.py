@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import EDGE_DIGITS, WATCH, Session, WatchAgain, WatchedAgain
@@ -31,6 +31,7 @@ from mcpfleet.wire.filter import Filter
 
 _FLUSHED_WITHIN: Final = 2.0
 _CLOSED_WITHIN: Final = 2.0
+_UNKNOWN: Final = 504
 _LOOKS_AT_ONCE: Final = 16
 _JITTER: Final = 0.1
 
@@ -70,8 +71,8 @@ class SessionStreams:
         self._log = log
         self._here: dict[str, _Here] = {}
         self._places = anyio.Semaphore(_LOOKS_AT_ONCE)
-        self._old: dict[str, None] = {}
-        """Sessions that have changed since they were read."""
+        self._old: dict[str, bool] = {}
+        """Sessions that are to be read again, and whether it is to be asked if their newest streams are still there."""
         self._has_old = anyio.Event()
         self._tasks: TaskGroup | None = None
         sessions.on_change(self._on_change)
@@ -117,10 +118,15 @@ class SessionStreams:
     async def _open(self, here: _Here, stream: SessionStream) -> Session:
         """Make a stream the session's newest."""
         async with here.turn:
-            read = await self._sessions.change(stream.named, opened=stream.name)
+            try:
+                read = await self._sessions.change(stream.named, opened=stream.name)
+            except Rejection as rejection:
+                # Where nobody could say whether it is, it may be, and would keep the session's other stream silent.
+                stream.is_known = rejection.status == _UNKNOWN
+                raise
+            stream.is_known = True
             assert read.session is not None
             stream.honoured = Filter(stream.honoured.lists, self._uris(read.session))
-            stream.is_known = True
             return read.session
 
     async def _close(self, stream: SessionStream) -> None:
@@ -181,7 +187,9 @@ class SessionStreams:
     async def _watch_again(self, key: str, message: Incoming) -> None:
         await self._places.acquire()
         await self._look_in_turn(key)
-        self._bus.respond(message, WatchedAgain().model_dump_json().encode())
+        here = self._here.get(key)
+        streams = () if here is None else tuple(stream.name for stream in here.streams)
+        self._bus.respond(message, WatchedAgain(streams=streams).model_dump_json().encode())
 
     def _on_change(self, key: str, ended: bool) -> None:
         here = self._here.get(key)
@@ -190,8 +198,11 @@ class SessionStreams:
         if ended:
             here.end()
         else:
-            self._old[key] = None
-            self._has_old.set()
+            self._look_soon(key)
+
+    def _look_soon(self, key: str, *, checks: bool = False) -> None:
+        self._old[key] = self._old.get(key, False) or checks
+        self._has_old.set()
 
     async def _follow(self, tasks: TaskGroup) -> None:
         """Look at each session that has changed."""
@@ -201,12 +212,13 @@ class SessionStreams:
             while self._old:
                 await self._places.acquire()
                 key = next(iter(self._old))
-                del self._old[key]
-                tasks.start_soon(self._look_in_turn, key)
+                tasks.start_soon(self._look_in_turn, key, self._old.pop(key))
 
-    async def _look_in_turn(self, key: str) -> None:
+    async def _look_in_turn(self, key: str, checks: bool = False) -> None:
         try:
-            await self._look(key)
+            named = await self._look(key)
+            if named is not None and checks:
+                await self._relieve(named)
         except Exception:
             self._log.exception("a session was not followed")
         finally:
@@ -220,25 +232,54 @@ class SessionStreams:
             for key in keys or [""]:
                 await anyio.sleep(pause)
                 if key in self._here:
-                    self._on_change(key, ended=False)
+                    self._look_soon(key, checks=True)
 
-    async def _look(self, key: str) -> None:
-        """Read a session, and have its streams here do as it says."""
+    async def _look(self, key: str) -> Named | None:
+        """Read a session, and have its streams here do as it says; returns it, where there are such."""
         here = self._here.get(key)
         if here is None:
-            return
+            return None
         async with here.turn:
             if not here.streams:
-                return
+                return None
             try:
                 named = await self._sessions.read(key, here.streams[0].named.owner)
             except Rejection as rejection:
                 if rejection.status == 404:
                     here.end()
-                return
+                return None
             for stream in list(here.streams):
                 if stream.is_known and stream in here.streams:  # it may have ended meanwhile
                     await self._apply(stream, named.session)
+        return named
+
+    async def _relieve(self, named: Named) -> None:
+        """Let a silent stream here tell what changes, where the newest has gone without a word: its edge has died."""
+        here, [newest, *others] = self._here.get(named.key), named.session.streams or ("",)
+        if (
+            here is None
+            or not any(stream.name in others for stream in here.streams)
+            or await self._is_there(newest, named.key)
+        ):
+            return
+        try:
+            await self._sessions.change(named, closed=newest)
+        except Rejection as rejection:
+            self._log.debug("a session's stream was not taken out", status=rejection.status)
+
+    async def _is_there(self, stream: str, key: str) -> bool:
+        """Whether a stream is still there, as far as its edge can be asked."""
+        edge = stream[:EDGE_DIGITS]
+        if edge == self._bus.process:
+            here = self._here.get(key)
+            return here is not None and any(each.name == stream for each in here.streams)
+        try:
+            return stream in await self._sessions.client.watch(edge, key)
+        except NoResponders:
+            return False
+        except BusError as error:
+            self._log.debug("a session's stream was not told", edge=edge, error=str(error))
+            return True
 
     async def _apply(self, stream: SessionStream, session: Session) -> None:
         if stream.name not in session.streams:

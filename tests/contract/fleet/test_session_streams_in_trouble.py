@@ -1,0 +1,125 @@
+"""GET streams of sessions where something dies, or an answer is lost, just then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from mcpfleet.bus.memory import Switch
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.sessions import CHANGE, READ
+from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.sessions_app import asking
+from tests.contract.fleet.visitor import Visitor, Visitors, Watching
+from tests.kit.waiting import until
+
+BOOK = "library://books/1"
+
+
+class Held:
+    """Keeps back what goes over a switch, and counts it."""
+
+    def __init__(self, switch: Switch, monkeypatch: pytest.MonkeyPatch, picked: Callable[[Incoming], bool]) -> None:
+        self._route = switch.route
+        self._picked = picked
+        self._kept: list[tuple[Any, Incoming]] = []
+        self.is_holding = False
+        monkeypatch.setattr(switch, "route", self._take)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def release(self) -> None:
+        """Let all of it go on, and hold nothing more."""
+        self.is_holding = False
+        for sender, message in self._kept:
+            self._route(sender, message)
+
+    def _take(self, sender: Any, message: Incoming) -> None:
+        if self.is_holding and self._picked(message):
+            self._kept.append((sender, message))
+        else:
+            self._route(sender, message)
+
+
+async def told_again(visitor: Visitor, watching: Watching) -> None:
+    """Change the book until the stream tells it."""
+    before = len(watching.uris())
+    await visitor.call("place_hold", {"book": 1})
+    await until(lambda: len(watching.uris()) > before)
+
+
+async def watched_to_its_death(visitor: Visitor, watching: Watching) -> None:
+    """Read a stream of edge 1 until that dies."""
+    with pytest.raises(httpx2.RemoteProtocolError):
+        await visitor.watch(watching, 1)
+
+
+async def test_l8_a_session_that_ends_while_an_edge_looks_at_it_ends_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its stream is gone when the answer comes that there is no session; this once ended the whole edge."""
+    environment = {"MCPFLEET_SESSION_CHECKED": "0.1"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        subject = f"mcpfleet.{READ.subject_for()}"
+        held = Held(fleet.switch, monkeypatch, lambda message: message.subject == subject)
+        visitor, other = await visitors.one(1), await visitors.one(1)
+        async with visitor.watching(0) as watching:
+            assert (await visitor.ask("ping", edge=1))["result"] == {}, "it knows the session"
+            held.is_holding = True
+            await until(lambda: len(held))
+            assert await visitor.delete(1) == 204
+            await until(lambda: watching.is_over)
+            held.release()
+        assert (await other.ask("ping", edge=0))["result"] == {}
+        async with other.watching(0):
+            assert fleet.edges[0].is_running
+        assert not fleet.lines("a session was not followed")
+
+
+async def test_l13_a_stream_tells_what_changes_once_the_edge_of_the_newer_one_has_died() -> None:
+    """Nobody says that the newer one is gone; its edge is asked now and then."""
+    environment = {"MCPFLEET_SESSION_CHECKED": "0.2"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        await visitor.ask("resources/subscribe", {"uri": BOOK})
+        async with visitor.watching(0) as watching:
+            await until(lambda: watching.uris() == [BOOK])
+            newer = Watching()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watched_to_its_death, visitor, newer)
+                await until(lambda: newer.uris() == [BOOK])
+                await fleet.edges[1].kill()
+            await until(lambda: watching.uris() == [BOOK, BOOK])
+            await told_again(visitor, watching)
+            assert not watching.is_over
+
+
+async def test_l13_a_stream_tells_what_changes_although_a_newer_one_could_not_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether the session has the newer one is not known to its edge, which takes it out all the same."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        asked: list[str] = []
+
+        def is_answer(message: Incoming) -> bool:
+            if message.subject == f"mcpfleet.{CHANGE.subject_for()}" and b'"opened":"' in message.body:
+                asked.append(message.reply)
+            return message.subject in asked
+
+        visitor = await visitors.one()
+        await visitor.ask("resources/subscribe", {"uri": BOOK})
+        async with visitor.watching(0) as watching:
+            await until(lambda: watching.uris() == [BOOK])
+            held = Held(fleet.switch, monkeypatch, is_answer)
+            held.is_holding = True
+            newer = Watching()
+            await visitor.watch(newer, 1)
+            assert newer.status == 504
+            assert len(held)
+            await until(lambda: watching.uris() == [BOOK, BOOK])
+            await told_again(visitor, watching)
