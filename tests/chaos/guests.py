@@ -80,12 +80,12 @@ class Guest(Visitor):
         Raises:
             Wrong: it did not end as it may.
         """
-        ways = (self.call, self.order, self.interview, self.take_back, self.set_level, self.follow, self.replace)
+        ways = (self.chat, self.order, self.interview, self.take_back, self.set_level, self.follow, self.replace)
         return await self.do_this(self._chance.choice(ways))
 
     async def leave(self) -> str:
         """End the session, or leave it behind; as `do`."""
-        return await self.do_this(self.delete if self._chance.random() < 0.6 else self.vanish)
+        return await self.do_this(self.end_session if self._chance.random() < 0.6 else self.vanish)
 
     async def do_this(self, way: Callable[[], Any]) -> str:
         """Do one thing in time; as `do`."""
@@ -104,7 +104,7 @@ class Guest(Visitor):
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    async def call(self) -> None:
+    async def chat(self) -> None:
         """Call a tool that says something meanwhile."""
         await self._called("chat", {}, "said")
 
@@ -197,12 +197,12 @@ class Guest(Visitor):
             async with self._stream():
                 await self.order()
 
-    async def delete(self) -> None:
+    async def end_session(self) -> None:
         """End the session; then it is unknown, at every edge."""
         status = 0
         while status not in (204, 404):  # 404 where the answer before was lost
             try:
-                status = await super().delete(self._edge())
+                status = await self.delete(self._edge())
             except httpx2.HTTPError:
                 continue
             if status not in (204, 404, 503, 504):

@@ -3,9 +3,9 @@
     .venv/bin/python -m tests.chaos.sessions --minutes 60 --seed 7
 
 A whole fleet lives in this process, over a real NATS. Clients shake hands, call, are asked and answer at other edges,
-subscribe, open and cut streams, take calls back, delete their sessions or vanish. Each outcome must be a right one. Then
-streams, their counts in the store, the rows of sessions, what edges hold of them, subscriptions to NATS, tasks and memory
-must be where they began.
+subscribe, open and cut streams, take calls back, delete their sessions or vanish. Each outcome must be a right one.
+Then streams, their counts in the store, the rows of sessions, what edges hold of them, subscriptions to NATS, tasks and
+memory must be where they began.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mcpfleet.edge.sessions.streams import SessionStreams
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos import soaking
-from tests.chaos.guests import Cut, Guest, Wrong
+from tests.chaos.guests import Guest, Wrong
 from tests.contract.fleet.sessions_app import asking
 
 SETTLED_WITHIN: Final = 30.0
@@ -99,7 +99,7 @@ class Holdings:
 def _stored(fleet: LocalFleet, what: str, table: str) -> int:
     url = fleet.subscriptions.process.settings.store_url.get_secret_value()
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
-        [number] = connection.execute(f"SELECT {what} FROM subscriptions_{table}").fetchone()  # noqa: S608  # ours
+        [number] = connection.execute(f"SELECT {what} FROM subscriptions_{table}").fetchone()
     return int(number)
 
 
