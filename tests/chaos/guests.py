@@ -48,7 +48,7 @@ class Guest(Visitor):
         Args:
             https: the edges, some of which are dead.
             edge: chooses one that lives.
-            quakes: how often something has died; what was on its way then may be lost.
+            quakes: a number that grows when something dies; what is on its way then may be lost.
             seed: decides what it does.
         """
         self._chance = random.Random(seed)
@@ -124,8 +124,9 @@ class Guest(Visitor):
     async def take_back(self) -> None:
         """Take a call back at any edge; it ends without a result."""
         name = f"mine {self._chance.random()}"
-        params = {"name": "wait", "arguments": {}, "_meta": {"progressToken": name}}
+        params = {"name": "linger", "arguments": {}, "_meta": {"progressToken": name}}
         answers: list[Any] = []
+        quakes = self._quakes()
         self.told.clear()
 
         async def wait() -> None:
@@ -135,9 +136,9 @@ class Guest(Visitor):
             tasks.start_soon(wait)
             await _until(lambda: self.told or answers)
             while not answers:
-                await self._say("notifications/cancelled", {"requestId": name})
-                with anyio.move_on_after(HELD_UP if self._quakes() else TOLD_WITHIN):
-                    await _until(lambda: answers)
+                await self._say_once("notifications/cancelled", {"requestId": name}, lambda: answers)
+        if answers[0] is not None and self._quakes() > quakes:
+            raise Cut("not heard")
         if answers != [None]:
             raise Wrong(f"a call that was taken back was told {answers[0]}")
 
@@ -147,10 +148,11 @@ class Guest(Visitor):
         """Subscribe at another edge than the stream's, and have a third one change it: it is told."""
         self._books += 1
         uri = f"library://books/{self._books}"
+        quakes = self._quakes()
         async with self._stream() as watching:
             await self._asked("resources/unsubscribe", {"uri": f"library://books/{self._books - 1}"})
             await self._asked("resources/subscribe", {"uri": uri})
-            before, quakes = len(watching.uris()), self._quakes()
+            before = len(watching.uris())
             await self._called("place_hold", {"book": self._books}, "held")
             await _until(lambda: uri in watching.uris()[before:] or watching.is_over or self._quakes() > quakes)
             if watching.is_over and self._quakes() == quakes:
@@ -234,14 +236,25 @@ class Guest(Visitor):
                 raise Wrong(f"an answer was told {response.status_code}")
         self._unheard += 1
 
-    async def _say(self, method: str, params: Any) -> None:
+    async def _say_once(self, method: str, params: Any, has_come: Callable[[], object]) -> None:
+        """Notify, and wait for what comes of it; where something died meanwhile, not for long."""
+        quakes = self._quakes()
+        if not await self._say(method, params):
+            return
+        await _until(lambda: has_come() or self._quakes() > quakes)
+        with anyio.move_on_after(HELD_UP):
+            await _until(has_come)
+
+    async def _say(self, method: str, params: Any) -> bool:
+        """Notify; returns whether it was taken."""
         try:
             response = await self.notify(method, params, self._edge())
         except httpx2.HTTPError:
             await anyio.sleep(_LOOK_AGAIN)
-            return
+            return False
         if response.status_code not in (202, 503, 504):
             raise Wrong(f"{method} was told {response.status_code}")
+        return response.status_code == 202
 
     async def _asked(self, method: str, params: Any, identifier: Any = None) -> Any:
         """Ask; returns the result, or None where the answer ends without one."""

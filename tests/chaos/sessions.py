@@ -15,13 +15,16 @@ import gc
 import random
 import sqlite3
 from collections import Counter
-from contextlib import AsyncExitStack, closing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import anyio
 import httpx2
+from anyio.abc import TaskGroup
 
+from mcpfleet.app import App, Context
 from mcpfleet.bus.bus import Bus
 from mcpfleet.edge.sessions.questions import Questions
 from mcpfleet.edge.sessions.running import Running
@@ -34,18 +37,20 @@ from tests.contract.fleet.sessions_app import asking
 
 SETTLED_WITHIN: Final = 30.0
 EDGES: Final = 3
+LINGERS: Final = 4.0
 ENVIRONMENT: Final = {
-    "MCPFLEET_SESSION_IDLE": "4",
+    "MCPFLEET_SESSION_IDLE": "3",
     "MCPFLEET_SESSION_KEPT": "0.5",
     "MCPFLEET_SESSION_ENTRIES": "20",
     "MCPFLEET_SESSION_CHECKED": "1",
     "MCPFLEET_ANSWER_WAIT": "10",
-    "MCPFLEET_EDGE_LOST": "3",
-    "MCPFLEET_SUBSCRIPTIONS_SWEEP": "0.5",
+    "MCPFLEET_EDGE_LOST": "2",
+    "MCPFLEET_SUBSCRIPTIONS_SWEEP": "0.3",
     "MCPFLEET_SLOTS": "60",
     "MCPFLEET_LOG_LEVEL": "error",
 }
 """Bounds that are reached, and times that are over soon."""
+_BALANCED: Final = 0.98
 WRONG: Final = "wrong: "
 """How outcomes begin that there must not be."""
 MISTAKES: Final = ("request failed", "a session was not followed", "handler failed", "question failed", "failed")
@@ -113,76 +118,117 @@ class Crowd:
     """How what was done ended, and what happened."""
     _https: list[httpx2.AsyncClient] = field(default_factory=list)
     _quakes: int = 0
-    """Beginnings and ends of deaths, between which hints may be lost."""
+    _shaking: int = 0
+    """What dies just now."""
+    _is_over: bool = False
 
     async def run(self, seconds: float, hands: int = 24) -> None:
-        """Come and go for so long."""
+        """Come and go for so long; then half of the clients vanish, and the others end what they have begun."""
         self._https.clear()
+        self._is_over = False
         async with AsyncExitStack() as self._stack:
             await self._see_edges()
-            with anyio.move_on_after(seconds):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._kill)
-                    tasks.start_soon(self._restart)
-                    for _ in range(hands):
-                        tasks.start_soon(self._visit)
+            async with anyio.create_task_group() as happening:
+                happening.start_soon(self._kill)
+                happening.start_soon(self._restart)
+                async with anyio.create_task_group() as staying:
+                    _start(staying, self._visit, hands // 2)
+                    with anyio.move_on_after(seconds):
+                        async with anyio.create_task_group() as vanishing:
+                            _start(vanishing, self._visit, hands // 2)
+                    self._is_over = True
+                happening.cancel_scope.cancel()
 
     async def _see_edges(self) -> None:
         while len(self._https) < len(self.fleet.edges):
             self._https.append(await self._stack.enter_async_context(self.fleet.http(len(self._https))))
 
     def _edge(self) -> int:
-        """One of the edges that live."""
-        edges = self.fleet.edges[: len(self._https)]
-        return self.chance.choice([number for number, edge in enumerate(edges) if edge.is_running])
+        """One of the edges that live; few come to one that drains, as behind a balancer."""
+        alive = [(number, edge) for number, edge in enumerate(self.fleet.edges[: len(self._https)]) if edge.is_running]
+        good = [number for number, edge in alive if not edge.process.stopping.is_set()]
+        return self.chance.choice(good) if self.chance.random() < _BALANCED else self.chance.choice(alive)[0]
 
     async def _kill(self) -> None:
         """Have one edge die or drain at times, and another come."""
         while True:
-            await anyio.sleep(self.chance.uniform(2.0, 8.0))
+            await anyio.sleep(self.chance.uniform(1.0, 5.0))
             await self.fleet.add_edge()
             await self._see_edges()
             oldest = next(edge for edge in self.fleet.edges if edge.is_running)
-            self._quakes += 1
-            if self.chance.random() < 0.7:
-                await oldest.kill()
-                self.ended["death of an edge"] += 1
-            else:
-                await oldest.stop()
-                self.ended["drain of an edge"] += 1
-            self._quakes += 1
+            kills = self.chance.random() < 0.7
+            with self._quake():
+                await (oldest.kill() if kills else oldest.stop())
+            self.ended["death of an edge" if kills else "drain of an edge"] += 1
 
     async def _restart(self) -> None:
         """Have subscriptions die at times, and come back over its store."""
         while True:
-            await anyio.sleep(self.chance.uniform(3.0, 12.0))
-            self._quakes += 1
-            await self.fleet.restart_subscriptions()
-            self._quakes += 1
+            await anyio.sleep(self.chance.uniform(2.0, 12.0))
+            with self._quake():
+                await self.fleet.restart_subscriptions()
             self.ended["restart of subscriptions"] += 1
+
+    @contextmanager
+    def _quake(self) -> Iterator[None]:
+        self._shaking += 1
+        try:
+            yield
+        finally:
+            self._shaking -= 1
+            self._quakes += 1
+
+    def _look_for_quakes(self) -> int:
+        """A number that is the same twice only where nothing has died in between."""
+        self._quakes += bool(self._shaking)
+        return self._quakes
 
     async def _visit(self) -> None:
         """Have one session after another."""
-        while True:
-            guest = Guest(self._https, self._edge, lambda: self._quakes, self.chance.random())
+        while not self._is_over:
+            guest = Guest(self._https, self._edge, self._look_for_quakes, self.chance.random())
             try:
                 self._note(await guest.do_this(guest.arrive))
-                for _ in range(self.chance.randint(1, 12) if guest.session is not None else 0):
-                    self._note(await guest.do())
-                    await anyio.sleep(0.1 * self.chance.random())
                 if guest.session is not None:
-                    self._note(await guest.leave())
+                    await self._stay(guest)
             except Wrong as wrong:
                 self._note(f"{WRONG}{wrong}")
             await anyio.sleep(0.05 * self.chance.random())
+
+    async def _stay(self, guest: Guest) -> None:
+        for _ in range(self.chance.randint(1, 12)):
+            self._note(await guest.do())
+            if self._is_over:
+                break
+            await anyio.sleep(0.1 * self.chance.random())
+        self._note(await guest.leave())
 
     def _note(self, how: str) -> None:
         self.ended[how] += 1
 
 
+def _start(tasks: TaskGroup, visit: Callable[[], Awaitable[None]], hands: int) -> None:
+    for _ in range(hands):
+        tasks.start_soon(visit)
+
+
+def library() -> App:
+    """The application, with a call that is over soon where nobody takes it back: its client may be gone."""
+    app = asking()
+
+    @app.tool(timeout=20)
+    async def linger(ctx: Context) -> str:
+        """Do nothing for a while."""
+        await ctx.progress(1)
+        await anyio.sleep(LINGERS)
+        return "lingered"
+
+    return app
+
+
 async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
     """Let a crowd come and go, and look what is left; what is wrong is counted among what ended."""
-    async with LocalFleet(asking(), edges=EDGES, environment=ENVIRONMENT, nats=True) as fleet:
+    async with LocalFleet(library(), edges=EDGES, environment=ENVIRONMENT, nats=True) as fleet:
         crowd = Crowd(fleet, random.Random(seed))
 
         async def now() -> Holdings:
@@ -195,7 +241,7 @@ async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
             await soaking.settle(now, lambda held: held.is_idle, within=SETTLED_WITHIN)
             return await soaking.steady(now, within=SETTLED_WITHIN)
 
-        found = await soaking.soaked(crowd.run, settled, crowd.ended, seconds=seconds, warm=3.0)
+        found = await soaking.soaked(crowd.run, settled, crowd.ended, seconds=seconds, warm=2.0)
         for mistake in MISTAKES:
             if lines := fleet.lines(mistake):
                 crowd.ended[f"{WRONG}{mistake}: {lines[0]}"] += len(lines)
