@@ -15,10 +15,10 @@ import gc
 import random
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import httpx2
@@ -207,7 +207,7 @@ class Crowd:
         self.ended[how] += 1
 
 
-def _start(tasks: TaskGroup, visit: Callable[[], Awaitable[None]], hands: int) -> None:
+def _start(tasks: TaskGroup, visit: Callable[[], Coroutine[Any, Any, None]], hands: int) -> None:
     for _ in range(hands):
         tasks.start_soon(visit)
 
