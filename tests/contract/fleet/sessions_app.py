@@ -35,7 +35,9 @@ def asking(stopped: list[str] | None = None, started: list[str] | None = None) -
     @app.tool(asks={"elicitation.form"})
     async def order(title: str, ctx: Context) -> str:
         """Ask how many."""
+        await ctx.progress(1)
         wish = await ctx.elicit(f"How many of {title}?", Wish)
+        await ctx.progress(2)
         return f"{wish.copies} of {title}, {wish.binding}"
 
     @app.tool(asks={"elicitation.form", "sampling", "roots"})
@@ -70,18 +72,7 @@ def asking(stopped: list[str] | None = None, started: list[str] | None = None) -
         await ctx.resource_updated(f"library://books/{book}")
         return "held"
 
-    @app.tool(timeout=30)
-    async def wait(ctx: Context) -> str:
-        """Wait until it is stopped."""
-        if started is not None:
-            started.append("wait")
-        await ctx.progress(1)
-        try:
-            await anyio.sleep(25)
-        finally:
-            if stopped is not None:
-                stopped.append("wait")
-        return "waited"
+    add_long_ones(app, [] if stopped is None else stopped, [] if started is None else started)
 
     @app.resource("library://books/{book}")
     async def book(book: int) -> str:
@@ -89,6 +80,28 @@ def asking(stopped: list[str] | None = None, started: list[str] | None = None) -
         return f"book {book}"
 
     return app
+
+
+def add_long_ones(app: App, stopped: list[str], started: list[str]) -> None:
+    """Add tools that only end when they are stopped."""
+
+    @app.tool(timeout=30)
+    async def wait(ctx: Context) -> str:
+        """Wait until it is stopped."""
+        started.append("wait")
+        await ctx.progress(1)
+        try:
+            await anyio.sleep(25)
+        finally:
+            stopped.append("wait")
+        return "waited"
+
+    @app.tool(idempotency_key="key", on_disconnect="cancel")
+    async def reserve(key: str, ctx: Context) -> str:
+        """Take long over something that is done once."""
+        await ctx.progress(1)
+        await anyio.sleep(25)
+        return key
 
 
 @asynccontextmanager

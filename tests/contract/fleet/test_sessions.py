@@ -223,6 +223,9 @@ async def test_d11_an_answer_that_does_not_come_ends_the_call() -> None:
         result = await visitor.call("order", {"title": "Emma"})
         assert result["isError"] is True
         assert "did not answer in time" in said(result)
+        assert [(each["method"], each["params"]["requestId"]) for each in visitor.told] == [
+            ("notifications/cancelled", visitor.asked[0]["id"])
+        ]
 
 
 async def test_d16_a_client_that_cannot_answer_is_not_asked() -> None:
@@ -280,6 +283,32 @@ async def test_l7_a_client_takes_a_call_back_at_any_edge() -> None:
             await visitor.notify("notifications/cancelled", {"requestId": "mine"}, 1)
             await until(lambda: answers == [None])
         await until(lambda: stopped == ["wait"])
+
+
+async def test_i3_a_key_whose_call_was_taken_back_is_uncertain_at_once() -> None:
+    """D12: whoever takes a call back stops it, and nobody knows how far it came."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+
+        async def reserve() -> None:
+            params = {"name": "reserve", "arguments": {"key": "k"}, "_meta": {"progressToken": "t"}}
+            await visitor.ask("tools/call", params, 0, "mine")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reserve)
+            await until(lambda: visitor.told)
+            await visitor.notify("notifications/cancelled", {"requestId": "mine"})
+        with anyio.fail_after(10):
+            again = await visitor.call("reserve", {"key": "k"})
+        assert "nobody knows" in said(again)
+
+
+async def test_p2_progress_goes_forward_over_the_rounds_of_a_call() -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        visitor.answers = {"elicitation/create": FORM}
+        await visitor.call("order", {"title": "Emma"}, _meta={"progressToken": "t"})
+        assert [each["params"]["progress"] for each in visitor.told] == [1, 2]
 
 
 async def test_an_id_that_runs_is_not_taken_twice() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import FrameKind
@@ -72,7 +74,8 @@ class Answering:
             Rejection: 503 where no worker had room; nothing was sent to the client.
         """
         one = _One(self, use.inquiry.request.client, listening, use)
-        end = one.finish if converse is None else one.finish_or_ask
+        one.may_run_again = converse is not None
+        end = one.finish_or_ask if one.may_run_again else one.finish
         try:
             while True:
                 error_type = await one.run(make_order, end)
@@ -118,6 +121,8 @@ class _One:
         self._use = use
         self._silent_since = time.monotonic()
         self.kept = b""
+        self.may_run_again = False
+        self._reached = -math.inf
         self.asked: bytes | None = None
         """What the handler asked when it ended."""
 
@@ -179,7 +184,20 @@ class _One:
             return None
         if kind is FrameKind.LOG:
             return reply.log_message(body) if self._listening.logs else None
-        return reply.progress(self._listening.token, body) if self._listening.token is not None else None
+        if self._listening.token is None or (self.may_run_again and not self._goes_forward(body)):
+            return None
+        return reply.progress(self._listening.token, body)
+
+    def _goes_forward(self, body: bytes) -> bool:
+        """Whether a report is of more than those before it: a handler that runs again begins anew (P2)."""
+        try:
+            reached = from_json(body)["progress"]
+        except (ValueError, LookupError, TypeError):
+            raise reply.NotSpliceable("a report must have its progress") from None
+        if not isinstance(reached, int | float) or reached <= self._reached:
+            return False
+        self._reached = reached
+        return True
 
     async def _send(self, data: bytes) -> None:
         if not self._client.is_streaming:

@@ -194,7 +194,10 @@ class Uses:
         async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
             return await self._answering.answer(use, *self._ordered(wish._replace(once=reservation, on_placed=see)))
 
-        goes_on = inquiry.request.envelope.is_legacy or definition.on_disconnect == "continue"
+        def goes_on() -> bool:
+            is_left = inquiry.request.envelope.is_legacy and not inquiry.request.client.is_unwanted
+            return is_left or definition.on_disconnect == "continue"
+
         return await self._once.answer(inquiry, self._target(wish), once, run, goes_on=goes_on)
 
     def _ordered(self, wish: _Wish) -> tuple[Listening, MakeOrder, Converse | None]:

@@ -55,7 +55,9 @@ class Asking:
             client, revision = inquiry.request.client, inquiry.request.envelope.revision
             events = [_event(question, asked[key], revision) for key, question in waiting.items()]
             await _send(client, b"".join(events))
-            await while_there(client, lambda: self._wait(client, list(waiting.values())))
+            if not await while_there(client, lambda: self._wait(client, list(waiting.values()))):
+                await client.send_part(b"".join(map(_taken_back, waiting.values())))
+                raise NoAnswer(_NO_ANSWER)
         finally:
             for question in waiting.values():
                 self._questions.end(question)
@@ -64,8 +66,8 @@ class Asking:
             raise NoAnswer(_FAILED)
         return Round(before.number + 1, answers, memory)
 
-    async def _wait(self, client: Client, waiting: list[Question]) -> None:
-        """Wait for all answers, with a sign of life now and then: proxies cut quiet connections."""
+    async def _wait(self, client: Client, waiting: list[Question]) -> bool:
+        """Wait for all answers, with a sign of life now and then: proxies cut quiet connections; false in vain."""
         with anyio.move_on_after(self._settings.answer_wait):
             for question in waiting:
                 while not question.answered.is_set():
@@ -73,8 +75,8 @@ class Asking:
                         await question.answered.wait()
                         break
                     await client.send_part(reply.KEEPALIVE)
-            return
-        raise NoAnswer(_NO_ANSWER)
+            return True
+        return False
 
 
 def _event(question: Question, asked: dict[str, Any], revision: str) -> bytes:
@@ -89,6 +91,14 @@ def _event(question: Question, asked: dict[str, Any], revision: str) -> bytes:
         except (LookupError, TypeError, AttributeError):
             raise reply.NotSpliceable("a question's form is malformed") from None
     return reply.event(to_json(request))
+
+
+def _taken_back(question: Question) -> bytes:
+    """Say that nobody waits for an answer any more; nothing where it is there."""
+    if question.answered.is_set():
+        return b""
+    params = {"requestId": question.id, "reason": "not answered in time"}
+    return reply.event(to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
 
 async def _send(client: Client, data: bytes) -> None:

@@ -128,7 +128,9 @@ class OnceCalls:
     """Repeats that may wait here."""
     _waiting: int = field(default=0)
 
-    async def answer(self, inquiry: Inquiry, target: Target, once: Once, run: Run, *, goes_on: bool) -> str | None:
+    async def answer(
+        self, inquiry: Inquiry, target: Target, once: Once, run: Run, *, goes_on: Callable[[], bool]
+    ) -> str | None:
         """Run a call, or answer with what the first one under its key gave; returns the error's type.
 
         Args:
@@ -136,7 +138,7 @@ class OnceCalls:
             target: the tool.
             once: the key.
             run: runs the call, where it is the first.
-            goes_on: a client that leaves does not stop it.
+            goes_on: says whether the call does when nobody waits for it any more.
 
         Raises:
             Rejection: 504 where the key cannot be asked for, 503 where too many wait (MCPFLEET_REPEATS_WAITING),
@@ -167,12 +169,14 @@ class OnceCalls:
             self.log.warning("an idempotency key could not be asked for", error=str(error))
             raise not_answered(SERVICE) from None
 
-    async def _run(self, wanted: Reserve, reservation: Reservation, run: Run, *, goes_on: bool) -> str | None:
+    async def _run(
+        self, wanted: Reserve, reservation: Reservation, run: Run, *, goes_on: Callable[[], bool]
+    ) -> str | None:
         first = _First()
         try:
             return await run(reservation, first.see)
         finally:
-            if (ended := first.ended(goes_on=goes_on)) is not None:
+            if (ended := first.ended(goes_on=goes_on())) is not None:
                 with anyio.move_on_after(_END_WITHIN, shield=True):
                     await self._end(wanted.model_copy(update={"ended": ended}))
 
