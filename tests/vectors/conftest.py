@@ -24,6 +24,7 @@ APP = Path(__file__).with_name("app.py")
 ENDPOINTS: dict[str, dict[str, Any]] = {
     "mcp": {"path": "/mcp", "legacy": False},
     "lenient": {"path": "/lenient", "legacy": False, "body_version_wins": True},
+    "legacy": {"path": "/legacy"},
     "bare": {"path": "/bare", "legacy": False, "pools": ["app"], "names": {"app": ["nothing"]}},
 }
 PLAIN = {

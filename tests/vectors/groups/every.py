@@ -11,6 +11,7 @@ from tests.vectors.groups import (
     era,
     form,
     host_origin_cors,
+    legacy,
     limits,
     lists,
     meta,
@@ -52,5 +53,6 @@ GROUPS: Final[tuple[Group, ...]] = (
     prompts.GROUP,
     prompts.RESOURCES,
     prompts.COMPLETION,
+    legacy.GROUP,
     order.GROUP,
 )

@@ -106,10 +106,10 @@ class Sessions:
             Rejection: 404 where there is none of this caller at this endpoint, 400 where the request states another
                 revision than the session's, 504 where nobody can say.
         """
-        identifier = client.headers.single(SESSION)
-        if identifier is None:
+        identifiers = client.headers.all(SESSION)
+        if len(identifiers) != 1:
             raise unknown_session()
-        named = await self._known(session_key(identifier), Binding.of(endpoint, principal).digest)
+        named = await self._known(session_key(identifiers[0].decode("latin-1")), Binding.of(endpoint, principal).digest)
         stated = client.headers.single(VERSION)
         if stated is not None and stated != named.session.revision:
             raise bad_params("the session was begun with another protocol version")
