@@ -86,7 +86,7 @@ async def serve_over(
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, edge.application, stopped)
             await process.stopping.wait()
-            await drain(edge.application, edge.calls, edge.hub, settings, lead_away)
+            await drain(edge, settings, lead_away)
             stopped.set()
         tasks.cancel_scope.cancel()
 

@@ -6,10 +6,8 @@ from typing import Final, Protocol
 
 import anyio
 
-from mcpfleet.edge.calls.pending import Calls
-from mcpfleet.edge.http.app import Application
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.streams.hub import Hub
+from mcpfleet.edge.wiring import Edge
 
 _COMES_BACK: Final = 0.5
 """Seconds in which a client goes on where its stream has ended."""
@@ -28,15 +26,14 @@ def nobody(*, busy: bool) -> None:
     """For an edge that serves no HTTP/2."""
 
 
-async def drain(
-    application: Application, calls: Calls, hub: Hub, settings: EdgeSettings, lead_away: LeadAway = nobody
-) -> None:
+async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody) -> None:
     """Serve what still arrives for `lame`, then wait for what runs, at most as long as `drain` says.
 
     From the first moment each answer tells its client to make a new connection, which leads to another edge, since this
     one is not ready any more. Listen streams are ended one after the other, while the calls run (S17). What still runs
     at the end is ended as uncertain: a stream that just breaks off would say nothing (D17).
     """
+    application, hub = edge.application, edge.hub
     application.is_draining = True
     hub.drain()
     lead_away(busy=False)
@@ -51,6 +48,7 @@ async def drain(
         await application.wait_idle()
     if patience.cancelled_caught:
         hub.end_now()
-        calls.end_all()
+        edge.calls.end_all()
+        edge.sessions.questions.give_up()
         with anyio.move_on_after(_LAST_WORDS):
             await application.wait_idle()

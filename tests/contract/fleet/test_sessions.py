@@ -374,3 +374,21 @@ async def until_equal(levels: Any, edge: int, wanted: list[str]) -> None:
     with anyio.fail_after(5):
         while await levels(edge) != wanted:
             pass
+
+
+async def test_d17_an_edge_that_leaves_ends_what_waits_for_an_answer() -> None:
+    environment = {"MCPFLEET_LAME": "0", "MCPFLEET_DRAIN": "0.3"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        results: list[Any] = []
+
+        async def order() -> None:
+            results.append(await visitor.call("order", {"title": "Emma"}, 1))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(order)
+            await until(lambda: visitor.asked)
+            tasks.start_soon(fleet.edges[1].stop)
+            await until(lambda: results)
+        assert results[0]["isError"] is True
+        assert "had to stop" in said(results[0])

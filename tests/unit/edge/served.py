@@ -98,7 +98,7 @@ class Edge:
         process = Process("edge", settings)
         process.log = captured(self.log)
         self._metrics = process.telemetry.metrics
-        wired = wire(process, Played(process, self.authorization, catalog), BASE_URL)
+        self.wired = wired = wire(process, Played(process, self.authorization, catalog), BASE_URL)
         self.application, self.calls, self.hub, self.snapshots = (
             wired.application, wired.calls, wired.hub, wired.snapshots,
         )  # fmt: skip

@@ -27,7 +27,7 @@ async def ongoing(served: Edge, tasks: anyio.abc.TaskGroup) -> Exchange:
 
 async def test_meanwhile_what_arrives_is_served_and_told_to_connect_anew() -> None:
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
-        tasks.start_soon(drain, served.application, served.calls, served.hub, settings())
+        tasks.start_soon(drain, served.wired, settings())
         await anyio.wait_all_tasks_blocked()
         exchange = await served.answer(Post(request("tools/list")))
         assert exchange.status == 200
@@ -37,7 +37,7 @@ async def test_meanwhile_what_arrives_is_served_and_told_to_connect_anew() -> No
 async def test_an_edge_without_requests_leaves_when_its_clients_had_their_time() -> None:
     async with edge(tool()) as served:
         began = time.monotonic()
-        await drain(served.application, served.calls, served.hub, settings(lame=0.2))
+        await drain(served.wired, settings(lame=0.2))
         assert 0.2 <= time.monotonic() - began < 3
 
 
@@ -48,7 +48,7 @@ async def test_s17_who_comes_back_over_the_connection_of_an_ended_answer_is_serv
         drained = anyio.Event()
 
         async def leave() -> None:
-            await drain(served.application, served.calls, served.hub, settings(lame=0.3))
+            await drain(served.wired, settings(lame=0.3))
             drained.set()
 
         tasks.start_soon(leave)
@@ -69,7 +69,7 @@ async def test_p7_a_request_that_runs_is_finished_first() -> None:
         drained = anyio.Event()
 
         async def leave() -> None:
-            await drain(served.application, served.calls, served.hub, settings(lame=0.1))
+            await drain(served.wired, settings(lame=0.1))
             drained.set()
 
         tasks.start_soon(leave)
@@ -85,6 +85,6 @@ async def test_a_request_that_does_not_end_holds_the_edge_up_for_a_bounded_time(
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
         began = time.monotonic()
-        await drain(served.application, served.calls, served.hub, settings(lame=0.1, drain=0.2))
+        await drain(served.wired, settings(lame=0.1, drain=0.2))
         assert 0.3 <= time.monotonic() - began < 3
         exchange.leave()

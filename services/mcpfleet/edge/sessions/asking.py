@@ -20,7 +20,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import projection, reply
 
 _NO_ANSWER: Final = "The client did not answer in time what it was asked; nothing more was run."
-_FAILED: Final = "The client answered with an error what it was asked; nothing more was run."
+_FAILED: Final = "The client did not answer what it was asked, or the server had to stop; nothing more was run."
 _CANNOT: Final = "Clients of this protocol revision cannot be asked this: "
 
 

@@ -29,7 +29,7 @@ class Question:
         """Of the request: by it any edge knows who waits for the response."""
         self.answered = anyio.Event()
         self.result: dict[str, Any] | None = None
-        """None where the client answered with an error."""
+        """None where the client answered with an error, or the edge had to leave before."""
 
 
 class Questions:
@@ -55,6 +55,11 @@ class Questions:
     def end(self, question: Question) -> None:
         """Wait no more."""
         self._waiting.pop(question.name, None)
+
+    def give_up(self) -> None:
+        """Let nobody wait any more: this edge leaves."""
+        for question in list(self._waiting.values()):
+            question.answered.set()
 
     async def give(self, session: str, response: Response) -> None:
         """Hand a client's response to who waits for it; one that nobody waits for means nothing (M75)."""
