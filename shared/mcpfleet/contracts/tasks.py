@@ -22,7 +22,7 @@ from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import LONGEST_RETENTION, LONGEST_RUN, POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.batches import Batches
-from mcpfleet.telemetry.trace import current
+from mcpfleet.telemetry.trace import is_recorded
 
 ID_PATTERN: Final = r"^[A-Za-z0-9_-]{22,64}$"
 """A task's id: at least 128 random bits, safe in a header (M72)."""
@@ -346,8 +346,7 @@ class TasksClient:
     async def get(self, task: str, binding: Binding) -> TaskView | None:
         """Read a task; none where there is none for this caller."""
         owned = Owned(id=task, binding=binding)
-        trace = current.get()
-        if trace is not None and trace.sampled:  # what is recorded is a question of its own
+        if is_recorded():
             return await self._get(owned)
         return await self._gets.do(owned)
 

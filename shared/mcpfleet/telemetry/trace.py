@@ -68,6 +68,12 @@ current: ContextVar[TraceContext | None] = ContextVar("mcpfleet_trace", default=
 """The trace of the work at hand, set by `with span:`; log lines carry its ids."""
 
 
+def is_recorded() -> bool:
+    """Whether the work at hand is recorded, so that what it asks others must be shown by itself."""
+    trace = current.get()
+    return trace is not None and trace.sampled
+
+
 def _checked_state(tracestate: str) -> str:
     """Return the state if it is well formed: it goes on into the headers of other protocols."""
     if len(tracestate) > TRACESTATE_LIMIT or _TRACESTATE.fullmatch(tracestate) is None:
