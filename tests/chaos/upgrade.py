@@ -25,6 +25,7 @@ from typing import Any, Final
 import anyio
 import httpx2
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from rich.console import Console
@@ -134,9 +135,7 @@ class Upgrade:
         self, name: str, call: Callable[[Client, int], Awaitable[Any]], revision: str | None = None
     ) -> None:
         """Call without a pause, and keep what went wrong."""
-        async with Client(self._balancer.url, mode="legacy" if revision else "auto") as client:
-            if revision is not None:
-                _speak(client, revision)
+        async with client_of(self._balancer.url, revision) as client:
             while True:
                 self.found.calls[name] += 1
                 try:
@@ -169,7 +168,7 @@ class Upgrade:
         assert text_of(found) == f"ordered {2 * number}", found
 
     async def _as_in_2025(self, client: Client, number: int) -> Any:
-        """All that is served to clients of 2025, one after the other; each request stands for itself there."""
+        """All that is served to clients of 2025, one after the other, in one session."""
         kinds = (
             lambda: self._with_progress(client, number),
             lambda: client.read_resource("shop://stock"),
@@ -281,11 +280,37 @@ class Upgrade:
                 heard.changes = heard.updates = 0
 
 
-def _speak(client: Client, revision: str) -> None:
-    """Have a client go on in an older revision; the newest of 2025 is what it has agreed on by itself."""
-    agreed = client.session.initialize_result
-    assert agreed is not None
-    client.session.adopt(agreed.model_copy(update={"protocol_version": revision}))
+class _Older(httpx2.AsyncHTTPTransport):
+    """Has the official client ask for an older revision than it does by itself."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__()
+        self._revision = revision.encode()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; a handshake with the revision's name in the place of the newest, which is as long."""
+        body = await request.aread()
+        if b'"initialize"' in body:
+            body = body.replace(LEGACY[0].encode(), self._revision)
+            request = httpx2.Request(
+                request.method, request.url, headers=request.headers, content=body, extensions=request.extensions
+            )
+        return await super().handle_async_request(request)
+
+
+@asynccontextmanager
+async def client_of(url: str, revision: str | None) -> AsyncIterator[Client]:
+    """The official client, of a revision of 2025 or of the newest one."""
+    if revision is None:
+        async with Client(url) as client:
+            yield client
+        return
+    async with (
+        httpx2.AsyncClient(transport=_Older(revision), timeout=httpx2.Timeout(30, read=None)) as http,
+        Client(streamable_http_client(url, http_client=http), mode="legacy") as client,
+    ):
+        assert client.session.protocol_version == revision
+        yield client
 
 
 def _ready_lines(child: Child) -> int:
