@@ -155,7 +155,9 @@ def _callers(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, bas
     access = Access(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
     authorization = AuthorizationClient(bus)
     instruments = AdmissionInstruments(process.telemetry.metrics)
-    admission = Admission(authorization, entries=settings.admission_entries, access=access, instruments=instruments)
+    admission = Admission(
+        authorization, entries=settings.admission_entries, access=access, instruments=instruments, log=log
+    )
     revocations = Revocations(bus, authorization, admission, settings, log=log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=log)
     return Callers(access, admission, revocations, limits)

@@ -6,6 +6,7 @@ from collections import Counter
 
 import anyio
 import pytest
+from structlog.testing import LogCapture
 
 from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient, Revocation
@@ -15,6 +16,7 @@ from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.access.metadata import Access
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection
+from tests.kit.logs import captured
 
 SOMEBODY = Principal(subject="ann")
 
@@ -203,6 +205,19 @@ async def test_nobody_is_admitted_without_a_name_where_a_credential_is_needed() 
         assert refused.value.status == 401
     assert nobody.asked == {"mcp": 1}, "the refusal is kept"
     assert await Admission(nobody, entries=10).admit("mcp") is ANONYMOUS
+
+
+@pytest.mark.parametrize("edge_wants", [True, False])
+async def test_an_operator_reads_once_that_edge_and_authorization_are_not_set_alike(*, edge_wants: bool) -> None:
+    lines = LogCapture()
+    verdict = Admitted(principal=Principal() if edge_wants else None, lasts=0)
+    access = wants_credentials() if edge_wants else None
+    admission = Admission(Verdicts(verdict), entries=10, access=access, log=captured(lines))
+    for _ in range(3):
+        with pytest.raises(Rejection):
+            await admission.admit("mcp", somebody() if edge_wants else None)
+    [line] = lines.entries
+    assert (line["event"], line["setting"]) == ("nobody is admitted", "MCPFLEET_AUTHORIZATION")
 
 
 async def test_a_verdict_in_use_is_renewed_before_it_ends_and_nobody_waits() -> None:

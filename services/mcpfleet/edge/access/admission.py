@@ -12,6 +12,7 @@ from typing import Final, NoReturn, TypeAlias
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from pydantic import SecretStr
+from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.authorization import (
@@ -31,6 +32,8 @@ from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.rights import holds
 from mcpfleet.wire.errors import Rejection, forbidden, not_answered, unauthorized
 
+_COMPLAINS_EVERY: Final = 60.0
+"""Seconds between two lines about processes that are not set alike."""
 _TRIES: Final = 3
 """Questions whose answers are older than what was revoked since, until nobody can tell in time."""
 _REFUSALS: Final = 10
@@ -80,6 +83,7 @@ class Admission:
         entries: int,
         access: Access | None = None,
         instruments: AdmissionInstruments | None = None,
+        log: FilteringBoundLogger | None = None,
     ) -> None:
         """Admit nobody yet.
 
@@ -88,7 +92,10 @@ class Admission:
             entries: verdicts that are kept.
             access: how clients get a token; none where nobody needs one.
             instruments: where verdicts are counted; nowhere that is read, by default.
+            log: hears what an operator has to set right; nobody, by default.
         """
+        self._log = log
+        self._complained: float | None = None
         self._admissions = (instruments or AdmissionInstruments(Metrics())).admissions
         self._client = client
         self._access = access
@@ -273,12 +280,22 @@ class Admission:
                 return self._keep(key, admitted, asked)
         raise not_answered("authorization")
 
+    def _complain(self, why: str) -> None:
+        """Tell the operator, and not for every caller, why nobody is admitted."""
+        now = time.monotonic()
+        if self._log is not None and (self._complained is None or now >= self._complained + _COMPLAINS_EVERY):
+            self._complained = now
+            self._log.error("nobody is admitted", why=why, setting="MCPFLEET_AUTHORIZATION")
+
     def _keep(self, key: Key, admitted: Admitted, asked: float) -> Verdict:
         expires = asked + admitted.lasts
         principal = admitted.principal
         if principal is not None and principal.is_anonymous and self._challenges is not None:
-            # Authorization wants no credentials, and this edge does: they are not set alike, and nobody gets in by it.
+            # They are not set alike, and nobody gets in by it.
+            self._complain("authorization asks for no credentials, and this edge does")
             admitted, principal = admitted.model_copy(update={"principal": None}), None
+        elif principal is None and self._challenges is None:
+            self._complain("authorization asks for credentials, and this edge does not")
         if principal is None:
             self._good.forget(key)
             return self._bad.put(key, Verdict(admitted, expires))
