@@ -86,7 +86,7 @@ class SessionDoor:
         """Hand a response to the call that waits for it, at whichever edge that is.
 
         Raises:
-            Rejection: there is no such session.
+            Rejection: there is no such session, or it cannot be handed over now.
         """
         _, named = await self._find(endpoint, client)
         await self._questions.give(named.key, response)

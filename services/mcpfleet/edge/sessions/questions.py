@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import ANSWER, AnswerGiven, GiveAnswer, SessionsClient
 from mcpfleet.wire.envelope import Response
+from mcpfleet.wire.errors import not_answered
 
 _ID: Final = re.compile(r"(?P<edge>[0-9a-f]{16})-(?P<question>[0-9a-f]{32})")
 
@@ -62,7 +63,11 @@ class Questions:
             question.answered.set()
 
     async def give(self, session: str, response: Response) -> None:
-        """Hand a client's response to who waits for it; one that nobody waits for means nothing (M75)."""
+        """Hand a client's response to who waits for it; one that nobody waits for means nothing (M75).
+
+        Raises:
+            Rejection: 504 where nobody knows whether it has arrived.
+        """
         found = _ID.fullmatch(response.id)
         if found is None:
             return
@@ -71,8 +76,11 @@ class Questions:
             return
         try:
             await self._client.answer(found["edge"], given)
+        except NoResponders:  # its edge has died, and the call with it
+            return
         except BusError as error:
             self._log.warning("a client's answer did not arrive", edge=found["edge"], error=str(error))
+            raise not_answered("the edge that asked") from None
 
     def _on_answer(self, message: Incoming) -> None:
         try:

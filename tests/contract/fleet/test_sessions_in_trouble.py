@@ -1,4 +1,4 @@
-"""GET streams of sessions where something dies, or an answer is lost, just then."""
+"""Sessions where something dies, or an answer is lost, just then."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.contract.fleet.visitor import Visitor, Visitors, Watching
 from tests.kit.waiting import until
 
 BOOK = "library://books/1"
+FORM = {"action": "accept", "content": {"copies": 3}}
 
 
 class Held:
@@ -123,3 +124,33 @@ async def test_l13_a_stream_tells_what_changes_although_a_newer_one_could_not_op
             assert len(held)
             await until(lambda: watching.uris() == [BOOK, BOOK])
             await told_again(visitor, watching)
+
+
+async def test_m81_a_response_that_cannot_be_passed_on_is_not_taken() -> None:
+    """A client that is told so may send it again; the call still waits."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        results: list[Any] = []
+
+        async def order() -> None:
+            results.append(await visitor.call("order", {"title": "Emma"}, 1))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(order)
+            await until(lambda: visitor.asked)
+            message = {"jsonrpc": "2.0", "id": visitor.asked[0]["id"], "result": FORM}
+            assert (await visitor.ask("ping"))["result"] == {}, "the edge knows the session"
+            fleet.edges[0].cut()
+            response = await visitor.send(message, 0)
+            assert (response.status_code, response.content) == (504, b"")
+            fleet.edges[0].heal()
+            await visitor.answer(visitor.asked[0]["id"], FORM)
+        assert results[0]["content"][0]["text"] == "3 of Emma, soft"
+
+
+async def test_m75_a_response_for_an_edge_that_has_died_is_taken_and_means_nothing() -> None:
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        gone = fleet.edges[1].process.id
+        await fleet.edges[1].kill()
+        await visitor.answer(f"{gone}-{'0' * 32}", FORM)
