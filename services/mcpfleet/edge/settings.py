@@ -107,7 +107,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
 
     session_kept: Seconds = Field(10.0, gt=0, description="how long an edge goes by what it knows of a session")
     session_entries: int = Field(10_000, description="sessions of clients of 2025 kept in memory", gt=0)
-    session_checked: Seconds = Field(60.0, gt=0, description="between two looks at a session that has a stream")
+    session_checked: Seconds = Field(
+        60.0, gt=0, description="between two looks at a session that has a stream or runs a request"
+    )
     answer_wait: Seconds = Field(
         300.0, gt=0, description="how long a client of 2025 may take to answer what it is asked within a call"
     )

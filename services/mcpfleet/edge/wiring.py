@@ -90,7 +90,10 @@ class SessionParts(NamedTuple):
         """Hear what other edges and subscriptions say of sessions, until cancelled."""
         for part in (self.known, self.running, self.questions):
             await part.listen()
-        await self.streams.run(task_status=task_status)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.running.check)
+            await tasks.start(self.streams.run)
+            task_status.started()
 
 
 def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
@@ -208,8 +211,7 @@ def _sessions(process: Process[EdgeSettings], bus: Bus, listens: Listens, hub: H
     settings, log = process.settings, process.log
     client = SessionsClient(bus)
     known = Sessions(bus, client, settings, log=log)
-    running = Running(bus, log=log)
-    known.on_change(lambda session, ended: running.end_all(session) if ended else None)
+    running = Running(bus, known, settings, log=log)
     streams = SessionStreams(bus, known, listens, hub, settings, log=log)
     return SessionParts(known, running, Questions(bus, client, log=log), streams)
 

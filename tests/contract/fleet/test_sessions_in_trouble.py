@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from mcpfleet.bus.memory import Switch
+from mcpfleet.bus.memory_faults import Faults
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CHANGE, READ
 from mcpfleet.testing.local import LocalFleet
@@ -154,3 +155,38 @@ async def test_m75_a_response_for_an_edge_that_has_died_is_taken_and_means_nothi
         gone = fleet.edges[1].process.id
         await fleet.edges[1].kill()
         await visitor.answer(f"{gone}-{'0' * 32}", FORM)
+
+
+async def test_l8_a_session_lives_while_a_request_of_it_runs() -> None:
+    """However long it is silent otherwise."""
+    environment = {"MCPFLEET_SESSION_IDLE": "0.8", "MCPFLEET_SESSION_CHECKED": "0.1", "MCPFLEET_SESSION_KEPT": "0.1"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        answers: list[Any] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, visitor, answers)
+            with anyio.move_on_after(2.0):
+                await until(lambda: answers)
+            assert answers == []
+            assert (await visitor.ask("ping"))["result"] == {}
+            await visitor.notify("notifications/cancelled", {"requestId": "mine"})
+            await until(lambda: answers == [None])
+
+
+async def test_l8_a_call_ends_with_its_session_although_its_edge_did_not_hear_of_the_end() -> None:
+    environment = {"MCPFLEET_SESSION_CHECKED": "0.1"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        answers: list[Any] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, visitor, answers)
+            await until(lambda: visitor.told)
+            fleet.switch.misbehave(Faults(lost=1.0, subjects=("mcpfleet.hint.session",)))
+            assert await visitor.delete(0) == 204
+            await until(lambda: answers == [None])
+
+
+async def wait(visitor: Visitor, answers: list[Any]) -> None:
+    """Call what takes long, at edge 1."""
+    params = {"name": "wait", "arguments": {}, "_meta": {"progressToken": "t"}}
+    answers.append(await visitor.ask("tools/call", params, 1, "mine"))

@@ -78,7 +78,7 @@ class Legacy:
         if has_sessions and request.client.headers.all(SESSION):
             named = await self._sessions.find(request.endpoint, inquiry.principal, request.client)
             return await self._running.answer(
-                named.key, within(inquiry, named), lambda known: self._answer_within(known, named)
+                named, within(inquiry, named), lambda known: self._answer_within(known, named)
             )
         if has_sessions and request.envelope.method in self._changes:
             raise session_needed()

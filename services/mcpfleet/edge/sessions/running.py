@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 from pydantic import ValidationError
@@ -17,15 +17,19 @@ from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CallCancelled
 from mcpfleet.edge.calls.uses import progress_token
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.sessions.known import Named, Sessions
+from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.envelope import RequestId
-from mcpfleet.wire.errors import duplicate_request
+from mcpfleet.wire.errors import Rejection, duplicate_request
 
-_TAKEN_BACK = "cancelled"
+_TAKEN_BACK: Final = "cancelled"
+_NO_SESSION: Final = 404
 
 Answer = Callable[[Inquiry], Awaitable[str | None]]
 
 
 class _Request(NamedTuple):
+    owner: str
     client: Client
     scope: anyio.CancelScope
 
@@ -33,8 +37,10 @@ class _Request(NamedTuple):
 class Running:
     """Knows the open requests of each session. An id is compared at one edge: no other can ask all for every call."""
 
-    def __init__(self, bus: Bus, *, log: FilteringBoundLogger) -> None:
+    def __init__(self, bus: Bus, sessions: Sessions, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
         self._bus = bus
+        self._sessions = sessions
+        self._settings = settings
         self._log = log
         self._open: dict[str, dict[RequestId, _Request]] = {}
         self._tokens: Counter[tuple[str, RequestId]] = Counter()
@@ -42,8 +48,27 @@ class Running:
     async def listen(self) -> None:
         """Hear from now on what clients take back, at whichever edge they say so."""
         await self._bus.subscribe(CANCELLED_SUBJECT, self._on_cancelled)
+        self._sessions.on_change(lambda session, ended: self.end_all(session) if ended else None)
 
-    async def answer(self, session: str, inquiry: Inquiry, answer: Answer) -> str | None:
+    async def check(self) -> None:
+        """Look at each session now and then: it lives while a request of it runs, and hints of its end may be lost."""
+        while True:
+            sessions = list(self._open)
+            pause = self._settings.session_checked / max(1, len(sessions))
+            for session in sessions or [""]:
+                await anyio.sleep(pause)
+                if session in self._open:
+                    await self._check_one(session)
+
+    async def _check_one(self, session: str) -> None:
+        request = next(iter(self._open[session].values()))
+        try:
+            await self._sessions.read(session, request.owner)
+        except Rejection as rejection:
+            if rejection.status == _NO_SESSION:
+                self.end_all(session)
+
+    async def answer(self, named: Named, inquiry: Inquiry, answer: Answer) -> str | None:
         """Answer a request of a session; returns the error's type, or None for a result.
 
         A client that takes it back gets no answer: a stream without events, or what there is of it (L7).
@@ -51,13 +76,13 @@ class Running:
         Raises:
             Rejection: -32600 where a request with its id runs, and what the answering raises.
         """
-        request = inquiry.request
+        request, session = inquiry.request, named.key
         requests = self._open.setdefault(session, {})
         if request.id in requests:
             raise duplicate_request()
         token = progress_token(request.envelope.meta)
         with anyio.CancelScope() as scope:
-            requests[request.id] = _Request(request.client, scope)
+            requests[request.id] = _Request(named.owner, request.client, scope)
             try:
                 return await self._answer(session, inquiry, answer, token)
             finally:
