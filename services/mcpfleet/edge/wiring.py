@@ -117,7 +117,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     showing = Showing(calls, answering.dispatch, answering.bodies, snapshots, settings=settings, log=log)
     hub, listens = _streams(process, bus, callers, snapshots, showing)
     tasks = TasksClient(bus)
-    sessions = _sessions(process, bus, listens, hub)
+    sessions = _sessions(process, bus, callers, listens, hub)
     uses = Uses(
         answering,
         rounds,
@@ -207,10 +207,10 @@ def _door(settings: EdgeSettings, callers: Callers, snapshots: Snapshots, sessio
     )
 
 
-def _sessions(process: Process[EdgeSettings], bus: Bus, listens: Listens, hub: Hub) -> SessionParts:
+def _sessions(process: Process[EdgeSettings], bus: Bus, callers: Callers, listens: Listens, hub: Hub) -> SessionParts:
     settings, log = process.settings, process.log
     client = SessionsClient(bus)
-    known = Sessions(bus, client, settings, log=log)
+    known = Sessions(bus, client, callers.limits, settings, log=log)
     running = Running(bus, known, settings, log=log)
     streams = SessionStreams(bus, known, listens, hub, settings, log=log)
     return SessionParts(known, running, Questions(bus, client, log=log), streams)

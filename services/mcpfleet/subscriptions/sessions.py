@@ -57,6 +57,7 @@ class Sessions:
                 revision=wanted.revision,
                 client=json.dumps(wanted.client),
                 capabilities=json.dumps(wanted.capabilities),
+                lists=None if wanted.lists is None else json.dumps(wanted.lists),
                 begun_at=now(),
                 touched_at=now(),
             )

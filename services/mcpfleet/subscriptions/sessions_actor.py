@@ -67,5 +67,5 @@ class SessionsActor:
         """End a session."""
         found = await self._sessions.end(question.session, question.owner)
         if found:
-            self._signals.ended([question.session])
+            self._signals.deleted(question.session)
         return SessionEnded(found=found)

@@ -23,9 +23,13 @@ class Signals:
         self._tell(SessionChanged(session=session))
 
     def ended(self, sessions: Iterable[str]) -> None:
-        """Hint that sessions are not there any more."""
+        """Hint that sessions have ended by themselves."""
         for session in sessions:
             self._tell(SessionChanged(session=session, ended=True))
+
+    def deleted(self, session: str) -> None:
+        """Hint that its owner has ended a session."""
+        self._tell(SessionChanged(session=session, ended=True, deleted=True))
 
     def _tell(self, hint: SessionChanged) -> None:
         try:

@@ -47,7 +47,7 @@ class Session(Message):
     streams: tuple[Stream, ...] = Field((), max_length=MOST_STREAMS)
     """Its GET streams, the newest first: that one is told of changes (L13)."""
     lists: dict[str, str] | None = None
-    """By each list's kind the digest of what its client may know of it; none where no stream has ended yet."""
+    """By each list's kind the digest of what its client may know of it: as the session began, or a stream ended."""
 
 
 class BeginSession(Message):
@@ -59,6 +59,7 @@ class BeginSession(Message):
     revision: str = Field(max_length=16)
     client: dict[str, Any] = Field(default_factory=dict)
     capabilities: dict[str, Any] = Field(default_factory=dict)
+    lists: dict[str, str] | None = Field(None, max_length=8)
 
 
 class SessionBegun(Message):
@@ -125,6 +126,8 @@ class SessionChanged(Message):
 
     session: Digest
     ended: bool = False
+    deleted: bool = False
+    """Its owner has ended it, and wants no answer to what still runs (L8)."""
 
 
 CANCELLED_SUBJECT: Final = "session.cancelled"
@@ -143,8 +146,8 @@ class GiveAnswer(Message):
     """A client's response to a request of the server's, for the edge that waits for it (M81)."""
 
     session: Digest
-    question: Digest
-    """The question's own name, from the response's id."""
+    question: str = Field(pattern=r"^[0-9a-f]{16}-[0-9a-f]{32}$")
+    """The response's id, as the question gave it: the edge's own, and one by chance."""
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
 

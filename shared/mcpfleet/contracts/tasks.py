@@ -335,7 +335,7 @@ class TasksClient:
     def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
         self._bus = bus
         self._timeout = timeout
-        self._gets: Batches[Owned, TaskView | None] = Batches(
+        self._gets: Batches[Owned, Found | None] = Batches(
             self._get_all, MOST_GETS, spoils=BusError, patience=_GETS_PATIENCE
         )
 
@@ -346,20 +346,19 @@ class TasksClient:
     async def get(self, task: str, binding: Binding) -> TaskView | None:
         """Read a task; none where there is none for this caller."""
         owned = Owned(id=task, binding=binding)
-        if is_recorded():
-            return await self._get(owned)
-        return await self._gets.do(owned)
+        found = None if is_recorded() else await self._gets.do(owned)
+        return (found or await self._get(owned)).task
 
-    async def _get(self, owned: Owned) -> TaskView | None:
-        return (await ask(self._bus, GET, Get(id=owned.id, binding=owned.binding), timeout=self._timeout)).task
+    async def _get(self, owned: Owned) -> Found:
+        return await ask(self._bus, GET, Get(id=owned.id, binding=owned.binding), timeout=self._timeout)
 
-    async def _get_all(self, wanted: Sequence[Owned]) -> list[TaskView | None]:
-        """Read tasks by one question: of polls there are more than of all else."""
+    async def _get_all(self, wanted: Sequence[Owned]) -> list[Found | None]:
+        """Read tasks by one question: of polls there are more than of all else. Of what does not fit there is None."""
         first, others = wanted[0], tuple(wanted[1:])
         question = Get(id=first.id, binding=first.binding, others=others)
         found = await ask(self._bus, GET, question, timeout=self._timeout)
-        left = others[len(found.others) :]  # a service of the release before knows the first alone
-        return [found.task, *found.others, *[await self._get(each) for each in left]]
+        told = [Found(task=each) for each in (found.task, *found.others)]
+        return [*told, *[None] * (len(wanted) - len(told))]  # a service of the release before knows the first alone
 
     async def update(self, task: str, binding: Binding, answers: dict[str, str]) -> Updated:
         """Answer outstanding questions; the edge has checked the answers."""

@@ -73,7 +73,8 @@ class Batches(Generic[Item, Result]):
 
     async def _has_waited(self, place: _Place[Item, Result]) -> bool:
         """Wait for a turn; true where patience ended first, and it is for this one to perform."""
-        with anyio.move_on_after(self._patience):
+        # One that is being performed by another has nothing to be impatient for.
+        with anyio.move_on_after(self._patience if place in self._waiting else None):
             await place.turn.wait()
             place.turn = anyio.Event()
             return False

@@ -73,9 +73,16 @@ def duplicate_request() -> Rejection:
     return Rejection(200, INVALID_REQUEST, "Invalid request: a request with this id is running")
 
 
-def unknown_session() -> Rejection:
-    """There is no such session, for this caller at this endpoint, any more (404; L5): the client begins a new one."""
-    return Rejection(404)
+class UnknownSession(Rejection):
+    """Raised when there is no such session, for this caller at this endpoint, any more (404; L5)."""
+
+    def __init__(self) -> None:
+        super().__init__(404)
+
+
+def session_over() -> Rejection:
+    """A session has ended by itself while its request ran (200, -32603; L8)."""
+    return Rejection(200, INTERNAL_ERROR, "The session has ended")
 
 
 def session_needed() -> Rejection:
@@ -179,9 +186,13 @@ def cannot_seal() -> Rejection:
     return Rejection(503, INTERNAL_ERROR, why, {"retryAfter": _NO_KEYS}, {"Retry-After": str(_NO_KEYS)})
 
 
-def not_answered(what: str) -> Rejection:
+class NotAnswered(Rejection):
+    """Raised when a service did not answer in time, before anything ran (504)."""
+
+
+def not_answered(what: str) -> NotAnswered:
     """A service did not answer in time, before anything ran (504)."""
-    return Rejection(504, INTERNAL_ERROR, f"{what} did not answer in time; nothing was run")
+    return NotAnswered(504, INTERNAL_ERROR, f"{what} did not answer in time; nothing was run")
 
 
 def internal(reference: str, status: int = 500) -> Rejection:

@@ -15,6 +15,8 @@ from mcpfleet.wire.versions import OLDEST
 
 WRAPPED: Final = "result"
 """The member that holds a value which is no object."""
+_OF_SAMPLING: Final = frozenset({"text", "image", "audio"})
+"""The blocks of a conversation in 2025-06-18."""
 _MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 _DEFINITIONS: Final = ("$defs", "definitions", "$schema")
 """What stays at a schema's root when the rest moves below it, so that `#/$defs/…` still leads there."""
@@ -90,6 +92,9 @@ def question(method: str, params: Mapping[str, Any], revision: str, identifier: 
         NotInRevision: the revision has no such question.
     """
     shown = dict(params)
+    if method == "sampling/createMessage" and revision == OLDEST:
+        messages = [each for message in shown["messages"] for each in _single_blocks(message)]
+        return {**shown, "messages": messages}
     if method != "elicitation/create":
         return shown
     is_page = shown.get("mode") == "url"
@@ -101,6 +106,15 @@ def question(method: str, params: Mapping[str, Any], revision: str, identifier: 
     schema = shown["requestedSchema"]
     fields = {name: _older_field(field) for name, field in schema["properties"].items()}
     return {**shown, "requestedSchema": {**schema, "properties": fields}}
+
+
+def _single_blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A message in 2025-06-18, which has one block: several become as many messages."""
+    content = message["content"]
+    blocks = content if isinstance(content, list) else [content]
+    if any(block["type"] not in _OF_SAMPLING for block in blocks):
+        raise NotInRevision("models use no tools")
+    return ({**message, "content": block} for block in blocks)
 
 
 def _older_field(field: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,6 +112,21 @@ class Limits:
         if self._requests is not None:
             await self._take(_Key(endpoint, principal.partition, "requests", "", *_numbers(self._requests)))
 
+    async def take_look(self, endpoint: str, principal: Principal) -> None:
+        """Count what is looked up before a request is served, by the rate of requests; raises as `take_request`."""
+        await self._take_beside("looks", endpoint, principal)
+
+    async def take_control(self, endpoint: str, principal: Principal) -> None:
+        """Count an answer to the server, or what takes something back: requests at their limit keep nobody from that.
+
+        By the rate of requests (L7); raises as `take_request`.
+        """
+        await self._take_beside("control", endpoint, principal)
+
+    async def _take_beside(self, kind: str, endpoint: str, principal: Principal) -> None:
+        if self._requests is not None:
+            await self._take(_Key(endpoint, principal.partition, kind, "", *_numbers(self._requests)))
+
     async def take_tool(self, endpoint: str, principal: Principal, definition: Definition) -> None:
         """Count a call of a tool, against the limit of all tools and the tool's own; raises as `take_request`."""
         partition = principal.partition

@@ -5,26 +5,27 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+import anyio.lowlevel
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import FrameKind
 from mcpfleet.edge.calls.bodies import Bodies, ResultLost
-from mcpfleet.edge.calls.ends import Ends, NoAnswer, Told, Use
+from mcpfleet.edge.calls.ends import Ends, Told, Use
 from mcpfleet.edge.calls.pending import Call, Calls, End, Remote
 from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
 from mcpfleet.edge.http.client import Client, ClientGone, while_there
-from mcpfleet.edge.protocol.rounds import TooManyRounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
 
 _UNWATCHED: Final = 0.1
 """Seconds in which a call may end before anybody watches for its client's leaving: most do, and need no watcher."""
-_CLIENT_GONE: Final = "client_gone"
+CLIENT_GONE: Final = "client_gone"
 
 
 class Listening(NamedTuple):
@@ -58,7 +59,7 @@ class Answering:
         self.log = log
 
     async def answer(
-        self, use: Use, listening: Listening, make_order: MakeOrder, converse: Converse | None = None
+        self, use: Use, listening: Listening, make_order: MakeOrder, asked: Asked | None = None
     ) -> str | None:
         """Place the order and answer the client; returns the error's type, or None for a result.
 
@@ -68,26 +69,20 @@ class Answering:
             use: the request, and how its end is told.
             listening: what the client hears before that.
             make_order: makes the order from what the caller may call now; asked again before each further try.
-            converse: asks the client what a handler asks; without it the question ends the request.
+            asked: takes what the handler asks, and nothing is answered then; without it, a question is the answer.
 
         Raises:
             Rejection: 503 where no worker had room; nothing was sent to the client.
         """
-        one = _One(self, use.inquiry.request.client, listening, use)
-        one.may_run_again = converse is not None
-        end = one.finish_or_ask if one.may_run_again else one.finish
+        one = _One(self, use.inquiry.request.client, listening, use, asked)
         try:
-            while True:
-                error_type = await one.run(make_order, end)
-                if converse is None or one.asked is None:
-                    return error_type
-                asked, one.asked = one.asked, None
-                try:
-                    make_order = await converse(asked)
-                except (NoAnswer, TooManyRounds, reply.NotSpliceable) as error:
-                    return await one.send_end(self.ends.unanswered(use, error))
+            return await one.run(make_order, one.finish if asked is None else one.finish_or_ask)
         except ClientGone:
-            return _CLIENT_GONE
+            return CLIENT_GONE
+
+    async def refuse(self, use: Use, error: Exception) -> str | None:
+        """Answer a call that cannot go on after its handler's question, or was not begun; returns the error's type."""
+        return await _One(self, use.inquiry.request.client, Listening(), use).send_end(self.ends.unanswered(use, error))
 
     async def fetch(self, use: Use, make_order: MakeOrder) -> bytes:
         """Place the order, and hand its result over instead of sending it.
@@ -101,11 +96,16 @@ class Answering:
         return one.kept
 
 
-Converse = Callable[[bytes], Awaitable[MakeOrder]]
-"""Takes the body of a handler's question, and makes the order by which it runs again, with the client's answers.
+@dataclass(slots=True, eq=False)
+class Asked:
+    """What a handler asks a client that can be asked within its request, over all the rounds of that."""
 
-Raises `NoAnswer`, `TooManyRounds` or `NotSpliceable` where it cannot go on.
-"""
+    body: bytes | None = None
+    """The worker's `ask` frame; None where the call has ended otherwise."""
+    reached: float = -math.inf
+    """The greatest progress that was told: a handler that runs again begins anew, and its client hears no less."""
+
+
 OnEnd = Callable[[Call], Awaitable[str | None]]
 """Does with an ended call what it was placed for; returns the error's type."""
 
@@ -113,7 +113,9 @@ OnEnd = Callable[[Call], Awaitable[str | None]]
 class _One:
     """The answering of one request."""
 
-    def __init__(self, answering: Answering, client: Client, listening: Listening, use: Use) -> None:
+    def __init__(
+        self, answering: Answering, client: Client, listening: Listening, use: Use, asked: Asked | None = None
+    ) -> None:
         self._with = answering
         self._log = answering.log
         self._client = client
@@ -121,10 +123,7 @@ class _One:
         self._use = use
         self._silent_since = time.monotonic()
         self.kept = b""
-        self.may_run_again = False
-        self._reached = -math.inf
-        self.asked: bytes | None = None
-        """What the handler asked when it ended."""
+        self._asked = asked
 
     async def run(self, make_order: MakeOrder, end: OnEnd) -> str | None:
         call = self._with.dispatch.place(make_order())
@@ -184,20 +183,9 @@ class _One:
             return None
         if kind is FrameKind.LOG:
             return reply.log_message(body) if self._listening.logs else None
-        if self._listening.token is None or (self.may_run_again and not self._goes_forward(body)):
+        if self._listening.token is None or (self._asked is not None and not _goes_forward(self._asked, body)):
             return None
         return reply.progress(self._listening.token, body)
-
-    def _goes_forward(self, body: bytes) -> bool:
-        """Whether a report is of more than those before it: a handler that runs again begins anew (P2)."""
-        try:
-            reached = from_json(body)["progress"]
-        except (ValueError, LookupError, TypeError):
-            raise reply.NotSpliceable("a report must have its progress") from None
-        if not isinstance(reached, int | float) or reached <= self._reached:
-            return False
-        self._reached = reached
-        return True
 
     async def _send(self, data: bytes) -> None:
         if not self._client.is_streaming:
@@ -218,6 +206,8 @@ class _One:
     async def finish(self, call: Call) -> str | None:
         """Send the one end of the call, as an event where the answer is a stream already."""
         self._release(call)
+        if self._client.is_unwanted:  # it was said first, and is on its way here
+            await anyio.lowlevel.checkpoint()
         self._client.is_ending = True
         if call.end is End.TASK:
             told = await self._with.ends.tell_task(call, self._use)
@@ -228,10 +218,11 @@ class _One:
 
     async def finish_or_ask(self, call: Call) -> str | None:
         """Do as `finish`, or keep what the handler asks."""
+        assert self._asked is not None
         if call.end is not End.ASK:
             return await self.finish(call)
         self._release(call)
-        self.asked = call.body
+        self._asked.body = call.body
         return None
 
     async def send_end(self, told: Told) -> str | None:
@@ -255,3 +246,15 @@ class _One:
             raise self._with.ends.rejection(call, self._use)
         self.kept = call.body
         return None
+
+
+def _goes_forward(asked: Asked, body: bytes) -> bool:
+    """Whether a report is of more than those of all rounds before it (P2)."""
+    try:
+        reached = from_json(body)["progress"]
+    except (ValueError, LookupError, TypeError):
+        raise reply.NotSpliceable("a report must have its progress") from None
+    if not isinstance(reached, int | float) or reached <= asked.reached:
+        return False
+    asked.reached = reached
+    return True

@@ -32,7 +32,7 @@ NO_SESSION: Final = (
 )
 """M81."""
 _TOO_MANY: Final = "The tool asked its caller more often than a client answers."
-_CANNOT_ANSWER: Final = "This asks its caller something that the client did not say it can answer: "
+CANNOT_ANSWER: Final = "This asks its caller something that the client did not say it can answer: "
 RESOURCE_NOT_FOUND: Final = -32002
 """Of the revisions of 2025 alone (M24)."""
 _OPERATION: Final = frozenset({400, 404, 500})
@@ -178,7 +178,7 @@ class Ends:
         if kind == LACKING:
             if use.inquiry.session is not None:
                 lacking = ", ".join(word for word in words if word in use.asks)
-                return self._failed(use, f"{_CANNOT_ANSWER}{lacking}.", "client_lacks")
+                return self._failed(use, f"{CANNOT_ANSWER}{lacking}.", "client_lacks")
             if use.inquiry.request.envelope.is_legacy:
                 return self._failed(use, NO_SESSION, "no_session")
             return self._refused(use, missing_capabilities(word for word in words if word in use.asks))

@@ -13,15 +13,16 @@ from typing import Any, NamedTuple, Protocol
 
 from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring
 from mcpfleet.contracts.manifest import Definition
-from mcpfleet.contracts.tasks import Reservation
+from mcpfleet.contracts.tasks import Once, Reservation
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.limits import Limits
-from mcpfleet.edge.calls.answering import Answering, Converse, Listening
-from mcpfleet.edge.calls.ends import Finish, Use, as_it_is
+from mcpfleet.edge.calls.answering import CLIENT_GONE, Answering, Asked, Listening
+from mcpfleet.edge.calls.ends import CANNOT_ANSWER, Finish, NoAnswer, Use, as_it_is
 from mcpfleet.edge.calls.pending import Call, Order
 from mcpfleet.edge.calls.waiting import MakeOrder
+from mcpfleet.edge.http.client import ClientGone
 from mcpfleet.edge.protocol.request import Inquiry
-from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds
+from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds, TooManyRounds
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.edge.tasks.creation import Creation
@@ -42,7 +43,14 @@ class Asks(Protocol):
     """Asks the client of a session, within its request, what a handler asks."""
 
     async def ask(self, session: str, inquiry: Inquiry, before: Round, body: bytes) -> Round:
-        """Ask, and bring back the answers; raises as `Converse` may."""
+        """Ask, and bring back the answers.
+
+        Raises:
+            NoAnswer: there is none to go on with.
+            TooManyRounds: it was asked often enough.
+            NotSpliceable: the worker's frame is malformed.
+            ClientGone: nobody is left to be asked.
+        """
 
 
 class _Wish(NamedTuple):
@@ -173,7 +181,7 @@ class Uses:
         definition = target.listed.definition
         params = inquiry.request.params
         brought = self._rounds.begin(inquiry) if "requestState" in params or "inputResponses" in params else FIRST
-        _check_asks(inquiry, definition)
+        lacking = _lacking(inquiry, definition)
         await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
         if definition.kind == "tool":
             await self._limits.take_tool(inquiry.request.endpoint, inquiry.principal, definition)
@@ -181,6 +189,8 @@ class Uses:
         takes_key = definition.idempotency_key is not None or definition.idempotency_meta
         key = key_of(definition, arguments, inquiry.request.envelope.meta) if takes_key else None
         once = None if key is None else once_of(inquiry, definition.name, key, arguments)
+        if lacking:
+            return await self._answering.refuse(Use(inquiry), NoAnswer(f"{CANNOT_ANSWER}{', '.join(lacking)}."))
         if definition.task == "required":
             return await self._creation.create(inquiry, self._target(wish), self._body(wish), once)
         finish = as_it_is if uri is None else _with_cache_hints(inquiry, definition)
@@ -188,11 +198,35 @@ class Uses:
         if definition.task is not None:
             wish = wish._replace(deferring=self._creation.deferring(inquiry, definition))
             use = use._replace(asks=use.asks | {TASKS}, handle=functools.partial(self._creation.handle, inquiry))
+        if inquiry.session is None:
+            return await self._answer(wish, use, once)
+        return await self._converse(inquiry.session, wish, use, once)
+
+    async def _converse(self, session: str, wish: _Wish, use: Use, once: Once | None) -> str | None:
+        """Answer within a session: the client is asked what the handler asks, which runs again with the answers."""
+        asked = Asked()
+        while True:
+            error_type = await self._answer(wish, use, once, asked)
+            if asked.body is None:
+                return error_type
+            body, asked.body = asked.body, None
+            try:
+                wish = wish._replace(round=await self._asking.ask(session, wish.inquiry, wish.round, body))
+            except (NoAnswer, TooManyRounds, reply.NotSpliceable) as error:
+                return await self._answering.refuse(use, error)
+            except ClientGone:
+                return CLIENT_GONE
+
+    async def _answer(self, wish: _Wish, use: Use, once: Once | None, asked: Asked | None = None) -> str | None:
+        """Place a call, once under its key where it has one."""
         if once is None:
-            return await self._answering.answer(use, *self._ordered(wish))
+            return await self._answering.answer(use, *self._ordered(wish), asked)
 
         async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
-            return await self._answering.answer(use, *self._ordered(wish._replace(once=reservation, on_placed=see)))
+            ordered = self._ordered(wish._replace(once=reservation, on_placed=see))
+            return await self._answering.answer(use, *ordered, asked)
+
+        inquiry, definition = wish.inquiry, wish.target.listed.definition
 
         def goes_on() -> bool:
             is_left = inquiry.request.envelope.is_legacy and not inquiry.request.client.is_unwanted
@@ -200,26 +234,13 @@ class Uses:
 
         return await self._once.answer(inquiry, self._target(wish), once, run, goes_on=goes_on)
 
-    def _ordered(self, wish: _Wish) -> tuple[Listening, MakeOrder, Converse | None]:
-        """What the client hears of a call meanwhile, how its order is made, and how its client is asked."""
+    def _ordered(self, wish: _Wish) -> tuple[Listening, MakeOrder]:
+        """What the client hears of a call meanwhile, and how its order is made."""
         meta, may_ask = wish.inquiry.request.envelope.meta, wish.target.listed.definition.may_ask
         may_stream = not may_ask or not missing(may_ask, meta[CLIENT_CAPABILITIES_META_KEY])
         listening = Listening(progress_token(meta), LOG_LEVEL_META_KEY in meta, may_stream)
         flags = WANTS_PROGRESS if may_stream and listening.token is not None else ""
-        session = wish.inquiry.session
-        converse = None if session is None else self._conversing(session, wish, flags)
-        return listening, lambda: self._order(wish, flags), converse
-
-    def _conversing(self, session: str, wish: _Wish, flags: str) -> Converse:
-        """Ask the client within its session, and go on from there."""
-
-        async def converse(body: bytes) -> MakeOrder:
-            nonlocal wish
-            brought = await self._asking.ask(session, wish.inquiry, wish.round, body)
-            wish = wish._replace(round=brought)
-            return lambda: self._order(wish, flags)
-
-        return converse
+        return listening, lambda: self._order(wish, flags)
 
     def _check_scopes(self, inquiry: Inquiry, target: Target) -> Target:
         self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
@@ -268,19 +289,23 @@ class Uses:
         )
 
 
-def _check_asks(inquiry: Inquiry, definition: Definition) -> None:
-    """Refuse a call that the client cannot take part in to its end (D16).
+def _lacking(inquiry: Inquiry, definition: Definition) -> list[str]:
+    """What a client of 2025 cannot answer in a call that asks it, so that it is not begun (D16).
 
-    Of a client of 2025 nothing is known; a handler that asks it something is told so.
+    Without a session nothing is known of one, and a handler that asks it something is told so.
 
     Raises:
-        Rejection: -32021, which names what is missing.
+        Rejection: -32021, which names what is missing, for a client of 2026-07-28.
     """
+    capabilities = inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY]
+    if inquiry.session is not None:
+        return missing(definition.asks, capabilities)
     asks = definition.asks if definition.task != "required" else (TASKS, *definition.asks)
     if asks and not inquiry.request.envelope.is_legacy:
-        lacking = missing(asks, inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
+        lacking = missing(asks, capabilities)
         if lacking:
             raise missing_capabilities(lacking)
+    return []
 
 
 def _with_cache_hints(inquiry: Inquiry, definition: Definition) -> Finish:

@@ -242,6 +242,8 @@ class Client:
 
     async def end_early(self) -> None:
         """End the answer without a result: a stream, which has no events where none were sent."""
+        if self.is_answered and not self.is_streaming:
+            return  # it has ended already
         if not self.is_streaming:
             await self.open_stream()
         await self.close_stream()

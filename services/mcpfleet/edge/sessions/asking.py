@@ -15,12 +15,11 @@ from mcpfleet.edge.calls.ends import NoAnswer
 from mcpfleet.edge.http.client import Client, while_there
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.protocol.rounds import Round, TooManyRounds, read_asked
-from mcpfleet.edge.sessions.questions import Question, Questions
+from mcpfleet.edge.sessions.questions import Asked, Question, Questions
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import projection, reply
 
-_NO_ANSWER: Final = "The client did not answer in time what it was asked; nothing more was run."
-_FAILED: Final = "The client did not answer what it was asked, or the server had to stop; nothing more was run."
+_NO_ANSWER: Final = "The client did not answer in time what it was asked."
 _CANNOT: Final = "Clients of this protocol revision cannot be asked this: "
 
 
@@ -49,32 +48,26 @@ class Asking:
         """
         if before.number >= self._settings.max_rounds:
             raise TooManyRounds
-        asked, memory = read_asked(body)
-        waiting = {key: self._questions.begin(session) for key in asked}
-        try:
-            client, revision = inquiry.request.client, inquiry.request.envelope.revision
-            events = [_event(question, asked[key], revision) for key, question in waiting.items()]
+        questions, memory = read_asked(body)
+        client, revision = inquiry.request.client, inquiry.request.envelope.revision
+        with self._questions.asking(session, questions) as asked:
+            events = [_event(question, questions[key], revision) for key, question in asked.questions.items()]
             await _send(client, b"".join(events))
-            if not await while_there(client, lambda: self._wait(client, list(waiting.values()))):
-                await client.send_part(b"".join(map(_taken_back, waiting.values())))
-                raise NoAnswer(_NO_ANSWER)
-        finally:
-            for question in waiting.values():
-                self._questions.end(question)
-        answers = {key: question.result for key, question in waiting.items() if question.result is not None}
-        if len(answers) < len(waiting):
-            raise NoAnswer(_FAILED)
+            is_settled = await while_there(client, lambda: self._wait(client, asked))
+            if not is_settled or asked.refusal is not None:
+                await _send(client, b"".join(map(_taken_back, asked.unsettled)))
+                raise NoAnswer(f"{asked.refusal or _NO_ANSWER} Nothing more was run.")
+            answers = {key: question.result for key, question in asked.questions.items()}
         return Round(before.number + 1, answers, memory)
 
-    async def _wait(self, client: Client, waiting: list[Question]) -> bool:
-        """Wait for all answers, with a sign of life now and then: proxies cut quiet connections; false in vain."""
+    async def _wait(self, client: Client, asked: Asked) -> bool:
+        """Wait until it is settled, with a sign of life now and then: proxies cut quiet connections; false in vain."""
         with anyio.move_on_after(self._settings.answer_wait):
-            for question in waiting:
-                while not question.answered.is_set():
-                    with anyio.move_on_after(self._settings.keepalive):
-                        await question.answered.wait()
-                        break
-                    await client.send_part(reply.KEEPALIVE)
+            while not asked.settled.is_set():
+                with anyio.move_on_after(self._settings.keepalive):
+                    await asked.settled.wait()
+                    break
+                await client.send_part(reply.KEEPALIVE)
             return True
         return False
 
@@ -85,7 +78,7 @@ def _event(question: Question, asked: dict[str, Any], revision: str) -> bytes:
     request: dict[str, Any] = {"jsonrpc": "2.0", "id": question.id, "method": method}
     if params := asked.get("params"):
         try:
-            request["params"] = projection.question(method, params, revision, question.name)
+            request["params"] = projection.question(method, params, revision, question.id)
         except projection.NotInRevision as error:
             raise NoAnswer(f"{_CANNOT}{error}.") from None
         except (LookupError, TypeError, AttributeError):
@@ -94,14 +87,13 @@ def _event(question: Question, asked: dict[str, Any], revision: str) -> bytes:
 
 
 def _taken_back(question: Question) -> bytes:
-    """Say that nobody waits for an answer any more; nothing where it is there."""
-    if question.answered.is_set():
-        return b""
-    params = {"requestId": question.id, "reason": "not answered in time"}
+    """Say that nobody waits for an answer any more."""
+    params = {"requestId": question.id, "reason": "nobody waits for it any more"}
     return reply.event(to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
 
 async def _send(client: Client, data: bytes) -> None:
     if not client.is_streaming:
         await client.open_stream()
-    await client.send_part(data)
+    if data:
+        await client.send_part(data)

@@ -106,7 +106,7 @@ class SessionDoor:
 
     async def _find(self, endpoint: str, client: Client) -> tuple[Principal, Named]:
         principal = await self._admission.admit(endpoint, client.credential)
-        await self._limits.take_request(endpoint, principal)
+        await self._limits.take_control(endpoint, principal)
         try:
             return principal, await self._sessions.find(endpoint, principal, client)
         except Rejection as rejection:

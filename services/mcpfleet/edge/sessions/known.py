@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -27,17 +27,19 @@ from mcpfleet.contracts.sessions import (
     session_key,
 )
 from mcpfleet.contracts.tasks import Binding
+from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import projection
-from mcpfleet.wire.errors import Rejection, bad_params, no_capacity, not_answered, unknown_session
+from mcpfleet.wire.errors import NotAnswered, UnknownSession, bad_params, no_capacity, not_answered
 from mcpfleet.wire.headers import SESSION, VERSION
 
 SERVICE: Final = "the subscriptions service"
 _RETRY_AFTER: Final = 5
-_NOT_ANSWERED: Final = 504
 _MOST_DECLARED: Final = 16 * 1024
 """Bytes of what a client says of itself."""
+_STALE_FOR: Final = 30
+"""Times `session_kept` for which a session is gone by that nobody can be asked about."""
 
 
 class Named(NamedTuple):
@@ -50,47 +52,61 @@ class Named(NamedTuple):
 
 class _Kept(NamedTuple):
     named: Named
-    until: float
+    since: float
+
+
+class Known(NamedTuple):
+    """What a client says of itself, and what it is shown, as its session begins."""
+
+    revision: str
+    client: Mapping[str, Any]
+    capabilities: Mapping[str, Any]
+    lists: Mapping[str, str]
+    """By each list's kind the digest of what is in it now."""
 
 
 class Sessions:
     """Finds sessions. What it keeps is dropped when a hint says that it is old, or after a while."""
 
-    def __init__(self, bus: Bus, client: SessionsClient, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, bus: Bus, client: SessionsClient, limits: Limits, settings: EdgeSettings, *, log: FilteringBoundLogger
+    ) -> None:
         self.client = client
         self._bus = bus
+        self._limits = limits
         self._settings = settings
         self._log = log
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._changes = 0
-        """How many hints came: what was asked before one is not kept after it."""
-        self._on_change: list[Callable[[str, bool], None]] = []
+        self._reading: Counter[str] = Counter()
+        """The sessions that are being read, and how often."""
+        self._spoiled: set[str] = set()
+        """Those of them of which a hint came meanwhile: what is read may know nothing of it."""
+        self._hearers: list[Callable[[SessionChanged], None]] = []
 
-    def on_change(self, hear: Callable[[str, bool], None]) -> None:
-        """Have somebody hear the key of each session that has changed, and whether it has ended."""
-        self._on_change.append(hear)
+    def on_change(self, hear: Callable[[SessionChanged], None]) -> None:
+        """Have somebody hear of each session that has changed or ended."""
+        self._hearers.append(hear)
 
     async def listen(self) -> None:
         """Hear hints from now on."""
         await self._bus.subscribe(CHANGED_SUBJECT, self._on_hint)
 
-    async def begin(
-        self, endpoint: str, principal: Principal, revision: str, client: Mapping[str, Any], declared: Mapping[str, Any]
-    ) -> str:
+    async def begin(self, endpoint: str, principal: Principal, known: Known) -> str:
         """Begin a session; returns its id, which nobody can guess (L18).
 
         Raises:
             Rejection: -32602 where the client says too much of itself, 503 where none can be begun now.
         """
-        if len(to_json(client)) + len(to_json(declared)) > _MOST_DECLARED:
+        if len(to_json(known.client)) + len(to_json(known.capabilities)) > _MOST_DECLARED:
             raise bad_params(f"clientInfo and capabilities have more than {_MOST_DECLARED} bytes")
         identifier = secrets.token_hex(16)
         question = BeginSession(
             session=session_key(identifier),
             owner=Binding.of(endpoint, principal).digest,
-            revision=revision,
-            client=dict(client),
-            capabilities=projection.capabilities(declared, revision),
+            revision=known.revision,
+            client=dict(known.client),
+            capabilities=projection.capabilities(known.capabilities, known.revision),
+            lists=dict(known.lists),
         )
         try:
             await self.client.begin(question)
@@ -100,34 +116,40 @@ class Sessions:
         return identifier
 
     async def find(self, endpoint: str, principal: Principal, client: Client) -> Named:
-        """Find the session that a request names.
+        """Find the session that a request names. Whatever has to be asked for is limited: ids may be invented.
 
         Raises:
             Rejection: 404 where there is none of this caller at this endpoint, 400 where the request states another
-                revision than the session's, 504 where nobody can say.
+                revision than the session's, 429 where the caller asks too often, 504 where nobody can say.
         """
         identifiers = client.headers.all(SESSION)
         if len(identifiers) != 1:
-            raise unknown_session()
-        named = await self._known(session_key(identifiers[0].decode("latin-1")), Binding.of(endpoint, principal).digest)
+            raise UnknownSession
+        key, owner = session_key(identifiers[0].decode("latin-1")), Binding.of(endpoint, principal).digest
+        kept = self._kept.get(key)
+        if kept is not None and (kept.named.owner != owner or self._age(kept) > self._settings.session_kept):
+            kept = None
+        if kept is None:
+            await self._limits.take_look(endpoint, principal)
+        named = kept.named if kept is not None else await self._read_or_recall(key, owner)
         stated = client.headers.single(VERSION)
         if stated is not None and stated != named.session.revision:
             raise bad_params("the session was begun with another protocol version")
         return named
 
-    async def _known(self, key: str, owner: str) -> Named:
-        kept = self._kept.get(key)
-        if kept is None or kept.named.owner != owner:
-            return await self.read(key, owner)
-        if kept.until > time.monotonic():
-            return kept.named
+    async def _read_or_recall(self, key: str, owner: str) -> Named:
+        """Ask; where nobody answers, a session that was known a while ago goes on as it was."""
         try:
             return await self.read(key, owner)
-        except Rejection as rejection:
-            # Without an answer the session is what it was: it cannot be changed or ended meanwhile either.
-            if rejection.status != _NOT_ANSWERED:
+        except NotAnswered:
+            kept = self._kept.get(key)
+            if kept is None or kept.named.owner != owner or self._age(kept) > self._settings.session_kept * _STALE_FOR:
                 raise
             return kept.named
+
+    @staticmethod
+    def _age(kept: _Kept) -> float:
+        return time.monotonic() - kept.since
 
     async def read(self, key: str, owner: str) -> Named:
         """Ask what a session is now.
@@ -135,31 +157,42 @@ class Sessions:
         Raises:
             Rejection: 404 where there is none of this owner, 504 where nobody can say.
         """
-        asked_at = self._changes
+        self._reading[key] += 1
         try:
             session = await self.client.read(key, owner)
         except BusError as error:
             self._log.warning("a session could not be looked up", error=str(error))
             raise not_answered(SERVICE) from None
+        finally:
+            is_old = key in self._spoiled
+            self._reading[key] -= 1
+            if not self._reading[key]:
+                del self._reading[key]
+                self._spoiled.discard(key)
         if session is None:
-            raise unknown_session()
-        return self._keep(Named(key, owner, session), asked_at)
+            raise UnknownSession
+        named = Named(key, owner, session)
+        if not is_old:
+            self._kept[key] = _Kept(named, time.monotonic())
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._settings.session_entries:
+                self._kept.popitem(last=False)
+        return named
 
     async def change(self, named: Named, **changes: Any) -> SessionRead:
-        """Change a session, and know it from then on as it is.
+        """Change a session; the next request reads what it is then.
 
         Raises:
             Rejection: 404 where it has ended, 504 where nobody can say whether it has changed.
         """
-        asked_at = self._changes
+        self._kept.pop(named.key, None)
         try:
             read = await self.client.change(ChangeSession(session=named.key, owner=named.owner, **changes))
         except BusError as error:
             self._log.warning("a session could not be changed", error=str(error))
             raise not_answered(SERVICE) from None
         if read.session is None:
-            raise unknown_session()
-        self._keep(Named(named.key, named.owner, read.session), asked_at)
+            raise UnknownSession
         return read
 
     async def end(self, named: Named) -> None:
@@ -173,15 +206,7 @@ class Sessions:
         except BusError as error:
             self._log.warning("a session could not be ended", error=str(error))
             raise not_answered(SERVICE) from None
-        self._forget(named.key, ended=True)
-
-    def _keep(self, named: Named, asked_at: int) -> Named:
-        if asked_at == self._changes:
-            self._kept[named.key] = _Kept(named, time.monotonic() + self._settings.session_kept)
-            self._kept.move_to_end(named.key)
-            while len(self._kept) > self._settings.session_entries:
-                self._kept.popitem(last=False)
-        return named
+        self._hear(SessionChanged(session=named.key, ended=True, deleted=True))
 
     def _on_hint(self, message: Incoming) -> None:
         try:
@@ -189,10 +214,11 @@ class Sessions:
         except ValidationError:
             self._log.warning("malformed hint", subject=message.subject)
             return
-        self._forget(changed.session, ended=changed.ended)
+        self._hear(changed)
 
-    def _forget(self, key: str, *, ended: bool) -> None:
-        self._changes += 1
-        self._kept.pop(key, None)
-        for hear in self._on_change:
-            hear(key, ended)
+    def _hear(self, changed: SessionChanged) -> None:
+        self._kept.pop(changed.session, None)
+        if changed.session in self._reading:
+            self._spoiled.add(changed.session)
+        for hear in self._hearers:
+            hear(changed)

@@ -9,7 +9,8 @@ from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.protocol.ladder import LOG_LEVELS
 from mcpfleet.edge.protocol.request import Inquiry
-from mcpfleet.edge.sessions.known import Named, Sessions
+from mcpfleet.edge.sessions.known import Known, Named, Sessions
+from mcpfleet.edge.sessions.stream import LISTS
 from mcpfleet.edge.sessions.streams import SessionStreams
 from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params, unknown_resource
@@ -43,13 +44,13 @@ class SessionMethods:
         request = inquiry.request
         await self._limits.take_request(request.endpoint, inquiry.principal)
         client, declared = request.params.get("clientInfo"), request.params.get("capabilities")
-        return await self._sessions.begin(
-            request.endpoint,
-            inquiry.principal,
+        known = Known(
             request.envelope.revision,
             client if isinstance(client, dict) else {},
             declared if isinstance(declared, dict) else {},
+            {kind: inquiry.view.list_digest(kind).hex() for kind in LISTS},
         )
+        return await self._sessions.begin(request.endpoint, inquiry.principal, known)
 
     async def subscribe(self, inquiry: Inquiry, named: Named) -> None:
         """Answer `resources/subscribe`: once it is answered, changes are told on the session's stream.
@@ -74,7 +75,7 @@ class SessionMethods:
 
     async def unsubscribe(self, inquiry: Inquiry, named: Named) -> None:
         """Answer `resources/unsubscribe`, whether or not there was anything to undo."""
-        await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
+        await self._limits.take_control(inquiry.request.endpoint, inquiry.principal)
         await self._sessions.change(named, unsubscribe=_uri(inquiry))
         await _done(inquiry)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 import anyio
 from pydantic import ValidationError
@@ -13,25 +15,30 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CallCancelled
+from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CallCancelled, SessionChanged
 from mcpfleet.edge.calls.uses import progress_token
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.sessions.known import Named, Sessions
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.envelope import RequestId
-from mcpfleet.wire.errors import Rejection, duplicate_request
+from mcpfleet.wire.errors import NotAnswered, UnknownSession, duplicate_request, session_over
 
 _TAKEN_BACK: Final = "cancelled"
-_NO_SESSION: Final = 404
+_REMEMBERED: Final = 2.0
+"""Seconds for which a cancel may be ahead of its request."""
+_MOST_REMEMBERED: Final = 1_000
 
 Answer = Callable[[Inquiry], Awaitable[str | None]]
 
 
-class _Request(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Request:
     owner: str
     client: Client
     scope: anyio.CancelScope
+    is_over: bool = False
+    """Its session has ended by itself."""
 
 
 class Running:
@@ -43,12 +50,14 @@ class Running:
         self._settings = settings
         self._log = log
         self._open: dict[str, dict[RequestId, _Request]] = {}
+        self._taken_back: OrderedDict[tuple[str, RequestId], float] = OrderedDict()
+        """What was taken back lately and is not here, and when."""
         self._tokens: Counter[tuple[str, RequestId]] = Counter()
 
     async def listen(self) -> None:
         """Hear from now on what clients take back, at whichever edge they say so."""
         await self._bus.subscribe(CANCELLED_SUBJECT, self._on_cancelled)
-        self._sessions.on_change(lambda session, ended: self.end_all(session) if ended else None)
+        self._sessions.on_change(self._on_change)
 
     async def check(self) -> None:
         """Look at each session now and then: it lives while a request of it runs, and hints of its end may be lost."""
@@ -64,9 +73,10 @@ class Running:
         request = next(iter(self._open[session].values()))
         try:
             await self._sessions.read(session, request.owner)
-        except Rejection as rejection:
-            if rejection.status == _NO_SESSION:
-                self.end_all(session)
+        except UnknownSession:
+            self.end_all(session, deleted=False)
+        except NotAnswered:
+            return  # it is looked at again
 
     async def answer(self, named: Named, inquiry: Inquiry, answer: Answer) -> str | None:
         """Answer a request of a session; returns the error's type, or None for a result.
@@ -74,7 +84,8 @@ class Running:
         A client that takes it back gets no answer: a stream without events, or what there is of it (L7).
 
         Raises:
-            Rejection: -32600 where a request with its id runs, and what the answering raises.
+            Rejection: -32600 where a request with its id runs, -32603 where its session ends by itself (L8), and what
+                the answering raises.
         """
         request, session = inquiry.request, named.key
         requests = self._open.setdefault(session, {})
@@ -82,13 +93,16 @@ class Running:
             raise duplicate_request()
         token = progress_token(request.envelope.meta)
         with anyio.CancelScope() as scope:
-            requests[request.id] = _Request(named.owner, request.client, scope)
+            own = requests[request.id] = _Request(named.owner, request.client, scope)
             try:
-                return await self._answer(session, inquiry, answer, token)
+                if not self._was_taken_back(session, request.id):
+                    return await self._answer(session, inquiry, answer, token)
             finally:
                 del requests[request.id]
                 if not requests:
                     del self._open[session]
+        if own.is_over:
+            raise session_over()
         await request.client.end_early()
         return _TAKEN_BACK
 
@@ -115,10 +129,14 @@ class Running:
             except BusError as error:
                 self._log.debug("cancel not sent", error=str(error))
 
-    def end_all(self, session: str) -> None:
-        """End what a session that is over still runs here."""
-        for request in list(self._open.get(session, ())):
-            self._end_one(session, request)
+    def end_all(self, session: str, *, deleted: bool) -> None:
+        """End what a session that is over still runs here; who has deleted it wants no answer (L8)."""
+        for request in self._open.get(session, {}).values():
+            self._end(request, is_over=not deleted)
+
+    def _on_change(self, changed: SessionChanged) -> None:
+        if changed.ended:
+            self.end_all(changed.session, deleted=changed.deleted)
 
     def _on_cancelled(self, message: Incoming) -> None:
         try:
@@ -131,8 +149,27 @@ class Running:
     def _end_one(self, session: str, request: RequestId) -> bool:
         found = self._open.get(session, {}).get(request)
         if found is None:
+            self._remember(session, request)
             return False
-        if not found.client.is_ending:
-            found.client.is_unwanted = True
-            found.scope.cancel()
+        self._end(found)
         return True
+
+    @staticmethod
+    def _end(request: _Request, *, is_over: bool = False) -> None:
+        if not request.client.is_ending:
+            request.is_over = is_over
+            request.client.is_unwanted = True
+            request.scope.cancel()
+
+    def _remember(self, session: str, request: RequestId) -> None:
+        """Keep what is taken back and not here for a moment: it may overtake its request."""
+        self._taken_back[session, request] = time.monotonic()
+        self._taken_back.move_to_end((session, request))
+        while len(self._taken_back) > _MOST_REMEMBERED:
+            self._taken_back.popitem(last=False)
+
+    def _was_taken_back(self, session: str, request: RequestId) -> bool:
+        if not self._taken_back:
+            return False
+        since = self._taken_back.pop((session, request), None)
+        return since is not None and time.monotonic() - since < _REMEMBERED

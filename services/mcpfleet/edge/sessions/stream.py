@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from mcpfleet.contracts.sessions import Session
 from mcpfleet.edge.sessions.known import Named
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.views.view import View
-from mcpfleet.wire.notices import LIST_CHANGED, Notice, resource_updated
+from mcpfleet.wire.filter import ListKind
+from mcpfleet.wire.notices import LIST_CHANGED, Notice
+
+LISTS: Final = frozenset(LIST_CHANGED)
 
 
 class SessionStream(Stream):
     """One of a session's streams. Only the newest tells what changes (L13); the one before it waits for its turn."""
 
-    __slots__ = ("_untold", "is_known", "is_muted", "name", "named")
+    __slots__ = ("_sending", "is_known", "is_muted", "known", "name", "named")
 
     def __init__(self, name: str, named: Named, *args: Any, **options: Any) -> None:
         """Describe a stream.
@@ -33,7 +36,9 @@ class SessionStream(Stream):
         self.is_known = False
         """The session lists it, so that it ends when the session does not any more."""
         self.is_muted = False
-        self._untold: frozenset[str] = frozenset()
+        self.known: dict[ListKind, str] = {kind: digest.hex() for kind, digest in self.digests.items()}
+        """By each list's kind the digest of what its client was told of; what waits to be told, it does not know."""
+        self._sending: dict[ListKind, str] = {}
 
     def offer(self, key: str, notice: Notice) -> None:
         """Have a change told, unless another stream of the session tells it."""
@@ -47,24 +52,12 @@ class SessionStream(Stream):
         else:
             super().see(view)
 
-    def end(self, why: Exit) -> None:
-        """Have the stream end, and know what it has not told any more."""
-        self._untold |= self._pending.keys()
-        super().end(why)
-
-    def catch_up(self, session: Session) -> None:
-        """Tell what may have changed while no stream told it: lists that differ, and each URI, which has no number."""
-        for kind in self.digests:
-            if session.lists is not None and kind in session.lists:
-                self.digests[kind] = bytes.fromhex(session.lists[kind])
+    def go_on_from(self, session: Session) -> None:
+        """Tell of the lists that differ from what the client knew as the session began, or its last stream ended."""
+        if session.lists is not None:
+            self.known |= {kind: session.lists.get(kind, "") for kind in self.known}
+            self.digests |= {kind: bytes.fromhex(digest) for kind, digest in self.known.items()}
         self.see(self.view)
-        for uri in session.uris:
-            self.offer(uri, resource_updated(uri))
-
-    @property
-    def known_lists(self) -> Mapping[str, str]:
-        """What its client may know of the lists, once the stream has ended."""
-        return {kind: "" if kind in self._untold else digest.hex() for kind, digest in self.digests.items()}
 
     @property
     def was_denied(self) -> bool:
@@ -75,10 +68,16 @@ class SessionStream(Stream):
         return b""
 
     def _telling(self, pending: Iterable[Notice]) -> bytes:
-        return b"".join([notice.plain for notice in pending])
+        told = list(pending)
+        self._sending = {
+            kind: digest.hex() for kind, digest in self.digests.items() if LIST_CHANGED[kind] in told
+        }  # as they are now: what a client reads after it has heard of a change is no older
+        return b"".join([notice.plain for notice in told])
+
+    async def _send(self, data: bytes) -> None:
+        await super()._send(data)
+        self.known |= self._sending
+        self._sending = {}
 
     def _closing(self) -> bytes:
         return b""
-
-
-LISTS = frozenset(LIST_CHANGED)

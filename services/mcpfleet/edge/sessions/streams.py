@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import anyio
@@ -14,9 +14,10 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, NoResponders
+from mcpfleet.bus.header import BUSY
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.contracts.sessions import EDGE_DIGITS, WATCH, Session, WatchAgain, WatchedAgain
+from mcpfleet.contracts.sessions import EDGE_DIGITS, WATCH, Session, SessionChanged, WatchAgain, WatchedAgain
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.sessions.known import Named, Sessions
 from mcpfleet.edge.sessions.stream import LISTS, SessionStream
@@ -26,14 +27,14 @@ from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Unending
 from mcpfleet.edge.streams.stream import Exit
 from mcpfleet.views.view import View
-from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.errors import NotAnswered, Rejection, UnknownSession
 from mcpfleet.wire.filter import Filter
 
 _FLUSHED_WITHIN: Final = 2.0
 _CLOSED_WITHIN: Final = 2.0
-_UNKNOWN: Final = 504
 _LOOKS_AT_ONCE: Final = 16
-_JITTER: Final = 0.1
+_ASKED_AT_ONCE: Final = 256
+"""Questions of other edges that wait for a look."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +75,7 @@ class SessionStreams:
         self._old: dict[str, bool] = {}
         """Sessions that are to be read again, and whether it is to be asked if their newest streams are still there."""
         self._has_old = anyio.Event()
+        self._asked = 0
         self._tasks: TaskGroup | None = None
         sessions.on_change(self._on_change)
 
@@ -105,9 +107,7 @@ class SessionStreams:
         here = self._here.setdefault(named.key, _Here())
         here.streams.append(stream)
         try:
-            session = await self._open(here, stream)
-            stream.catch_up(session)
-            await self._listens.serve(stream, client.credential)
+            await self._listens.serve(stream, client.credential, before=partial(self._open, here, stream))
         finally:
             here.streams.remove(stream)
             if not here.streams and self._here.get(named.key) is here:
@@ -115,19 +115,22 @@ class SessionStreams:
             with anyio.move_on_after(_CLOSED_WITHIN, shield=True):
                 await self._close(stream)
 
-    async def _open(self, here: _Here, stream: SessionStream) -> Session:
-        """Make a stream the session's newest."""
+    async def _open(self, here: _Here, stream: SessionStream) -> None:
+        """Make a stream that has its place the session's newest: one that finds none costs no other its own."""
         async with here.turn:
             try:
                 read = await self._sessions.change(stream.named, opened=stream.name)
-            except Rejection as rejection:
-                # Where nobody could say whether it is, it may be, and would keep the session's other stream silent.
-                stream.is_known = rejection.status == _UNKNOWN
+            except NotAnswered:
+                # It may be the newest, and would keep the session's other stream silent.
+                stream.is_known = True
                 raise
             stream.is_known = True
             assert read.session is not None
-            stream.honoured = Filter(stream.honoured.lists, self._uris(read.session))
-            return read.session
+            if not await self._hear(stream, read.session.uris):
+                raise self._hub.refusal("bus")
+            self._catch_up(stream, read.session)
+        for former in read.session.streams[1:]:
+            await self._tell_edge_of(former, stream.named.key)
 
     async def _close(self, stream: SessionStream) -> None:
         """Let the session's other stream tell what changes; a client that is denied has lost its session (L12)."""
@@ -135,13 +138,12 @@ class SessionStreams:
             if stream.was_denied:
                 await self._sessions.end(stream.named)
             elif stream.is_known:
-                lists = None if stream.is_muted else dict(stream.known_lists)
+                lists = None if stream.is_muted else dict(stream.known)
                 await self._sessions.change(stream.named, closed=stream.name, lists=lists)
         except Rejection as rejection:
             self._log.debug("a session's stream was not taken out", status=rejection.status)
 
     def _stream(self, client: Client, endpoint: str, principal: Principal, view: View, named: Named) -> SessionStream:
-        settings = self._settings
         lists = frozenset(kind for kind in LISTS if view.capabilities.get(kind, {}).get("listChanged"))
         return SessionStream(
             self._bus.process + secrets.token_hex(8),
@@ -152,27 +154,42 @@ class SessionStreams:
             permission=Unending(principal),
             honoured=Filter(lists),
             view=view,
-            keepalive=settings.keepalive,
-            lasts=settings.stream_lasts * random.uniform(1 - _JITTER, 1),  # noqa: S311  # no secret
-            bound=settings.stream_pending + settings.stream_keys,
+            **self._listens.terms(),
         )
 
-    def _uris(self, session: Session) -> tuple[str, ...]:
-        return session.uris[: self._settings.stream_keys]
+    async def _hear(self, stream: SessionStream, uris: tuple[str, ...]) -> bool:
+        """Hear the hints of these URIs for a stream, and be sure of it; false where that is not so."""
+        stream.bound = self._settings.stream_pending + len(uris)
+        try:
+            await self._hub.watch_others(stream, uris)
+            await self._bus.flush(timeout=_FLUSHED_WITHIN)
+        except BusError as error:
+            self._log.debug("not all is heard that a session subscribes to", error=str(error))
+            return False
+        return True
+
+    def _catch_up(self, stream: SessionStream, session: Session) -> None:
+        """Tell what may have changed while no stream told it: lists that differ, and each URI, which has no number."""
+        stream.go_on_from(session)
+        for uri in stream.honoured.uris:
+            self._hub.catch_up(stream, uri)
 
     # -- what becomes of sessions -------------------------------------------------------------------------------------
 
     async def watch(self, key: str, session: Session) -> None:
         """Have the session's newest stream, on whichever edge, tell of what the session subscribes to now."""
-        if not session.streams:
-            return
-        edge = session.streams[0][:EDGE_DIGITS]
+        for newest in session.streams[:1]:
+            await self._tell_edge_of(newest, key)
+
+    async def _tell_edge_of(self, stream: str, key: str) -> None:
+        """Have the edge of a stream look at its session at once; else it does by the hint, or in its time."""
+        edge = stream[:EDGE_DIGITS]
         if edge == self._bus.process:
             await self._look(key)
             return
         try:
             await self._sessions.client.watch(edge, key)
-        except BusError as error:  # its edge may be gone, and the stream with it; else the hint does it
+        except BusError as error:
             self._log.debug("a session's stream was not told", edge=edge, error=str(error))
 
     def _on_watch(self, message: Incoming) -> None:
@@ -181,24 +198,30 @@ class SessionStreams:
         except ValidationError:
             self._log.warning("malformed question", subject=message.subject)
             return
-        if self._tasks is not None:
-            self._tasks.start_soon(self._watch_again, key, message)
+        if self._asked >= _ASKED_AT_ONCE or self._tasks is None:
+            self._bus.respond(message, b"", BUSY)
+            return
+        self._asked += 1
+        self._tasks.start_soon(self._watch_again, key, message)
 
     async def _watch_again(self, key: str, message: Incoming) -> None:
-        await self._places.acquire()
-        await self._look_in_turn(key)
+        try:
+            await self._places.acquire()
+            await self._look_in_turn(key)
+        finally:
+            self._asked -= 1
         here = self._here.get(key)
         streams = () if here is None else tuple(stream.name for stream in here.streams)
         self._bus.respond(message, WatchedAgain(streams=streams).model_dump_json().encode())
 
-    def _on_change(self, key: str, ended: bool) -> None:
-        here = self._here.get(key)
+    def _on_change(self, changed: SessionChanged) -> None:
+        here = self._here.get(changed.session)
         if here is None:
             return
-        if ended:
+        if changed.ended:
             here.end()
         else:
-            self._look_soon(key)
+            self._look_soon(changed.session)
 
     def _look_soon(self, key: str, *, checks: bool = False) -> None:
         self._old[key] = self._old.get(key, False) or checks
@@ -215,14 +238,15 @@ class SessionStreams:
                 tasks.start_soon(self._look_in_turn, key, self._old.pop(key))
 
     async def _look_in_turn(self, key: str, checks: bool = False) -> None:
+        named: Named | None = None
         try:
             named = await self._look(key)
-            if named is not None and checks:
-                await self._relieve(named)
         except Exception:
             self._log.exception("a session was not followed")
         finally:
             self._places.release()
+        if named is not None and checks:
+            await self._relieve(named)
 
     async def _check(self) -> None:
         """Look at each session now and then: it lives while it has a stream, and hints may be lost."""
@@ -244,9 +268,10 @@ class SessionStreams:
                 return None
             try:
                 named = await self._sessions.read(key, here.streams[0].named.owner)
-            except Rejection as rejection:
-                if rejection.status == 404:
-                    here.end()
+            except UnknownSession:
+                here.end()
+                return None
+            except NotAnswered:
                 return None
             for stream in list(here.streams):
                 if stream.is_known and stream in here.streams:  # it may have ended meanwhile
@@ -287,10 +312,6 @@ class SessionStreams:
             return
         is_newest = session.streams[0] == stream.name
         takes_over, stream.is_muted = is_newest and stream.is_muted, not is_newest
-        try:
-            await self._hub.watch_others(stream, self._uris(session) if is_newest else ())
-            await self._bus.flush(timeout=_FLUSHED_WITHIN)
-        except BusError as error:
-            self._log.debug("not all is heard that a session subscribes to", error=str(error))
+        await self._hear(stream, session.uris if is_newest else ())
         if takes_over:
-            stream.catch_up(session)
+            self._catch_up(stream, session)

@@ -64,7 +64,7 @@ class Hub:
         self._interest = Interest(bus, self.on_resource, most=settings.watched_keys)
         self._renewals = Renewals(longest=settings.permission_lasts, refresh=self._refresh, log=log)
         self._healing = Healing(
-            bus, self.streams, self._catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
+            bus, self.streams, self.catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
         )
         self._bus = bus
         self._endpoints = tuple(settings.endpoints)
@@ -122,6 +122,7 @@ class Hub:
         self._size += size
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         self._watch(stream, stream.honoured.uris)
+        self._show(stream)  # what its client sees may have changed since it asked
 
     def _watch(self, stream: Stream, uris: Iterable[str]) -> None:
         for uri in uris:
@@ -258,7 +259,8 @@ class Hub:
         self._show(stream)
         stream.lift(may_watch=lambda key: self._may_tell(stream, key))
 
-    def _catch_up(self, stream: Stream, uri: str) -> None:
+    def catch_up(self, stream: Stream, uri: str) -> None:
+        """Tell a stream that a URI, or what lists return, may have changed, where it may still hear of it."""
         if uri == LISTS:
             self._tell_of_lists(None, stream)
         elif self._may_watch(stream, uri):

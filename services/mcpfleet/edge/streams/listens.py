@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from mcpfleet.bus.bus import Bus
@@ -16,7 +17,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.permission import Permits, Unending
 from mcpfleet.edge.streams.quota import Quota
-from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.streams.stream import Exit, Stream, Terms
 from mcpfleet.edge.tasks.extension import declares, takes_tasks
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.capabilities import TASKS
@@ -84,7 +85,11 @@ class Listens:
         await self.serve(stream, request.client.credential, request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
 
     async def serve(
-        self, stream: Stream, credential: Credential | None, capabilities: dict[str, Any] | None = None
+        self,
+        stream: Stream,
+        credential: Credential | None,
+        capabilities: dict[str, Any] | None = None,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Give a stream its place, its share and its permission, and run it to its end.
 
@@ -92,35 +97,41 @@ class Listens:
             stream: nothing was sent of it yet.
             credential: its client's, by which the permission is renewed.
             capabilities: its client's, for what it is told of tasks.
+            before: is done once it has all that, and before anything is sent.
 
         Raises:
-            Rejection: 503 where there is no room, and as `Admission.admit`; nothing was sent yet.
+            Rejection: 503 where there is no room, as `Admission.admit`, and as `before`; nothing was sent yet.
             ClientStalled: the client does not read.
         """
+        stream.on_written = self._instruments.told.add
         # No context managers: their frames would be kept for each of thousands of streams.
         self._hub.join(stream)
         try:
             if stream.honoured.uris or stream.honoured.task_ids:
                 await self._hear(stream, capabilities or {})
-            await self._count(stream, credential)
+            await self._count(stream, credential, before)
         finally:
             self._hub.leave(stream)
 
     def _stream(self, inquiry: Inquiry, honoured: Filter) -> Stream:
-        settings = self._settings
-        stream = Stream(
+        return Stream(
             inquiry.request.client,
             subscription_id(inquiry.request.id),
             endpoint=inquiry.request.endpoint,
             permission=Unending(inquiry.principal),
             honoured=honoured,
             view=inquiry.view,
+            **self.terms(),
+        )
+
+    def terms(self) -> Terms:
+        """How long a stream that begins now lasts, and how much may wait for it."""
+        settings = self._settings
+        return Terms(
             keepalive=settings.keepalive,
             lasts=settings.stream_lasts * random.uniform(1 - _JITTER, 1),  # noqa: S311  # no secret
             bound=settings.stream_pending,
         )
-        stream.on_written = self._instruments.told.add
-        return stream
 
     async def _hear(self, stream: Stream, capabilities: dict[str, Any]) -> None:
         """Hear the hints of a stream's resources and tasks, and be sure of it."""
@@ -130,7 +141,9 @@ class Listens:
         except BusError:
             raise self._hub.refusal("bus") from None
 
-    async def _count(self, stream: Stream, credential: Credential | None) -> None:
+    async def _count(
+        self, stream: Stream, credential: Credential | None, before: Callable[[], Awaitable[None]] | None
+    ) -> None:
         """Run a stream as one of its partition's."""
         principal = stream.permission.principal
         partition = principal.partition
@@ -143,6 +156,8 @@ class Listens:
         try:
             stream.permission = await self._permits.give(stream.endpoint, principal, credential)
             await self._hub.accept(stream)
+            if before is not None:
+                await before()
             await self._run(stream)
         finally:
             self._quota.close(stream.endpoint, partition)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.access.admission import Admission, Permit
 from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.protocol.request import Inquiry
-from mcpfleet.wire.errors import Rejection
-
-_NOT_ANSWERED: Final = 504
+from mcpfleet.wire.errors import NotAnswered, Rejection
 
 
 class Unasked(Exception):
@@ -71,9 +69,9 @@ class Lasting:
             given = await self._admission.permit(self._endpoint, self._credential)
             if given.asked <= self._asked:
                 given = await self._admission.permit(self._endpoint, self._credential, anew=True)
-        except Rejection as rejection:
-            if rejection.status == _NOT_ANSWERED:
-                raise Unasked from rejection
+        except NotAnswered as error:
+            raise Unasked from error
+        except Rejection:
             return False
         self._take(given)
         return True

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from typing import TypedDict
 
 from mcpfleet.edge.http.client import Client, ClientStalled
 from mcpfleet.edge.streams.permission import Permission
@@ -36,6 +37,14 @@ class Exit(StrEnum):
     """The session subscribes to more than this edge has memory for."""
 
 
+class Terms(TypedDict):
+    """What the settings say of a stream."""
+
+    keepalive: float
+    lasts: float
+    bound: int
+
+
 class Stream:
     """One client's stream. `run` is its loop; all else may be called at any time, from the same event loop.
 
@@ -44,8 +53,8 @@ class Stream:
     """
 
     __slots__ = (
-        "_bound", "_client", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
-        "_written", "digests", "endpoint", "holds_until", "honoured", "id", "on_written", "permission", "view",
+        "_client", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
+        "_written", "bound", "digests", "endpoint", "holds_until", "honoured", "id", "on_written", "permission", "view",
     )  # fmt: skip
 
     def __init__(
@@ -86,7 +95,8 @@ class Stream:
         self.on_written: Callable[[int], None] = lambda _: None
         """Hears how many changes were written."""
         self._client = client
-        self._bound = bound
+        self.bound = bound
+        """Changes that may wait."""
         self._keepalive = keepalive
         self._lasts_until = time.monotonic() + lasts
         self._written = time.monotonic()
@@ -107,7 +117,7 @@ class Stream:
         """
         if self._exit is not None or key in self._pending:
             return
-        if len(self._pending) >= self._bound:
+        if len(self._pending) >= self.bound:
             self.end(Exit.TOO_SLOW)
             return
         self._pending[key] = notice
