@@ -190,3 +190,13 @@ async def wait(visitor: Visitor, answers: list[Any]) -> None:
     """Call what takes long, at edge 1."""
     params = {"name": "wait", "arguments": {}, "_meta": {"progressToken": "t"}}
     answers.append(await visitor.ask("tools/call", params, 1, "mine"))
+
+
+async def test_d11_a_session_outlives_subscriptions() -> None:
+    """At an edge, too, that learns of it only then."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        async with visitor.watching(0) as watching:
+            await fleet.restart_subscriptions()
+            assert (await visitor.ask("resources/subscribe", {"uri": BOOK}, 1))["result"] == {}
+            await told_again(visitor, watching)
