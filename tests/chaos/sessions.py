@@ -39,7 +39,7 @@ SETTLED_WITHIN: Final = 30.0
 EDGES: Final = 3
 LINGERS: Final = 3.0
 ENVIRONMENT: Final = {
-    "MCPFLEET_SESSION_IDLE": "2",
+    "MCPFLEET_SESSION_IDLE": "4",
     "MCPFLEET_SESSION_KEPT": "0.3",
     "MCPFLEET_SESSION_ENTRIES": "20",
     "MCPFLEET_SESSION_CHECKED": "0.5",
@@ -49,7 +49,7 @@ ENVIRONMENT: Final = {
     "MCPFLEET_SLOTS": "60",
     "MCPFLEET_LOG_LEVEL": "error",
 }
-"""Bounds that are reached, and times that are over soon."""
+"""Bounds that are reached, and times that are over soon: a session may be idle for as long as a request may take."""
 _BALANCED: Final = 0.98
 WRONG: Final = "wrong: "
 """How outcomes begin that there must not be."""
