@@ -96,6 +96,13 @@ def add_long_ones(app: App, stopped: list[str], started: list[str]) -> None:
             stopped.append("wait")
         return "waited"
 
+    @app.tool(idempotency_key="key", asks={"elicitation.form"})
+    async def order_once(key: str, ctx: Context) -> str:
+        """Ask how many, and do something once."""
+        wish = await ctx.elicit("How many?", Wish)
+        stopped.append(key)
+        return str(wish.copies)
+
     @app.tool(idempotency_key="key", on_disconnect="cancel")
     async def reserve(key: str, ctx: Context) -> str:
         """Take long over something that is done once."""

@@ -114,6 +114,34 @@ async def test_l9_a_stream_needs_an_admission_of_its_own() -> None:
         assert (await visitors.https[1].delete("/mcp", headers=get)).status_code == 401
 
 
+async def test_l13_a_session_may_subscribe_to_more_than_may_wait_for_a_stream() -> None:
+    """What may have changed before a stream was there is told of each URI, and ends nobody for being much."""
+    async with LocalFleet(asking(), environment={"MCPFLEET_STREAM_PENDING": "4"}) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        books = [f"library://books/{number}" for number in range(12)]
+        for book in books:
+            assert (await visitor.ask("resources/subscribe", {"uri": book}))["result"] == {}
+        async with visitor.watching() as watching:
+            await until(lambda: sorted(watching.uris()) == sorted(books))
+            await visitor.call("place_hold", {"book": 11})
+            await until(lambda: len(watching.uris()) == 13)
+
+
+async def test_l13_what_changes_before_the_first_stream_is_told_on_it() -> None:
+    """A list is compared with what it was as the session began."""
+    app = asking()
+    async with LocalFleet(app, edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        app.tool("later", description="A new one.")(lambda: "here")
+        with anyio.fail_after(10):
+            while not any(
+                tool["name"] == "later" for tool in (await visitor.ask("tools/list", edge=1))["result"]["tools"]
+            ):
+                pass
+        async with visitor.watching(1) as watching:
+            await until(lambda: watching.kinds() == [changed("tools")])
+
+
 async def test_l12_who_is_revoked_loses_the_session_and_is_told_nothing_more() -> None:
     """L14: from the revocation on nothing is written."""
     tokens = [{"token": "ann-1", "subject": "ann", "audience": "mcp"}]

@@ -6,17 +6,12 @@ import re
 from typing import Any
 
 import anyio
-import pytest
 
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.wire.versions import LEGACY, OLDEST
 from tests.contract.fleet.sessions_app import BOOK, asking, guarded
-from tests.contract.fleet.visitor import Visitor, Visitors
+from tests.contract.fleet.visitor import FORM, Visitor, Visitors
 from tests.kit.waiting import until
-
-FORM = {"action": "accept", "content": {"copies": 3}}
-SAID = {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "m"}
-ROOTS = {"roots": [{"uri": "file:///home"}]}
 
 
 def said(result: Any) -> str:
@@ -136,128 +131,6 @@ async def test_d11_a_setting_serves_the_revisions_of_2025_without_sessions() -> 
         assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 405
 
 
-# -- what the server asks ---------------------------------------------------------------------------------------------
-
-
-async def test_m81_a_question_is_answered_to_any_edge() -> None:
-    """Invariant 12: by the same application code as that of 2026-07-28, without a slot being held meanwhile."""
-    environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}
-    async with LocalFleet(asking(), edges=3, environment=environment) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        visitor.answering_edge = 1
-        async with anyio.create_task_group() as tasks:
-            results: list[Any] = []
-
-            async def order() -> None:
-                results.append(await visitor.call("order", {"title": "Emma"}, 2))
-
-            tasks.start_soon(order)
-            await until(lambda: visitor.asked)
-            assert said(await visitor.call("chat", edge=0)) == "said", "the one slot is free"
-            await visitor.answer(visitor.asked[0]["id"], FORM)
-        assert said(results[0]) == "3 of Emma, soft"
-        assert visitor.asked[0]["method"] == "elicitation/create"
-        assert visitor.asked[0]["params"]["mode"] == "form"
-
-
-async def test_m81_several_questions_are_asked_at_once_and_in_rounds() -> None:
-    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        visitor.answering_edge = 1
-        visitor.answers = {"elicitation/create": FORM, "sampling/createMessage": SAID, "roots/list": ROOTS}
-        assert said(await visitor.call("interview")) == "3 hello 1 3"
-        asked = [each["method"] for each in visitor.asked]
-        assert sorted(asked[:3]) == ["elicitation/create", "roots/list", "sampling/createMessage"]
-        assert asked[3:] == ["elicitation/create"]
-        assert len({each["id"] for each in visitor.asked}) == 4
-
-
-@pytest.mark.parametrize("answer", [{"action": "decline"}, {"action": "cancel"}, {"code": -1, "message": "no"}])
-async def test_m81_what_is_declined_or_fails_ends_the_call_by_its_result(answer: Any) -> None:
-    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        visitor.answers = {"elicitation/create": answer}
-        assert (await visitor.call("order", {"title": "Emma"}))["isError"] is True
-
-
-async def test_m55_an_answer_that_breaks_the_form_is_asked_for_again() -> None:
-    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        bad = {"action": "accept", "content": {"copies": 99}}
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await visitor.call("order", {"title": "Emma"}))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
-            await until(lambda: len(visitor.asked) == 1)
-            await visitor.answer(visitor.asked[0]["id"], bad)
-            await until(lambda: len(visitor.asked) == 2)
-            await visitor.answer(visitor.asked[1]["id"], FORM)
-        assert said(results[0]) == "3 of Emma, soft"
-
-
-async def test_m75_a_response_that_nobody_waits_for_is_taken_and_means_nothing() -> None:
-    """Another session's is none either: an answer counts only from who was asked."""
-    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
-        asked, other = await visitors.one(), await visitors.one()
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await asked.call("order", {"title": "Emma"}))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
-            await until(lambda: asked.asked)
-            for identifier in ("nonsense", f"{'0' * 16}-{'0' * 32}", asked.asked[0]["id"]):
-                await other.answer(identifier, FORM)
-            assert not results
-            await asked.answer(asked.asked[0]["id"], FORM)
-        assert said(results[0]) == "3 of Emma, soft"
-
-
-async def test_d11_an_answer_that_does_not_come_ends_the_call() -> None:
-    async with LocalFleet(asking(), environment={"MCPFLEET_ANSWER_WAIT": "0.3"}) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        result = await visitor.call("order", {"title": "Emma"})
-        assert result["isError"] is True
-        assert "did not answer in time" in said(result)
-        assert [(each["method"], each["params"]["requestId"]) for each in visitor.told] == [
-            ("notifications/cancelled", visitor.asked[0]["id"])
-        ]
-
-
-async def test_d16_a_client_that_cannot_answer_is_not_asked() -> None:
-    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one(capabilities={})
-        result = await visitor.call("order", {"title": "Emma"})
-        assert result["isError"] is True
-        assert "elicitation.form" in said(result)
-        assert not visitor.asked
-
-
-async def test_m79_a_page_has_an_id_in_2025_11_25_and_does_not_exist_before() -> None:
-    capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
-    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one(capabilities=capabilities)
-        visitor.answers = {"elicitation/create": {"action": "accept"}}
-        assert said(await visitor.call("pay")) == "paid"
-        assert visitor.asked[0]["params"]["mode"] == "url"
-        assert visitor.asked[0]["params"]["elicitationId"]
-        older = await visitors.one(capabilities=capabilities, version=OLDEST)
-        assert (await older.call("pay"))["isError"] is True
-        assert not older.asked
-
-
-async def test_m78_the_form_of_2025_06_18_has_no_mode() -> None:
-    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one(version=OLDEST)
-        visitor.answers = {"elicitation/create": FORM}
-        assert said(await visitor.call("order", {"title": "Emma"})) == "3 of Emma, soft"
-        assert visitor.asked[0]["params"].keys() == {"message", "requestedSchema"}
-
-
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
@@ -374,21 +247,3 @@ async def until_equal(levels: Any, edge: int, wanted: list[str]) -> None:
     with anyio.fail_after(5):
         while await levels(edge) != wanted:
             pass
-
-
-async def test_d17_an_edge_that_leaves_ends_what_waits_for_an_answer() -> None:
-    environment = {"MCPFLEET_LAME": "0", "MCPFLEET_DRAIN": "0.3"}
-    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await visitor.call("order", {"title": "Emma"}, 1))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
-            await until(lambda: visitor.asked)
-            tasks.start_soon(fleet.edges[1].stop)
-            await until(lambda: results)
-        assert results[0]["isError"] is True
-        assert "had to stop" in said(results[0])

@@ -15,11 +15,10 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CHANGE, READ
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.sessions_app import asking
-from tests.contract.fleet.visitor import Visitor, Visitors, Watching
+from tests.contract.fleet.visitor import FORM, Visitor, Visitors, Watching
 from tests.kit.waiting import until
 
 BOOK = "library://books/1"
-FORM = {"action": "accept", "content": {"copies": 3}}
 
 
 class Held:
@@ -183,7 +182,65 @@ async def test_l8_a_call_ends_with_its_session_although_its_edge_did_not_hear_of
             await until(lambda: visitor.told)
             fleet.switch.misbehave(Faults(lost=1.0, subjects=("mcpfleet.hint.session",)))
             assert await visitor.delete(0) == 204
-            await until(lambda: answers == [None])
+            await until(lambda: answers)
+        assert answers[0]["error"]["code"] == -32603, "its edge only sees that the session is over"
+
+
+async def test_l8_a_call_hears_that_its_session_ended_by_itself() -> None:
+    """Nobody asked for that, so there is an answer."""
+    environment = {"MCPFLEET_SESSION_LASTS": "1", "MCPFLEET_SUBSCRIPTIONS_SWEEP": "0.1"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        answers: list[Any] = []
+        await wait(visitor, answers)
+        assert answers[0]["error"]["code"] == -32603
+        assert await visitor.ask("ping") == 404
+
+
+async def test_l9_a_stream_that_finds_no_room_costs_no_other_its_place() -> None:
+    """The streams that there are go on, and tell what changes."""
+    environment = {"MCPFLEET_MAX_STREAMS": "1"}
+    async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        async with visitor.watching(0) as first, visitor.watching(1) as second:
+            await visitor.ask("resources/subscribe", {"uri": BOOK})
+            third = Watching()
+            await visitor.watch(third, 1)
+            assert third.status == 503
+            await visitor.call("place_hold", {"book": 1})
+            await until(lambda: second.uris() == [BOOK])
+            assert not first.is_over
+
+
+async def test_l7_a_cancel_may_overtake_its_request() -> None:
+    """The request is still on its way to where it runs, and is not begun."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        await visitor.notify("notifications/cancelled", {"requestId": "mine"}, 0)
+        answers: list[Any] = []
+        with anyio.fail_after(5):
+            await wait(visitor, answers)
+        assert answers == [None]
+        assert not visitor.told
+
+
+async def test_l7_who_has_used_up_its_requests_can_answer_and_take_back() -> None:
+    environment = {"MCPFLEET_RATE_REQUESTS": "6/60"}
+    async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        results: list[Any] = []
+
+        async def order() -> None:
+            results.append(await visitor.call("order", {"title": "Emma"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(order)
+            await until(lambda: visitor.asked)
+            with anyio.fail_after(10):
+                while (await visitor.ask("resources/read", {"uri": BOOK})).get("error", {}).get("code") != -31999:
+                    pass
+            await visitor.answer(visitor.asked[0]["id"], FORM)
+        assert results[0].get("isError") is not True
 
 
 async def wait(visitor: Visitor, answers: list[Any]) -> None:

@@ -17,6 +17,8 @@ from tests.contract.fleet.listener import UPDATED
 from tests.kit.waiting import until
 
 ACCEPT = "application/json, text/event-stream"
+FORM: Mapping[str, Any] = {"action": "accept", "content": {"copies": 3}}
+"""How most forms are filled in."""
 CAPABILITIES: Mapping[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
 
 

@@ -80,6 +80,7 @@ COUNT = Count(endpoint="mcp", partition="a" * 32, streams=2)
 REVOCATION = Revocation(number=7, kind="tenant", key="0" * 32)
 
 SESSION, CALLER, FIRST, SECOND = (digit * 32 for digit in "5c12")
+QUESTION = f"{'a' * 16}-{'1' * 32}"
 WHOLE_SESSION = Session(
     revision="2025-11-25",
     client={"name": "c", "version": "1", "icons": [{"src": "a:b", "sizes": None}]},
@@ -139,6 +140,7 @@ MESSAGES = [
     LeaseEdge(edge="1" * 16),
     EdgeLeased(wanted=True),
     BeginSession(session=SESSION, owner=CALLER, revision="2025-06-18"),
+    BeginSession(session=SESSION, owner=CALLER, revision="2025-06-18", lists={"tools": "ab"}),
     BeginSession(
         session=SESSION,
         owner=CALLER,
@@ -160,11 +162,12 @@ MESSAGES = [
     SessionEnded(found=False),
     SessionChanged(session=SESSION),
     SessionChanged(session=SESSION, ended=True),
+    SessionChanged(session=SESSION, ended=True, deleted=True),
     CallCancelled(session=SESSION, request="7"),
     CallCancelled(session=SESSION, request=7),
     CallCancelled(session=SESSION, request=7.5),
-    GiveAnswer(session=SESSION, question=FIRST, result={"action": "accept", "content": {"a": None}}),
-    GiveAnswer(session=SESSION, question=FIRST, error={"code": -1, "message": "User rejected sampling request"}),
+    GiveAnswer(session=SESSION, question=QUESTION, result={"action": "accept", "content": {"a": None}}),
+    GiveAnswer(session=SESSION, question=QUESTION, error={"code": -1, "message": "User rejected sampling request"}),
     AnswerGiven(waited=True),
     WatchAgain(session=SESSION),
     WatchedAgain(),

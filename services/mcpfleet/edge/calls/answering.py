@@ -227,12 +227,7 @@ class _One:
 
     async def send_end(self, told: Told) -> str | None:
         """Send the one end; returns the error's type."""
-        if not self._client.is_streaming:
-            await self._client.answer(told.status, told.body)
-            return told.error_type
-        self._client.is_ending = True
-        await self._send(reply.event(told.body))
-        await self._client.close_stream()
+        await self._client.end(told.status, told.body)
         return told.error_type
 
     async def keep(self, call: Call) -> str | None:

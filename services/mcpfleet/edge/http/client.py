@@ -14,6 +14,7 @@ from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.http.connection import CONNECTION
 from mcpfleet.wire.errors import NO_HEADERS, Rejection
 from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.reply import event
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -239,6 +240,19 @@ class Client:
         """End an answer that was sent in parts."""
         async with self._in_time():
             await self._send({"type": "http.response.body", "body": b""})
+
+    async def end(self, status: int, body: bytes) -> None:
+        """Send the one end: the whole answer, or the last event where the answer is a stream already (D17).
+
+        Raises:
+            ClientStalled: the client does not read it.
+        """
+        if not self.is_streaming:
+            await self.answer(status, body)
+            return
+        self.is_ending = True
+        await self.send_part(event(body))
+        await self.close_stream()
 
     async def end_early(self) -> None:
         """End the answer without a result: a stream, which has no events where none were sent."""

@@ -159,7 +159,7 @@ class OnceCalls:
         if reserved.outcome is Outcome.NEW:
             return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
         told = await self._repeated(inquiry, reserved)
-        await inquiry.request.client.answer(told.status, told.body)
+        await inquiry.request.client.end(told.status, told.body)
         return told.error_type
 
     async def _reserve(self, wanted: Reserve) -> Reserved:
