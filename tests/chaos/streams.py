@@ -98,7 +98,11 @@ class Crowd:
                 tasks.start_soon(self._kill)
                 for _ in range(hands):
                     tasks.start_soon(self._listen)
-        self._have_extra(False)  # a worker subscribes once for each definition, so there must be as many as at first
+        # There must be as many as at first: a worker subscribes once for each definition, and so does each edge.
+        self._have_extra(False)
+        for edge in [edge for edge in self.fleet.edges if edge.is_running][EDGES:]:
+            await edge.kill()
+        self.fleet.forget_ended()
 
     def _have_extra(self, there: bool) -> None:
         if "extra" in self.app.tools and not there:
@@ -144,6 +148,7 @@ class Crowd:
             await anyio.sleep(self.chance.uniform(3.0, 10.0))
             await self.fleet.add_edge()
             await self.fleet.edges[self._living()[0]].kill()
+            self.fleet.forget_ended()
             self.ended["death of an edge"] += 1
 
 

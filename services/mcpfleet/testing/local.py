@@ -183,6 +183,17 @@ class LocalFleet:
         self.subscriptions = self._subscriptions()
         await _ready(self.subscriptions)
 
+    def forget_ended(self) -> None:
+        """Let go of parts that have ended rightly, in a fleet in which many come and go: the lists have the others."""
+
+        def is_kept(part: AnyPart) -> bool:
+            return part.is_running or part.error is not None
+
+        self._parts = list(filter(is_kept, self._parts))
+        self.edges = list(filter(is_kept, self.edges))
+        self.workers = list(filter(is_kept, self.workers))
+        self._servers = {edge.id: self._servers[edge.id] for edge in self.edges}
+
     @property
     def switch(self) -> Switch:
         """What connects the parts: it freezes, and meets faults, as a test likes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_serializer
@@ -11,6 +12,8 @@ from mcpfleet.bus.exchange import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
+
+_NAMES_KEPT: Final = 4_096
 
 
 class Admit(Message):
@@ -57,11 +60,13 @@ def revoked_name(kind: RevokedKind, name: str) -> RevokedName:
 
 def names_of(principal: Principal) -> frozenset[RevokedName]:
     """The names by which a principal's permission may end."""
-    names: dict[RevokedKind, str | None] = {
-        "subject": principal.subject,
-        "client": principal.client,
-        "tenant": principal.tenant,
-    }
+    return _names(principal.subject, principal.client, principal.tenant)
+
+
+@lru_cache(maxsize=_NAMES_KEPT)
+def _names(subject: str | None, client: str | None, tenant: str | None) -> frozenset[RevokedName]:
+    """Remembered: a revocation asks for those of each of thousands of streams, of which many have one caller."""
+    names: dict[RevokedKind, str | None] = {"subject": subject, "client": client, "tenant": tenant}
     return frozenset(revoked_name(kind, name) for kind, name in names.items() if name is not None)
 
 
