@@ -28,7 +28,7 @@ from mcpfleet.contracts.authorization import AuthorizationClient, Revoke
 from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import ACK, END, UPDATED
 from tests.kit.crowd import Heard, crowd
-from tests.kit.questions import answered
+from tests.kit.exported import exported
 from tests.kit.waiting import until
 
 APP: Final = Path(__file__).parents[1] / "fleet" / "library_app.py"
@@ -54,7 +54,7 @@ class Findings:
     slowest: float
     """Seconds until the last of the others was told."""
     questions: int
-    """That authorization was asked."""
+    """Credentials that authorization was asked about."""
 
     def within(self, share: float) -> float:
         """Seconds within which this share of the streams ended."""
@@ -86,7 +86,7 @@ async def revoking(streams: int, revoked: int) -> Findings:
 
 async def _revoke(fleet: Fleet, concerned: list[Heard], others: list[Heard]) -> Findings:
     operator = fleet.nats_settings("operator")
-    before = await answered(operator, "authorization", "authorization.admit")
+    before = await _checked(fleet)
     began = 0.0
 
     async def revoke(bus: Bus) -> int:
@@ -107,8 +107,14 @@ async def _revoke(fleet: Fleet, concerned: list[Heard], others: list[Heard]) -> 
         frozenset(json.dumps({**stream.result, "_meta": None}, sort_keys=True) for stream in concerned),
         frozenset(tuple(stream.kinds) for stream in others),
         max(stream.times[1] for stream in others) - published,
-        await answered(operator, "authorization", "authorization.admit") - before,
+        await _checked(fleet) - before,
     )
+
+
+async def _checked(fleet: Fleet) -> int:
+    """How many credentials authorization was asked about."""
+    figures = (await exported(fleet)).items()
+    return int(sum(value for name, value in figures if name.startswith("mcpfleet_authorization_questions_total")))
 
 
 if __name__ == "__main__":
@@ -123,6 +129,6 @@ if __name__ == "__main__":
         f"half {done.within(0.5):.2f}, 99 in 100 {done.within(0.99):.2f}, all {done.within(1.0):.2f}"
     )
     console.print(f"the last of the others heard of a change {done.slowest:.2f} s after it")
-    console.print(f"authorization was asked {done.questions:,} questions")
+    console.print(f"authorization was asked about {done.questions:,} credentials")
     assert done.ends == {(ACK, END)}, "something was told after the revocation"
     assert done.others == {(ACK, UPDATED)}, "others noticed"

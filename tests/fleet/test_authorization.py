@@ -27,6 +27,7 @@ from pydantic import AnyUrl
 
 from mcpfleet.cli.operate import revoke
 from mcpfleet.testing.fleet import Fleet
+from tests.kit.exported import exported
 from tests.kit.issuer import ROBOT, ROBOT_SECRET, Issuer, issuer
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import Post, call, request
@@ -233,15 +234,6 @@ async def test_credentials_are_counted_by_what_became_of_them_and_not_by_whose_t
     assert figures[f'mcpfleet_authorization_refused_total{{{own},reason="audience"}}'] == 1
     assert 0 < figures[f"mcpfleet_authorization_keys_age_seconds{{{own}}}"] < 60
     assert not [name for name in figures if "authorization" in name and "ann" in name]
-
-
-async def exported(fleet: Fleet) -> dict[str, float]:
-    """What all processes export, by series."""
-    lines = (json.loads(line) for line in fleet.logs().splitlines() if line.startswith("{"))
-    async with httpx2.AsyncClient() as http:
-        pages = [(await http.get(f"{line['url']}/metrics")).text for line in lines if line["event"] == "admin port"]
-    rows = (line.rpartition(" ") for page in pages for line in page.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, _, value in rows}
 
 
 async def test_known_keys_serve_while_the_issuer_is_down() -> None:

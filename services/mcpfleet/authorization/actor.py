@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.ledger import Ledger
+from mcpfleet.authorization.refusals import Refusals
 from mcpfleet.authorization.register import Register
-from mcpfleet.authorization.rules import NotKnown, Reason, Refused, admit, admit_anonymous, expanded
+from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified, admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.authorization.windows import take
@@ -18,11 +21,14 @@ from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.authorization import (
     ADMIT,
+    ADMIT_ALL,
     CHANGES,
     LIMITS,
     REVOKE,
     Admit,
+    AdmitAll,
     Admitted,
+    AdmittedAll,
     Changes,
     ChangesWanted,
     Revoke,
@@ -34,6 +40,8 @@ from mcpfleet.store.engine import Store
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
 GROUP: Final = "authorization"
+_TOGETHER_WITHIN: Final = 0.5
+"""Seconds for the verdicts of one answer about many."""
 
 
 class AuthorizationActor:
@@ -57,10 +65,12 @@ class AuthorizationActor:
         self._store = store
         self._instruments = instruments
         self._log = log
+        self._refusals = Refusals(log)
 
     async def register(self, actor: Actor) -> None:
         """Answer from now on."""
         await actor.answer(ADMIT, self.admit, group=GROUP)
+        await actor.answer(ADMIT_ALL, self.admit_all, group=GROUP)
         await actor.answer(CHANGES, self.changes, group=GROUP)
         await actor.answer(LIMITS, self.limits, group=GROUP)
         await actor.answer(REVOKE, self.revoke, group=GROUP)
@@ -71,28 +81,69 @@ class AuthorizationActor:
         The revocations are read after the credential was checked: none that was made before is missed, however long
         the check took.
         """
+        checked = await self._check(question)
+        if not isinstance(checked, Refused):
+            await self._register.learn()
+        return self._verdict(question, checked)
+
+    async def admit_all(self, question: AdmitAll, asked: Asked) -> AdmittedAll:  # noqa: ARG002
+        """Say it of many; of one that takes longer than the others may wait, or that cannot be told, nothing."""
+        checked: dict[int, Verified | Refused | None] = {}
+
+        async def check(place: int, caller: Admit) -> None:
+            with suppress(Failed):  # asked by itself, it is told what went wrong
+                checked[place] = await self._check(caller)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TOGETHER_WITHIN), asyncio.TaskGroup() as tasks:
+                for place, caller in enumerate(question.callers):
+                    tasks.create_task(check(place, caller))
+        await self._register.learn()
+        callers = enumerate(question.callers)
+        return AdmittedAll(
+            verdicts=tuple(
+                self._verdict(caller, checked[place]) if place in checked else None for place, caller in callers
+            )
+        )
+
+    async def _check(self, question: Admit) -> Verified | Refused | None:
+        """Check a credential; None where nobody needs one.
+
+        Raises:
+            Failed: it cannot be checked now.
+        """
+        if self._verifier is None:
+            return None
+        if question.credential is None or question.resource is None:
+            return Refused("there is none, or the edge does not say what for", Reason.MISSING)
+        token = question.credential.get_secret_value()
         try:
-            admitted = await self._admitted(question)
+            return await self._verifier.verify(token, question.endpoint, question.resource.rstrip("/"))
         except Refused as refused:
-            self._log.info("credential refused", endpoint=question.endpoint, reason=str(refused))
-            self._instruments.refused.add(1, refused.reason)
-            admitted = Admitted(lasts=self._settings.refusal_lasts, reason=str(refused))
+            return refused
         except NotKnown as error:
             self._log.warning("credential not checked", endpoint=question.endpoint, reason=str(error))
             self._instruments.questions.add(1, "unknown")
             raise Failed(Fault.UNAVAILABLE, "the credential cannot be checked now") from None
-        self._instruments.questions.add(1, "refused" if admitted.principal is None else "admitted")
-        return admitted.model_copy(update={"number": self._register.number})
 
-    async def _admitted(self, question: Admit) -> Admitted:
-        if self._verifier is None:
-            await self._register.learn()
+    def _verdict(self, question: Admit, checked: Verified | Refused | None) -> Admitted:
+        """Decide by what is revoked by now."""
+        number = self._register.number
+        try:
+            if isinstance(checked, Refused):
+                raise checked
+            admitted = self._admitted(checked)
+        except Refused as refused:
+            self._refusals.note(question.endpoint, refused)
+            self._instruments.refused.add(1, refused.reason)
+            self._instruments.questions.add(1, "refused")
+            return Admitted(lasts=self._settings.refusal_lasts, reason=str(refused), number=number)
+        self._instruments.questions.add(1, "admitted")
+        return admitted.model_copy(update={"number": number})
+
+    def _admitted(self, verified: Verified | None) -> Admitted:
+        if verified is None:
             return admit_anonymous(self._settings.admission_lasts)
-        if question.credential is None or question.resource is None:
-            raise Refused("there is none, or the edge does not say what for", Reason.MISSING)
-        token = question.credential.get_secret_value()
-        verified = await self._verifier.verify(token, question.endpoint, question.resource.rstrip("/"))
-        await self._register.learn()
         admitted = admit(
             verified,
             at=time.time(),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_serializer
 
 from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.exchange import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.process.batches import Batches
+from mcpfleet.telemetry.trace import is_recorded
 
+MOST_TOGETHER: Final = 32
+"""Callers that one question is about."""
+_PATIENCE: Final = 0.005
+"""Seconds that a question waits for the one before it at most, to go with others."""
 _NAMES_KEPT: Final = 4_096
 
 
@@ -45,6 +53,19 @@ class Admitted(Message):
     """Why the credential was refused, for the operator's log; never for the client."""
     number: int = 0
     """The newest revocation that the verdict knows of: one that an edge heard of meanwhile is not in it."""
+
+
+class AdmitAll(Message):
+    """An edge asks for many callers at the same time, each as if by itself: their streams go on, or end."""
+
+    callers: tuple[Admit, ...] = Field(max_length=MOST_TOGETHER)
+
+
+class AdmittedAll(Message):
+    """The verdicts, in the order of the callers."""
+
+    verdicts: tuple[Admitted | None, ...] = ()
+    """None for one that could not be told as fast as the others: it is asked for by itself."""
 
 
 RevokedKind: TypeAlias = Literal["subject", "client", "tenant", "policy"]
@@ -147,6 +168,7 @@ class Taken(Message):
 
 
 ADMIT = Exchange("authorization.admit", Admit, Admitted, asked_by="edge", repeat=True)
+ADMIT_ALL = Exchange("authorization.admit_all", AdmitAll, AdmittedAll, asked_by="edge", repeat=True)
 CHANGES = Exchange("authorization.changes", ChangesWanted, Changes, asked_by="edge", repeat=True)
 LIMITS = Exchange("authorization.limits", TakeFromLimit, Taken, asked_by="edge", repeat=True)
 REVOKE = Exchange("authorization.revoke", Revoke, Revoked, asked_by="operator", repeat=True)
@@ -159,10 +181,31 @@ class AuthorizationClient:
     def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
         self._bus = bus
         self._timeout = timeout
+        self._together: Batches[Admit, Admitted | None] = Batches(
+            self._admit_all, MOST_TOGETHER, spoils=BusError, patience=_PATIENCE
+        )
 
     async def admit(self, request: Admit) -> Admitted:
         """Ask who the caller is."""
         return await ask(self._bus, ADMIT, request, timeout=self._timeout)
+
+    async def admit_together(self, request: Admit) -> Admitted:
+        """Ask who the caller is, in one question with others who are asked about at the same time.
+
+        For what can wait a little: one whose credential takes long to check holds the others up for a moment.
+        """
+        admitted = None if is_recorded() else await self._together.do(request)
+        return admitted or await self.admit(request)
+
+    async def _admit_all(self, wanted: Sequence[Admit]) -> list[Admitted | None]:
+        if len(wanted) == 1:
+            return [await self.admit(wanted[0])]
+        nothing: list[Admitted | None] = [None] * len(wanted)
+        try:
+            told = await ask(self._bus, ADMIT_ALL, AdmitAll(callers=tuple(wanted)), timeout=self._timeout)
+        except NoResponders:  # a service of the release before
+            return nothing
+        return [*told.verdicts, *nothing[len(told.verdicts) :]]
 
     async def changes(self, after: int) -> Changes:
         """Fetch the revocations after a number."""

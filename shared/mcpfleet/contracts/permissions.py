@@ -32,6 +32,7 @@ _FROM_POOLS: Final = ("defer", "claim", "extend", "step", "ask", "settle", "rele
 
 TABLE: Final = (
     Row("authorization.admit", ("edge",), ("authorization",)),
+    Row("authorization.admit_all", ("edge",), ("authorization",)),
     Row("authorization.changes", ("edge",), ("authorization",)),
     Row("authorization.limits", ("edge",), ("authorization",)),
     Row("authorization.revoke", ("operator",), ("authorization",)),

@@ -19,10 +19,13 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.tables import SCHEMA
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Failed
+from mcpfleet.bus.exchange import ask
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.authorization import (
+    ADMIT_ALL,
     AUTHORITY_SUBJECT,
     Admit,
+    AdmitAll,
     Admitted,
     Authority,
     AuthorizationClient,
@@ -131,6 +134,46 @@ async def test_a_revocation_counts_at_once_in_every_replica(url: str, store: Sto
             assert (refused.principal, refused.number, refused.reason) == (None, 1, "revoked")
         assert (await running.admit("of-bob-later")).principal is not None
         assert (await running.admit("of-ann")).principal is not None
+
+
+async def test_many_are_told_together_what_each_would_be_told_by_itself(url: str, store: Store, tmp_path: Path) -> None:
+    """N13: streams whose permissions fall due together are asked about together."""
+    async with authorization(url, tmp_path) as running:
+        await running.revoke("bob")
+        tokens = ["of-ann", "of-bob", "of-nobody", None, "of-bob-later"]
+        callers = [
+            Admit(endpoint="mcp", credential=SecretStr(token) if token else None, resource=RESOURCE) for token in tokens
+        ]
+        found = await ask(running.buses["edge"], ADMIT_ALL, AdmitAll(callers=tuple(callers)), timeout=5)
+        assert list(found.verdicts) == [await running.admit(token) for token in tokens]
+        client, told = running.client(), dict[int, Admitted]()
+
+        async def admit(number: int) -> None:
+            told[number] = await client.admit_together(callers[number % len(callers)])
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(admit, number)
+        assert [told[number] for number in range(40)] == list(found.verdicts) * 8
+
+
+async def test_one_that_takes_long_holds_the_others_up_for_a_moment_alone(
+    url: str, store: Store, tmp_path: Path
+) -> None:
+    """It is told by itself, and of one that cannot be checked the others do not hear."""
+    settings: dict[str, Any] = {"authorization": "custom", "authorizer": "tests.contract.store.authorizing:slowly"}
+    async with authorization(url, tmp_path, **settings) as running:
+        tokens = ("ann", "slow", "broken", "bob")
+        callers = tuple(Admit(endpoint="mcp", credential=SecretStr(token), resource=RESOURCE) for token in tokens)
+        found = await ask(running.buses["edge"], ADMIT_ALL, AdmitAll(callers=callers), timeout=5)
+        assert [verdict and verdict.principal and verdict.principal.subject for verdict in found.verdicts] == [
+            "ann", None, None, "bob",
+        ]  # fmt: skip
+        assert [verdict is None for verdict in found.verdicts] == [False, True, True, False]
+        slow = await running.client().admit_together(callers[1])
+        assert slow.principal == Principal(subject="slow")
+        with pytest.raises(Failed):
+            await running.client().admit_together(callers[2])
 
 
 async def test_a_policy_refuses_nobody(url: str, store: Store, tmp_path: Path) -> None:

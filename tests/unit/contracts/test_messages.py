@@ -14,7 +14,9 @@ import mcpfleet.contracts
 from mcpfleet.bus.exchange import Exchange
 from mcpfleet.contracts.authorization import (
     Admit,
+    AdmitAll,
     Admitted,
+    AdmittedAll,
     Authority,
     Changes,
     ChangesWanted,
@@ -113,6 +115,8 @@ MESSAGES = [
     Admit(endpoint="mcp", credential=SecretStr("token"), resource="https://mcp.example.com/mcp"),
     Admitted(principal=Principal(subject="ann"), lasts=10, good_for=300),
     Admitted(principal=None, lasts=5, reason="expired"),
+    AdmitAll(callers=(Admit(endpoint="mcp", credential=SecretStr("token"), resource="https://a/mcp"),)),
+    AdmittedAll(verdicts=(Admitted(principal=None, lasts=5, reason="revoked"), None)),
     Admitted(principal=None, lasts=5, number=7),
     Authority(number=7),
     Authority(number=7, revocations=(REVOCATION,)),

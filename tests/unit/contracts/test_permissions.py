@@ -19,7 +19,7 @@ from mcpfleet.contracts import (
     tasks,
     watched,
 )
-from mcpfleet.contracts.authorization import ADMIT
+from mcpfleet.contracts.authorization import ADMIT, ADMIT_ALL
 from mcpfleet.contracts.permissions import password_variable, permissions, server_settings, users
 from mcpfleet.process.settings import ProcessSettings
 
@@ -28,6 +28,7 @@ FRAME = call.frame_subject("e1", "library", "7", call.FrameKind.RESULT)
 
 MAY = {
     ADMIT.subject_for(): ("edge", "authorization"),
+    ADMIT_ALL.subject_for(): ("edge", "authorization"),
     catalog.SNAPSHOT.subject_for(): ("edge", "catalog"),
     catalog.WITHDRAW.subject_for(): ("operator", "catalog"),
     catalog.ANNOUNCE.subject_for(pool="library"): ("pool-library", "catalog"),

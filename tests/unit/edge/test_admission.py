@@ -42,6 +42,8 @@ class Verdicts(AuthorizationClient):
             raise self.answer
         return self.answer
 
+    admit_together = admit
+
 
 def admitted(lasts: float = 10.0) -> Admitted:
     return Admitted(principal=SOMEBODY, lasts=lasts)

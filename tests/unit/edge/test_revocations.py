@@ -69,6 +69,8 @@ class Verdicts(AuthorizationClient):
             raise Unavailable("authorization.admit")
         return answer
 
+    admit_together = admit
+
     def _admitted(self, token: str) -> Admitted:
         principal = PEOPLE[token]
         ended = any(each.kind != "policy" and each.concerns(principal) for each in self.revocations)

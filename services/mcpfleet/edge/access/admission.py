@@ -169,7 +169,7 @@ class Admission:
         key = (endpoint, credential.digest if credential is not None else b"")
         verdict = None if anew else self._good.get(key)
         if verdict is None or verdict.expires <= time.monotonic() or verdict.admitted.number < self._policy:
-            verdict = await self._ask_once(key, credential)
+            verdict = await self._ask_once(key, credential, together=True)
         return Permit(self._admitted(endpoint, verdict), verdict.good_until, verdict.asked)
 
     def _admitted(self, endpoint: str, verdict: Verdict) -> Principal:
@@ -242,7 +242,7 @@ class Admission:
         except Rejection:
             return  # it is used to the end of its life, and asked for again until then
 
-    async def _ask_once(self, key: Key, credential: Credential | None) -> Verdict:
+    async def _ask_once(self, key: Key, credential: Credential | None, *, together: bool = False) -> Verdict:
         """Let one of those who wait ask, and the others have its outcome; where it left, the next one asks."""
         while (asking := self._asking.get(key)) is not None:
             await asking.done.wait()
@@ -251,7 +251,7 @@ class Admission:
                 return verdict
         asking = self._asking[key] = _Asking()
         try:
-            verdict = await self._ask(key, credential)
+            verdict = await self._ask(key, credential, together=together)
         except Rejection as rejection:
             asking.outcome = partial(_raise, rejection)
             raise
@@ -262,7 +262,7 @@ class Admission:
             del self._asking[key]
             asking.done.set()
 
-    async def _ask(self, key: Key, credential: Credential | None) -> Verdict:
+    async def _ask(self, key: Key, credential: Credential | None, *, together: bool) -> Verdict:
         """Ask until the answer knows of every revocation that was applied here, while it was on its way or before."""
         endpoint = key[0]
         question = Admit(
@@ -270,10 +270,11 @@ class Admission:
             credential=SecretStr(credential.reveal()) if credential is not None else None,
             resource=self._access.resources[endpoint] if self._access is not None else None,
         )
+        admit = self._client.admit_together if together else self._client.admit
         for _ in range(_TRIES):
             asked = time.monotonic()
             try:
-                admitted = await self._client.admit(question)
+                admitted = await admit(question)
             except BusError as error:
                 raise not_answered("authorization") from error
             if admitted.number >= self.number:
