@@ -170,6 +170,9 @@ class Sessions:
                 del self._reading[key]
                 self._spoiled.discard(key)
         if session is None:
+            kept = self._kept.get(key)
+            if kept is not None and kept.named.owner == owner:
+                del self._kept[key]
             raise UnknownSession
         named = Named(key, owner, session)
         if not is_old:
@@ -185,12 +188,12 @@ class Sessions:
         Raises:
             Rejection: 404 where it has ended, 504 where nobody can say whether it has changed.
         """
-        self._kept.pop(named.key, None)
         try:
             read = await self.client.change(ChangeSession(session=named.key, owner=named.owner, **changes))
         except BusError as error:
             self._log.warning("a session could not be changed", error=str(error))
             raise not_answered(SERVICE) from None
+        self._kept.pop(named.key, None)
         if read.session is None:
             raise UnknownSession
         return read
