@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import anyio
 import pytest
@@ -111,4 +112,28 @@ async def test_with_patience_those_who_wait_go_beside_a_batch_that_takes_long() 
         await until(lambda: len(store.batches) == 2)
         store.open.set()
     assert store.batches == [[0], [1, 2, 3]]
+    assert told == {number: 2 * number for number in range(4)}
+
+
+async def test_who_is_being_performed_waits_without_looking_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that hangs must not keep its askers busy."""
+    store, told = Store(), dict[int, object]()
+    batches = Batches(store.double, 9, spoils=StoreBusy, patience=0.01)
+    looks = 0
+    has_waited = batches._has_waited
+
+    async def counted(place: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return await has_waited(place)
+
+    monkeypatch.setattr(batches, "_has_waited", counted)
+    async with anyio.create_task_group() as tasks:
+        for number in range(4):
+            tasks.start_soon(ask, batches, number, told)
+        await until(lambda: len(store.batches) == 2)
+        before = looks
+        await anyio.sleep(0.2)
+        assert looks - before <= 3, "one more look each, at most"
+        store.open.set()
     assert told == {number: 2 * number for number in range(4)}
