@@ -54,11 +54,11 @@ class Running:
     async def change(self, name: str, owner: str = ANN, **wanted: Any) -> SessionRead:
         return await self.client.change(ChangeSession(session=session_key(name), owner=owner, **wanted))
 
-    async def told(self, name: str, *, ended: bool = False) -> None:
+    async def told(self, name: str, *, ended: bool = False, deleted: bool = False) -> None:
         """Wait for the one hint that was told since."""
         with anyio.fail_after(5):
             await until(lambda: bool(self.hints))
-        assert self.hints == [SessionChanged(session=session_key(name), ended=ended)]
+        assert self.hints == [SessionChanged(session=session_key(name), ended=ended, deleted=deleted)]
         self.hints.clear()
 
 
@@ -119,7 +119,7 @@ async def test_d11_edges_are_told_of_what_has_changed_and_of_nothing_else(
         assert (await running.change("s", subscribe="a:2")).is_full
         assert not await running.client.end(session_key("s"), BOB)
         assert await running.client.end(session_key("s"), ANN)
-        await running.told("s", ended=True)
+        await running.told("s", ended=True, deleted=True)
         assert not await running.client.end(session_key("s"), ANN)
         assert await running.change("s", log_level="info") == SessionRead()
         await running.begin("last")

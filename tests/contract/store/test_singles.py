@@ -63,7 +63,7 @@ async def test_a_cancelled_statement_costs_its_connection_and_nothing_else(postg
     async with open_store(address, service="singles", bounds=Bounds(), singles=True) as store:
         singles = straight(store.singles)
         with anyio.move_on_after(0.1):
-            await singles.fetch("SELECT pg_sleep(5)")
+            await singles.fetch("SELECT pg_sleep(2)")  # it goes on there; a database is dropped once it has ended
         [row] = await singles.fetch("SELECT 2 AS two")
         assert row.two == 2
 
@@ -71,7 +71,7 @@ async def test_a_cancelled_statement_costs_its_connection_and_nothing_else(postg
 async def test_a_statement_over_its_bound_is_busy(address: str) -> None:
     async with open_store(address, service="singles", bounds=Bounds(statement=0.1), singles=True) as store:
         with pytest.raises(StoreBusy):
-            await straight(store.singles).fetch("SELECT pg_sleep(5)")
+            await straight(store.singles).fetch("SELECT pg_sleep(2)")
 
 
 async def test_a_database_that_went_is_unreachable_and_found_again(postgres: Postgres, address: str) -> None:
