@@ -13,7 +13,8 @@ from pydantic_core import to_json
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.calls.uses import Uses
-from mcpfleet.edge.protocol.lists import KINDS, Lists
+from mcpfleet.edge.protocol.answers import Answer, common
+from mcpfleet.edge.protocol.lists import Lists
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.protocol.structure import METHODS
 from mcpfleet.edge.sessions.known import Named, Sessions
@@ -23,7 +24,6 @@ from mcpfleet.wire import reply
 from mcpfleet.wire.errors import session_needed, unknown_method
 from mcpfleet.wire.headers import SESSION
 
-Answer: TypeAlias = Callable[[Inquiry], Awaitable[str | None]]
 Change: TypeAlias = Callable[[Inquiry, Named], Awaitable[None]]
 
 _OFFERED: Final = ("tools", "resources", "prompts", "completions")
@@ -49,11 +49,7 @@ class Legacy:
         self._running = running
         self._methods = methods
         self._answers: Mapping[str, Answer] = {
-            **dict.fromkeys(KINDS, lists.answer),
-            "tools/call": uses.call_tool,
-            "prompts/get": uses.get_prompt,
-            "resources/read": uses.read_resource,
-            "completion/complete": uses.complete,
+            **common(lists, uses),
             "ping": _ping,
         }
         self._changes: Mapping[str, tuple[str | None, Change]] = {

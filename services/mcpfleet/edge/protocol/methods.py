@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
@@ -13,6 +12,7 @@ from mcpfleet.edge.access.audit import AUDITED, Audit
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.calls.uses import Uses
 from mcpfleet.edge.http.client import ClientGone
+from mcpfleet.edge.protocol.answers import Answer, common
 from mcpfleet.edge.protocol.legacy import Legacy
 from mcpfleet.edge.protocol.lists import KINDS, Lists
 from mcpfleet.edge.protocol.request import Inquiry, Request
@@ -23,8 +23,6 @@ from mcpfleet.edge.tasks.extension import takes_tasks
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
 from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
-
-Answer: TypeAlias = Callable[[Inquiry], Awaitable[str | None]]
 
 
 class Methods:
@@ -52,11 +50,7 @@ class Methods:
         self._lists = lists
         self._legacy = legacy
         self._answers: Mapping[str, Answer] = {
-            **dict.fromkeys(KINDS, lists.answer),
-            "tools/call": uses.call_tool,
-            "prompts/get": uses.get_prompt,
-            "resources/read": uses.read_resource,
-            "completion/complete": uses.complete,
+            **common(lists, uses),
             "subscriptions/listen": listens.answer,
             "tasks/get": tasks.get,
             "tasks/update": tasks.update,

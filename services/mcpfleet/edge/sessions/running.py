@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +17,7 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CallCancelled, SessionChanged
 from mcpfleet.edge.calls.uses import progress_token
 from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.protocol.answers import Answer
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.sessions.known import Named, Sessions
 from mcpfleet.edge.settings import EdgeSettings
@@ -28,8 +28,6 @@ _TAKEN_BACK: Final = "cancelled"
 _REMEMBERED: Final = 2.0
 """Seconds for which a cancel may be ahead of its request."""
 _MOST_REMEMBERED: Final = 1_000
-
-Answer = Callable[[Inquiry], Awaitable[str | None]]
 
 
 @dataclass(slots=True, eq=False)
