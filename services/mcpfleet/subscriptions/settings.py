@@ -31,7 +31,7 @@ class SubscriptionsSettings(StoreSettings, ProcessSettings):
         description="How many sessions a caller may have at one endpoint; over it those end that were used longest "
         "ago. Callers without credentials are one.",
     )
-    session_uris: int = Field(default=1_000, ge=1, description="How many URIs a session may subscribe to.")
+    session_uris: int = Field(default=256, ge=1, description="How many URIs a session may subscribe to.")
     subscriptions_sweep: Seconds = Field(
         default=5.0, gt=0, description="How often what is left of edges and sessions that are gone is deleted."
     )

@@ -40,16 +40,20 @@ class Response(NamedTuple):
 def read_response(body: bytes, message: Any) -> Response | None:
     """Read a parsed body that is a response; None where it is something else, or answers nothing of ours.
 
+    One that is malformed beyond its id has neither result nor error: whoever asked need not wait any more.
+
     Raises:
         Rejection: -32700 for text that is no Unicode.
     """
     if not isinstance(message, dict) or "method" in message or message.get("jsonrpc") != "2.0":
         return None
     identifier, result, error = message.get("id"), message.get("result"), message.get("error")
-    if not isinstance(identifier, str) or isinstance(result, dict) == isinstance(error, dict):
+    if not isinstance(identifier, str):
         return None
     refuse_surrogates(body, message)
-    return Response(identifier, result, error)
+    if "error" in message or not isinstance(result, dict):
+        return Response(identifier, None, error if isinstance(error, dict) else None)
+    return Response(identifier, result, None)
 
 
 def read_id(message: Any) -> RequestId | None:

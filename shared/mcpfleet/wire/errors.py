@@ -195,6 +195,11 @@ def not_answered(what: str) -> NotAnswered:
     return NotAnswered(504, INTERNAL_ERROR, f"{what} did not answer in time; nothing was run")
 
 
+def maybe_done(what: str) -> NotAnswered:
+    """A service did not answer in time what it was to change, which is safe to ask for again (504)."""
+    return NotAnswered(504, INTERNAL_ERROR, f"{what} did not answer in time; it may have been done: ask again")
+
+
 def internal(reference: str, status: int = 500) -> Rejection:
     """A mistake of ours (500), or of what was asked on a request's behalf (200); the log has the reference id."""
     return Rejection(status, INTERNAL_ERROR, f"Internal error (reference {reference})")

@@ -186,3 +186,40 @@ async def test_i2_a_key_is_not_held_while_a_person_thinks() -> None:
                 await visitor.answer(visitor.asked[0]["id"], FORM)
         assert done == ["k"]
         assert [said(result) for result in results] == ["3", "3"]
+
+
+async def test_m81_what_ran_before_a_question_is_never_told_as_not_run() -> None:
+    """I3: no worker is left that could go on with the answer, and the first part of the work is done."""
+    environment = {"MCPFLEET_QUEUE_WAIT": "0.3"}
+    async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        results: list[Any] = []
+
+        async def order() -> None:
+            results.append(await visitor.call("order", {"title": "Emma"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(order)
+            await until(lambda: visitor.asked)
+            await fleet.workers[0].kill()
+            await visitor.answer(visitor.asked[0]["id"], FORM)
+        assert results[0]["isError"] is True
+        assert "what it did before it asked is done" in said(results[0])
+
+
+@pytest.mark.parametrize("members", [{}, {"result": None}, {"error": "no"}])
+async def test_m75_a_malformed_answer_is_an_answer(members: Any) -> None:
+    """Whoever asked need not wait any more."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        results: list[Any] = []
+
+        async def order() -> None:
+            results.append(await visitor.call("order", {"title": "Emma"}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(order)
+            await until(lambda: visitor.asked)
+            taken = await visitor.send({"jsonrpc": "2.0", "id": visitor.asked[0]["id"], **members})
+            assert taken.status_code == 202
+        assert results[0]["isError"] is True

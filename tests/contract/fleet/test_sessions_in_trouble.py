@@ -12,8 +12,10 @@ import pytest
 from mcpfleet.bus.memory import Switch
 from mcpfleet.bus.memory_faults import Faults
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.sessions import CHANGE, READ
+from mcpfleet.contracts.sessions import CHANGE, READ, session_key
+from mcpfleet.edge.sessions.running import Running
 from mcpfleet.testing.local import LocalFleet
+from tests.chaos.streams import alive
 from tests.contract.fleet.sessions_app import asking
 from tests.contract.fleet.visitor import FORM, Visitor, Visitors, Watching
 from tests.kit.waiting import until
@@ -257,3 +259,24 @@ async def test_d11_a_session_outlives_subscriptions() -> None:
             await fleet.restart_subscriptions()
             assert (await visitor.ask("resources/subscribe", {"uri": BOOK}, 1))["result"] == {}
             await told_again(visitor, watching)
+
+
+async def test_l7_ids_that_are_taken_back_are_remembered_for_a_moment_and_not_however_long_they_are() -> None:
+    """Whoever takes back what there is not costs no edge its memory."""
+    async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        running = [each for each in alive(Running) if each._bus.is_up]
+        for number in range(5):
+            await visitor.notify("notifications/cancelled", {"requestId": f"{number}" * 2_000})
+        assert [len(each._taken_back) for each in running] == [0, 0]
+        await visitor.notify("notifications/cancelled", {"requestId": "short"})
+        await until(lambda: [len(each._taken_back) for each in running] == [1, 1])
+        await anyio.sleep(2.1)
+        await visitor.notify("notifications/cancelled", {"requestId": "other"})
+        await until(lambda: [list(each._taken_back) for each in running] == [[(running_key(visitor), "other")]] * 2)
+
+
+def running_key(visitor: Visitor) -> str:
+    """How edges name the session."""
+    assert visitor.session is not None
+    return session_key(visitor.session)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 import tracemalloc
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 from h2.connection import H2Connection
 from psutil import Process
 
@@ -148,6 +150,35 @@ async def upload(stream: SocketStream) -> None:
             await stream.send(b"x" * 100_000)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
+
+
+@pytest.mark.parametrize("rest", [b"\r\n", b"G", REQUEST, REQUEST * 200], ids=["line", "byte", "request", "many"])
+@pytest.mark.parametrize("resets", [False, True])
+async def test_t20_a_client_has_left_whatever_it_sent_behind_its_request(rest: bytes, *, resets: bool) -> None:
+    """What waits to be read must not hide that nobody waits for the answer; and the server is done with it then."""
+    waiting, gone = anyio.Event(), anyio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        await client.open_stream()
+        waiting.set()
+        await client.wait_gone()
+        gone.set()
+
+    async with serving(application) as config:
+        before = descriptors()
+        stream = await connect(config)
+        await stream.send(REQUEST + rest)
+        await waiting.wait()
+        if resets:
+            linger = struct.pack("ii", 1, 0)
+            stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        await stream.aclose()
+        with anyio.fail_after(3):
+            await gone.wait()
+        await until(lambda: descriptors() <= before, within=3)
 
 
 async def test_a_client_that_opens_streams_without_end_costs_a_line_and_its_connection(

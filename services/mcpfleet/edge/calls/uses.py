@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from mcpfleet.contracts.call import WANTS_PROGRESS, CallBody, Completing, Deferring
 from mcpfleet.contracts.manifest import Definition
@@ -31,10 +31,14 @@ from mcpfleet.views.view import Target, View
 from mcpfleet.wire import parameters, projection, reply
 from mcpfleet.wire.capabilities import TASKS, missing
 from mcpfleet.wire.envelope import RequestId
-from mcpfleet.wire.errors import bad_params, missing_capabilities, unknown_resource
+from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, unknown_resource
 from mcpfleet.wire.uri_template import UriTemplate
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
 
+_INTERRUPTED: Final = (
+    "This call could not go on after what it had asked. Nothing more was run, and what it did before it asked is done: "
+    "find out, by a tool that reads, before calling it again."
+)
 Find = Callable[[View], Target]
 """Finds the target in a view; raises `Rejection` where it does not exist for the caller, or not any more."""
 
@@ -204,11 +208,18 @@ class Uses:
 
     async def _converse(self, session: str, wish: _Wish, use: Use, once: Once | None) -> str | None:
         """Answer within a session: the client is asked what the handler asks, which runs again with the answers."""
-        asked = Asked()
+        asked, has_run = Asked(), False
         while True:
-            error_type = await self._answer(wish, use, once, asked)
+            try:
+                error_type = await self._answer(wish, use, once, asked)
+            except Rejection as rejection:
+                if not has_run:
+                    raise
+                # What a rejection says holds of this round alone, and not of what ran before the question.
+                return await self._answering.refuse(use, NoAnswer(f"{_INTERRUPTED} ({rejection.message})"))
             if asked.body is None:
                 return error_type
+            has_run = True
             body, asked.body = asked.body, None
             try:
                 wish = wish._replace(round=await self._asking.ask(session, wish.inquiry, wish.round, body))

@@ -101,6 +101,10 @@ class Connection(TCPServer):
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
         self._is_over = False
+        self._is_passing_on = False
+        """What was read is being passed on, which waits where more was sent than the one request that is served."""
+        self._is_lost = False
+        self._reading: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
         """Serve the connection to its end; a client that breaks HTTP/2 beyond repair is cut off with one line."""
@@ -121,19 +125,50 @@ class Connection(TCPServer):
 
     async def _read_data(self) -> None:
         """Pass on what the client sends; the idle time ends with the client, and its descriptor is free at once."""
+        self._reading = asyncio.current_task()
+        self._hear_end(self.reader)
         try:
-            while not self.reader.at_eof():
-                try:
-                    data = await self.reader.read(MAX_RECV)
-                except OSError:
-                    break
-                await self.protocol.handle(RawData(data))
+            await self._pass_on()
             await self.protocol.handle(Closed())
         finally:
             self._is_over = True
             if isinstance(self.protocol.protocol, Http2):
                 self.protocol.protocol.forget()
             await self.idle_task.stop()
+
+    async def _pass_on(self) -> None:
+        """Read to the end of what the client sends."""
+        try:
+            while not self.reader.at_eof():
+                try:
+                    data = await self.reader.read(MAX_RECV)
+                except OSError:
+                    break
+                self._is_passing_on = True
+                await self.protocol.handle(RawData(data))
+                self._is_passing_on = False
+        except asyncio.CancelledError:
+            if not self._is_lost or (self._reading is not None and self._reading.uncancel() > 0):
+                raise
+
+    def _hear_end(self, reader: asyncio.StreamReader) -> None:
+        """Hear at once that the client has closed its side, though something that it sent before waits to be read."""
+        feed_eof, set_exception = reader.feed_eof, reader.set_exception
+
+        def on_eof() -> None:
+            feed_eof()
+            self._stop_passing_on()
+
+        def on_error(error: Exception) -> None:
+            set_exception(error)
+            self._stop_passing_on()
+
+        reader.feed_eof, reader.set_exception = on_eof, on_error  # type: ignore[method-assign,assignment]  # there is no hook
+
+    def _stop_passing_on(self) -> None:
+        if self._is_passing_on and not self._is_lost and self._reading is not None:
+            self._is_lost = True
+            self._reading.cancel()
 
     async def protocol_send(self, event: Event) -> None:
         """Send to the client; one that has left is not idle, and starts no timer."""
@@ -190,4 +225,5 @@ class Connection(TCPServer):
             data = b"".join(self._unwritten)
             self._unwritten.clear()
             self._unwritten_size = 0
-            self.writer.write(data)
+            if not self.writer.transport.is_closing():
+                self.writer.write(data)

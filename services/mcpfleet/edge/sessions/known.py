@@ -31,7 +31,7 @@ from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import projection
-from mcpfleet.wire.errors import NotAnswered, UnknownSession, bad_params, no_capacity, not_answered
+from mcpfleet.wire.errors import NotAnswered, UnknownSession, bad_params, maybe_done, no_capacity, not_answered
 from mcpfleet.wire.headers import SESSION, VERSION
 
 SERVICE: Final = "the subscriptions service"
@@ -176,7 +176,8 @@ class Sessions:
             raise UnknownSession
         named = Named(key, owner, session)
         if not is_old:
-            self._kept[key] = _Kept(named, time.monotonic())
+            # Requests need no URIs, of which there may be much.
+            self._kept[key] = _Kept(named._replace(session=session.model_copy(update={"uris": ()})), time.monotonic())
             self._kept.move_to_end(key)
             while len(self._kept) > self._settings.session_entries:
                 self._kept.popitem(last=False)
@@ -192,7 +193,7 @@ class Sessions:
             read = await self.client.change(ChangeSession(session=named.key, owner=named.owner, **changes))
         except BusError as error:
             self._log.warning("a session could not be changed", error=str(error))
-            raise not_answered(SERVICE) from None
+            raise maybe_done(SERVICE) from None
         self._kept.pop(named.key, None)
         if read.session is None:
             raise UnknownSession
@@ -208,7 +209,7 @@ class Sessions:
             await self.client.end(named.key, named.owner)
         except BusError as error:
             self._log.warning("a session could not be ended", error=str(error))
-            raise not_answered(SERVICE) from None
+            raise maybe_done(SERVICE) from None
         self._hear(SessionChanged(session=named.key, ended=True, deleted=True))
 
     def _on_hint(self, message: Incoming) -> None:

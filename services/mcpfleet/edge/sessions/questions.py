@@ -18,7 +18,7 @@ from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import ANSWER, AnswerGiven, GiveAnswer, SessionsClient
 from mcpfleet.wire.envelope import Response
-from mcpfleet.wire.errors import not_answered
+from mcpfleet.wire.errors import maybe_done
 
 _ID: Final = re.compile(r"(?P<edge>[0-9a-f]{16})-[0-9a-f]{32}")
 _LONGEST_MESSAGE: Final = 500
@@ -120,7 +120,7 @@ class Questions:
             return
         except BusError as error:
             self._log.warning("a client's answer did not arrive", edge=found["edge"], error=str(error))
-            raise not_answered("the edge that asked") from None
+            raise maybe_done("the edge that asked") from None
 
     def _on_answer(self, message: Incoming) -> None:
         try:
@@ -141,4 +141,4 @@ class Questions:
 def _refusal(error: dict[str, Any] | None) -> str:
     message = error.get("message") if error else None
     said = message[:_LONGEST_MESSAGE] if isinstance(message, str) and message else "an error"
-    return f"The client answered what it was asked with an error: {said}"
+    return f"The client answered what it was asked with an error: {said.rstrip('.')}."

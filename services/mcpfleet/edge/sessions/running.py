@@ -28,6 +28,8 @@ _TAKEN_BACK: Final = "cancelled"
 _REMEMBERED: Final = 2.0
 """Seconds for which a cancel may be ahead of its request."""
 _MOST_REMEMBERED: Final = 1_000
+_LONGEST_ID: Final = 1_024
+"""Characters of an id that other edges are told of, and that is remembered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,8 +122,8 @@ class Running:
 
     def take_back(self, session: str, request: RequestId) -> None:
         """End a request at whichever edge it is; unknown ones and those that are being ended are left alone."""
-        body = CallCancelled(session=session, request=request).model_dump_json().encode()
-        if not self._end_one(session, request):
+        if not self._end_one(session, request) and len(str(request)) <= _LONGEST_ID:
+            body = CallCancelled(session=session, request=request).model_dump_json().encode()
             try:
                 self._bus.publish(CANCELLED_SUBJECT, body)
             except BusError as error:
@@ -161,10 +163,15 @@ class Running:
 
     def _remember(self, session: str, request: RequestId) -> None:
         """Keep what is taken back and not here for a moment: it may overtake its request."""
-        self._taken_back[session, request] = time.monotonic()
-        self._taken_back.move_to_end((session, request))
-        while len(self._taken_back) > _MOST_REMEMBERED:
-            self._taken_back.popitem(last=False)
+        now = time.monotonic()
+        if len(str(request)) <= _LONGEST_ID:
+            self._taken_back[session, request] = now
+            self._taken_back.move_to_end((session, request))
+        while self._taken_back:
+            oldest = next(iter(self._taken_back))
+            if len(self._taken_back) <= _MOST_REMEMBERED and now - self._taken_back[oldest] < _REMEMBERED:
+                break
+            del self._taken_back[oldest]
 
     def _was_taken_back(self, session: str, request: RequestId) -> bool:
         if not self._taken_back:

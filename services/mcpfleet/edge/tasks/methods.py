@@ -18,7 +18,7 @@ from mcpfleet.edge.tasks.questions import check_answerable, check_answers
 from mcpfleet.edge.tasks.reading import SERVICE, read, unknown_task
 from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.wire.capabilities import TASKS
-from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, not_answered
+from mcpfleet.wire.errors import Rejection, bad_params, internal, maybe_done, missing_capabilities
 from mcpfleet.wire.reply import NotSpliceable
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
@@ -98,4 +98,4 @@ def _binding(inquiry: Inquiry) -> Binding:
 def _refused(error: BusError) -> Rejection:
     if isinstance(error, Failed) and error.kind == Fault.TOO_LARGE:
         return bad_params("the input responses are too large")
-    return not_answered(SERVICE)
+    return maybe_done(SERVICE)
