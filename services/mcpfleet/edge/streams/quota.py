@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +25,8 @@ from mcpfleet.contracts.subscriptions import (
 
 _SETTLES: Final = 0.05
 """Seconds in which several closings become one message."""
+_PACE: Final = 0.2
+"""Seconds between two messages: where thousands of streams end, each message is a transaction that costs their ends."""
 _RETRY: Final = 1.0
 
 Key = tuple[str, str]
@@ -153,9 +157,11 @@ class Quota:
             tasks.start_soon(self._lease)
 
     async def _tell_closed(self) -> None:
+        told = -math.inf
         while True:
             await self._has_news.wait()
-            await anyio.sleep(_SETTLES)
+            await anyio.sleep(max(_SETTLES, told + _PACE - time.monotonic()))
+            told = time.monotonic()
             self._has_news = anyio.Event()
             while self._untold:
                 if not await self._tell_some():
