@@ -145,8 +145,10 @@ class Connection(TCPServer):
                 except OSError:
                     break
                 self._is_passing_on = True
-                await self.protocol.handle(RawData(data))
-                self._is_passing_on = False
+                try:
+                    await self.protocol.handle(RawData(data))
+                finally:  # also where the client broke the protocol: what ends then is not to be stopped
+                    self._is_passing_on = False
         except asyncio.CancelledError:
             if not self._is_lost or (self._reading is not None and self._reading.uncancel() > 0):
                 raise

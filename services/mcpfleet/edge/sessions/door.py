@@ -59,7 +59,7 @@ class SessionDoor:
         """Serve a session's stream, or end the session.
 
         Raises:
-            Rejection: without a body, since there is no id.
+            Rejection: 404 or 400 without a body where the session is none; else as any request's, without an id.
             ClientStalled: the client does not read.
         """
         if client.method == "GET":
