@@ -63,13 +63,7 @@ async def test_m55_an_answer_that_breaks_the_form_is_asked_for_again() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         bad = {"action": "accept", "content": {"copies": 99}}
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await visitor.call("order", {"title": "Emma"}))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
+        async with visitor.calling("order", {"title": "Emma"}) as results:
             await until(lambda: len(visitor.asked) == 1)
             await visitor.answer(visitor.asked[0]["id"], bad)
             await until(lambda: len(visitor.asked) == 2)
@@ -81,13 +75,7 @@ async def test_m75_a_response_that_nobody_waits_for_is_taken_and_means_nothing()
     """Another session's is none either: an answer counts only from who was asked."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         asked, other = await visitors.one(), await visitors.one()
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await asked.call("order", {"title": "Emma"}))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
+        async with asked.calling("order", {"title": "Emma"}) as results:
             await until(lambda: asked.asked)
             for identifier in ("nonsense", f"{'0' * 16}-{'0' * 32}", asked.asked[0]["id"]):
                 await other.answer(identifier, FORM)
@@ -193,13 +181,7 @@ async def test_m81_what_ran_before_a_question_is_never_told_as_not_run() -> None
     environment = {"MCPFLEET_QUEUE_WAIT": "0.3"}
     async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await visitor.call("order", {"title": "Emma"}))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
+        async with visitor.calling("order", {"title": "Emma"}) as results:
             await until(lambda: visitor.asked)
             await fleet.workers[0].kill()
             await visitor.answer(visitor.asked[0]["id"], FORM)
@@ -212,13 +194,7 @@ async def test_m75_a_malformed_answer_is_an_answer(members: Any) -> None:
     """Whoever asked need not wait any more."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await visitor.call("order", {"title": "Emma"}))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
+        async with visitor.calling("order", {"title": "Emma"}) as results:
             await until(lambda: visitor.asked)
             taken = await visitor.send({"jsonrpc": "2.0", "id": visitor.asked[0]["id"], **members})
             assert taken.status_code == 202

@@ -132,13 +132,7 @@ async def test_m81_a_response_that_cannot_be_passed_on_is_not_taken() -> None:
     """A client that is told so may send it again; the call still waits."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await visitor.call("order", {"title": "Emma"}, 1))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
+        async with visitor.calling("order", {"title": "Emma"}, 1) as results:
             await until(lambda: visitor.asked)
             message = {"jsonrpc": "2.0", "id": visitor.asked[0]["id"], "result": FORM}
             assert (await visitor.ask("ping"))["result"] == {}, "the edge knows the session"
@@ -230,13 +224,7 @@ async def test_l7_who_has_used_up_its_requests_can_answer_and_take_back() -> Non
     environment = {"MCPFLEET_RATE_REQUESTS": "6/60"}
     async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
-        results: list[Any] = []
-
-        async def order() -> None:
-            results.append(await visitor.call("order", {"title": "Emma"}))
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(order)
+        async with visitor.calling("order", {"title": "Emma"}) as results:
             await until(lambda: visitor.asked)
             with anyio.fail_after(10):
                 while (await visitor.ask("resources/read", {"uri": BOOK})).get("error", {}).get("code") != -31999:

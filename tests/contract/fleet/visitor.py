@@ -129,6 +129,18 @@ class Visitor:
         """Call a tool; returns its result."""
         return (await self.ask("tools/call", {"name": name, "arguments": arguments or {}, **params}, edge))["result"]
 
+    @asynccontextmanager
+    async def calling(self, name: str, arguments: Any = None, edge: int = 0) -> AsyncIterator[list[Any]]:
+        """A call that runs beside the block, which ends when both have; the list has its result by then."""
+        results: list[Any] = []
+
+        async def call() -> None:
+            results.append(await self.call(name, arguments, edge))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            yield results
+
     async def watch(self, watching: Watching, edge: int = 0) -> None:
         """Read a GET stream to its end."""
         headers = self.headers(accept="text/event-stream")
