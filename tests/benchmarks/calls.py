@@ -1,9 +1,11 @@
 """Calls a second, and CPU a call, beside the official SDKs and beside Hypercorn answering a constant.
 
     .venv/bin/python -m tests.benchmarks.calls --rounds 5 --seconds 3
+    .venv/bin/python -m tests.benchmarks.calls --callers 1,50,5000 [--postgresql]
 
 All are measured in alternating rounds of one run, since single rounds differ by 15 %; the table has their medians.
-Nothing else should run on the machine.
+Nothing else should run on the machine. `--callers` measures so many callers with tokens instead, listed and signed,
+with limits and without.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -24,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
+from tests.benchmarks.callers import KINDS, WITH, WITHOUT, named_fleets
 from tests.kit.node import install
 
 HERE = Path(__file__).parent
@@ -44,6 +49,8 @@ class Subject:
     url: str
     processes: list[psutil.Process]
     """The one that answers clients first, then all others that take part."""
+    tokens: str = ""
+    """A file of its callers' tokens; empty where they have none."""
     rates: list[float] = field(default_factory=list)
     front: list[float] = field(default_factory=list)
     """CPU microseconds a call of the process that answers clients."""
@@ -64,6 +71,8 @@ async def measure(subject: Subject, connections: int, seconds: float) -> None:
     """Put a load on a subject for a while, and note what came of it."""
     before = subject.spent()
     command = [sys.executable, "-m", "tests.benchmarks.load", subject.url, str(connections), str(seconds)]
+    if subject.tokens:
+        command.append(subject.tokens)
     done = json.loads((await anyio.run_process(command)).stdout)
     if done["wrong"]:
         raise SystemExit(f"{subject.name}: {done['wrong']} of {done['right'] + done['wrong']} calls went wrong")
@@ -99,22 +108,60 @@ async def subjects(stack: AsyncExitStack) -> list[Subject]:
         ("mcpfleet, 1 in 10 traced", {**traced, "MCPFLEET_SAMPLE_RATIO": "0.1"}),
     ):
         fleet = await stack.enter_async_context(Fleet(APP, environment=environment))
-        processes = [psutil.Process(child.pid) for child in (*fleet.edges, *fleet.workers, fleet.nats)]
-        found.append(Subject(name, fleet.urls[0], processes))
+        found.append(Subject(name, fleet.urls[0], processes_of(fleet)))
     return found
+
+
+def processes_of(fleet: Fleet) -> list[psutil.Process]:
+    """The processes of a fleet that take part in a call."""
+    return [psutil.Process(child.pid) for child in (*fleet.edges, *fleet.workers, fleet.nats)]
 
 
 async def main(rounds: int, seconds: float, connections: int) -> None:
     """Measure in alternating rounds, and print the medians."""
     async with AsyncExitStack() as stack:
         measured = await subjects(stack)
-        for subject in measured:
-            await measure(subject, connections, WARM_UP)
-            subject.forget()
-        for _ in range(rounds):
-            for subject in measured:
-                await measure(subject, connections, seconds)
+        await alternate(measured, rounds, seconds, connections)
     show(measured, connections)
+
+
+async def alternate(measured: Sequence[Subject], rounds: int, seconds: float, connections: int) -> None:
+    """Warm all up, and measure them in alternating rounds."""
+    for subject in measured:
+        await measure(subject, connections, WARM_UP)
+        subject.forget()
+    for _ in range(rounds):
+        for subject in measured:
+            await measure(subject, connections, seconds)
+
+
+async def main_named(counts: Sequence[int], rounds: int, seconds: float, connections: int, *, postgresql: bool) -> None:
+    """Measure callers with tokens, with limits and without, and print the medians."""
+    found: dict[tuple[int, str, str], Subject] = {}
+    with tempfile.TemporaryDirectory(prefix="mcpfleet-callers-") as folder:
+        for count in counts:
+            async with named_fleets(count, Path(folder), postgresql=postgresql) as fleets:
+                for kind, limits, fleet, tokens in fleets:
+                    processes = [*processes_of(fleet), *(psutil.Process(each.pid) for each in fleet.service_processes)]
+                    name = f"{count:,} callers, {kind}, {limits}"
+                    found[count, kind, limits] = Subject(name, fleet.urls[0], processes, str(tokens))
+                here = [subject for key, subject in found.items() if key[0] == count]
+                await alternate(here, rounds, seconds, connections)
+    table = Table(title=f"tools/call over {connections} connections, callers with tokens", highlight=False)
+    headings = ("calls/s", "lowest", "without limits", "ratio", "CPU µs, front", "without", "CPU µs, all", "without")
+    for heading in ("callers", "tokens", *headings):
+        table.add_column(heading, justify="right")
+    for count in counts:
+        for kind in KINDS:
+            limited, free = found[count, kind, WITH], found[count, kind, WITHOUT]
+            rate, rate_free, *spent = (
+                statistics.median(getattr(subject, figure))
+                for figure in ("rates", "front", "whole")
+                for subject in (limited, free)
+            )
+            figures = (f"{rate:,.0f}", f"{min(limited.rates):,.0f}", f"{rate_free:,.0f}", f"{rate / rate_free:.2f}")
+            table.add_row(f"{count:,}", kind, *figures, *(f"{each:,.0f}" for each in spent))
+    Console(width=140).print(table)
 
 
 def show(measured: Sequence[Subject], connections: int) -> None:
@@ -141,5 +188,12 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--callers", help="how many callers with tokens, for example 1,50,5000", default="")
+    parser.add_argument("--postgresql", action="store_true", help="where the limits of --callers are kept")
     options = parser.parse_args()
-    anyio.run(main, options.rounds, options.seconds, options.connections)
+    measuring = (options.rounds, options.seconds, options.connections)
+    if options.callers:
+        counted = [int(count) for count in options.callers.split(",")]
+        anyio.run(partial(main_named, counted, *measuring, postgresql=options.postgresql))
+    else:
+        anyio.run(main, *measuring)
