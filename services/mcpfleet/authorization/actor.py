@@ -10,7 +10,6 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.ledger import Ledger
-from mcpfleet.authorization.refusals import Refusals
 from mcpfleet.authorization.register import Register
 from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified, admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
@@ -65,7 +64,6 @@ class AuthorizationActor:
         self._store = store
         self._instruments = instruments
         self._log = log
-        self._refusals = Refusals(log)
 
     async def register(self, actor: Actor) -> None:
         """Answer from now on."""
@@ -134,7 +132,7 @@ class AuthorizationActor:
                 raise checked
             admitted = self._admitted(checked)
         except Refused as refused:
-            self._refusals.note(question.endpoint, refused)
+            self._log.info("credential refused", endpoint=question.endpoint, reason=str(refused))
             self._instruments.refused.add(1, refused.reason)
             self._instruments.questions.add(1, "refused")
             return Admitted(lasts=self._settings.refusal_lasts, reason=str(refused), number=number)

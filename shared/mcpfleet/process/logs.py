@@ -1,7 +1,7 @@
 """Log lines: one JSON object each on standard error, or text for people; what libraries log comes out the same way.
 
-A line carries the trace of the work at hand. Nothing secret: settings hide their secrets themselves, passwords in
-addresses are starred here, tracebacks show no variables.
+A line carries the trace of the work at hand, and no kind of line comes as a flood (`pace.py`). Nothing secret: settings
+hide their secrets themselves, passwords in addresses are starred here, tracebacks show no variables.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from mcpfleet.process.console import ConsoleLines, coloured
 from mcpfleet.process.mishaps import mishaps
+from mcpfleet.process.pace import CALL_SITE, LIBRARIES, Pace
 from mcpfleet.telemetry.trace import current
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
 
 _FIRST: Final = ("time", "level", "service", "process", "event")
+_LEVELS: Final = logging.getLevelNamesMapping()
 _PASSWORD: Final = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 
 
@@ -35,7 +37,10 @@ def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
         level: the least important lines that come out. Libraries are heard from warnings on.
         names: `service` and `process` for the lines of libraries, which belong to no service.
     """
-    processors: list[Processor] = [add_log_level, _add_trace, mishaps, format_exc_info, _hide_passwords]
+    global _pace  # noqa: PLW0603  # logging is set up for the whole of an operating-system process
+    flush()
+    _pace = Pace(_write)
+    processors: list[Processor] = [add_log_level, _pace, _add_trace, mishaps, format_exc_info, _hide_passwords]
     if form == "json":
         processors += [TimeStamper(fmt="iso", utc=True, key="time"), _in_order, JSONRenderer()]
     else:
@@ -48,8 +53,24 @@ def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
     )
     root = logging.getLogger()
     root.handlers = [_FromLibraries(structlog.get_logger().bind(**names))]
-    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    root.setLevel(max(logging.WARNING, _LEVELS[level.upper()]))
     logging.captureWarnings(True)
+
+
+def flush() -> None:
+    """Write how many lines were left out so far; called before the process ends."""
+    _pace.flush()
+
+
+def _write(event: EventDict) -> None:
+    """Write a line that was composed before, by its level."""
+    fields = dict(event)
+    level = _LEVELS[str(fields.pop("level")).upper()]
+    structlog.get_logger().log(level, fields.pop("event"), **fields)
+
+
+_pace = Pace(_write)
+"""The pace of this process's lines, since `configure`."""
 
 
 def logger(service: str, process: str) -> FilteringBoundLogger:
@@ -85,7 +106,10 @@ class _FromLibraries(logging.Handler):
         try:
             # Levels between ours count as the one below: structlog knows five.
             level = max(logging.DEBUG, min(record.levelno // 10 * 10, logging.CRITICAL))
-            self._log.log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+            origin: dict[str, str] = {}
+            if record.name.partition(".")[0] in LIBRARIES:
+                origin[CALL_SITE] = f"{record.name}:{record.lineno}"
+            self._log.log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info, **origin)
         except Exception as error:  # its arguments do not fit its text, which is the library's mistake
             self._log.error("a library's log line is broken", logger=record.name, error=repr(error))
 

@@ -68,6 +68,8 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
         except Exception as error:  # of the process's own parts: a service's are told by `_outcome`
             _tell(structlog.get_logger(), error)
             return FAILED
+        finally:
+            logs.flush()
 
 
 async def _main(services: Sequence[Service[Any]], settings: Sequence[ProcessSettings], listening: socket.socket) -> int:
@@ -163,6 +165,7 @@ class _Run:
 
     def _end_by_force(self) -> None:
         self._log.error("what was cancelled does not end: the process is ended", after=FORCED_AFTER)
+        logs.flush()
         os._exit(FAILED)
 
     async def _close_telemetry(self) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import structlog
 
+from mcpfleet.process import logs
+
 Start = Callable[..., AbstractAsyncContextManager["Child"]]
 
 
@@ -26,6 +28,7 @@ def logging_put_back() -> Iterator[None]:
     try:
         yield
     finally:
+        logs.flush()
         root.handlers = handlers
         root.setLevel(level)
         logging.captureWarnings(False)

@@ -32,8 +32,6 @@ from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.rights import holds
 from mcpfleet.wire.errors import Rejection, forbidden, not_answered, unauthorized
 
-_COMPLAINS_EVERY: Final = 60.0
-"""Seconds between two lines about processes that are not set alike."""
 _TRIES: Final = 3
 """Questions whose answers are older than what was revoked since, until nobody can tell in time."""
 _REFUSALS: Final = 10
@@ -95,7 +93,6 @@ class Admission:
             log: hears what an operator has to set right; nobody, by default.
         """
         self._log = log
-        self._complained: float | None = None
         self._admissions = (instruments or AdmissionInstruments(Metrics())).admissions
         self._client = client
         self._access = access
@@ -282,10 +279,8 @@ class Admission:
         raise not_answered("authorization")
 
     def _complain(self, why: str) -> None:
-        """Tell the operator, and not for every caller, why nobody is admitted."""
-        now = time.monotonic()
-        if self._log is not None and (self._complained is None or now >= self._complained + _COMPLAINS_EVERY):
-            self._complained = now
+        """Tell the operator why nobody is admitted."""
+        if self._log is not None:
             self._log.error("nobody is admitted", why=why, setting="MCPFLEET_AUTHORIZATION")
 
     def _keep(self, key: Key, admitted: Admitted, asked: float) -> Verdict:
