@@ -158,6 +158,9 @@ def corpus() -> Iterator[bytes]:
     for path in sorted(VECTORS.glob("*.json")):
         for vector in json.loads(path.read_text())["vectors"]:
             request = vector["request"]
+            if "bytes" in request:
+                yield content(request["bytes"])[:_LONGEST]
+                continue
             body = content(request.get("body", ""))
             if len(body) > _LONGEST or any(not isinstance(value, str) for _, value in request["headers"]):
                 continue

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 TIMEOUT = 10.0
 """Seconds that an answer may take."""
+FOLLOWING = b"GET /following HTTP/1.1\r\nHost: localhost\r\n\r\n"
+"""A sound request for what is not there."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Answer:
     headers: list[tuple[str, str]]
     """With names in small letters."""
     body: bytes = b""
+    ends: bool | None = None
+    """Whether the connection ended with it; None where that was not looked at."""
 
     def all(self, name: str) -> list[str]:
         """Every value of a header."""
@@ -64,6 +68,20 @@ def exchange(address: tuple[str, int], request: dict[str, Any]) -> Answer:
         with suppress(BrokenPipeError, ConnectionResetError):  # the answer may come first
             connection.sendall(written(request))
         return Reader(connection).answer(has_body=request["method"] != "HEAD")
+
+
+def exchange_bytes(address: tuple[str, int], request: dict[str, Any]) -> Answer:
+    """Send bytes with a sound request behind, read the answer, and see whether the other is answered as well."""
+    with socket.create_connection(address, TIMEOUT) as connection:
+        with suppress(BrokenPipeError, ConnectionResetError):  # the answer may come first
+            connection.sendall(content(request["bytes"]) + FOLLOWING)
+        reader = Reader(connection)
+        answer = reader.answer()
+        with suppress(EOFError, ConnectionResetError):
+            while (status := reader.answer().status) != 404:
+                assert status >= 400
+            return replace(answer, ends=False)
+        return replace(answer, ends=True)
 
 
 class Reader:

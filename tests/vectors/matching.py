@@ -17,6 +17,8 @@ def differences(answer: Answer, expected: dict[str, Any]) -> Iterator[str]:
         yield f"status {answer.status}, not {expected['status']}"
     if answer.all("cache-control") != [CACHE_CONTROL]:
         yield f"cache-control {answer.all('cache-control')} (T9)"
+    if answer.ends != expected.get("ends"):
+        yield "the connection ended" if answer.ends else "the connection goes on"
     for name, value in expected.get("headers", []):
         if answer.all(name) != [value]:
             yield f"{name} {answer.all(name)}, not {[value]}"

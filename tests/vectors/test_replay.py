@@ -42,7 +42,8 @@ def connections(address: Address) -> Iterator[Callable[[str], Http2]]:
 
 @pytest.mark.parametrize(("server", "vector"), list(cases("1.1")))
 def test_over_http_1(address: Address, server: str, vector: dict[str, Any]) -> None:
-    answer = http1.exchange(address(server), vector["request"])
+    exchange = http1.exchange_bytes if "bytes" in vector["request"] else http1.exchange
+    answer = exchange(address(server), vector["request"])
     assert list(differences(answer, vector["expect"])) == []
 
 

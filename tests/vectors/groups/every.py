@@ -10,6 +10,7 @@ from tests.vectors.groups import (
     envelope,
     era,
     form,
+    framing,
     host_origin_cors,
     legacy,
     limits,
@@ -31,6 +32,7 @@ from tests.vectors.making import Group
 
 GROUPS: Final[tuple[Group, ...]] = (
     limits.GROUP,
+    framing.GROUP,
     route.GROUP,
     host_origin_cors.GROUP,
     form.GROUP,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import h11
 from hypercorn.events import RawData, Updated
-from hypercorn.protocol.events import StreamClosed
-from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
+from hypercorn.protocol.events import Request, StreamClosed
+from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
+
+from mcpfleet.edge.http.framing import PREFACE, StrictConnection
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 """What no header may have, besides the line feed, by which lines are counted."""
@@ -22,6 +24,47 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 
 class Http1(H11Protocol):
     """One client's connection."""
+
+    connection: h11.Connection
+
+    def __init__(self, *arguments: Any) -> None:
+        """Take what Hypercorn's takes."""
+        super().__init__(*arguments)
+        self.connection = StrictConnection(self.config.h11_max_incomplete_size, is_first=True)
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Leave to HTTP/2 what begins with its preface.
+
+        No request is upgraded to it, though Hypercorn would: a proxy that passes the wish on sees no request after it.
+        """
+        if event.http_version == b"2.0":
+            raise H2ProtocolAssumedError(PREFACE + self.connection.trailing_data[0])
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        """Serve a request; there are no WebSockets here, and who asks for one is answered as anybody."""
+        stream = self.stream = HTTPStream(
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            STREAM_ID,
+        )
+        await stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=list(request.headers),
+                http_version=request.http_version.decode(),
+                method=request.method.decode(),
+                raw_path=request.target,
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+        await self.context.mark_request()
 
     @property
     def has_request(self) -> bool:
@@ -64,7 +107,7 @@ class Http1(H11Protocol):
 
     def _next(self, arrived: bytes, is_over: bool) -> h11.Connection:
         """Make the state of the next request, of which the client may have sent something already."""
-        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+        connection = StrictConnection(self.config.h11_max_incomplete_size, is_first=False)
         if arrived:
             connection.receive_data(arrived)
         if is_over:

@@ -72,7 +72,7 @@ async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) ->
 
     # Hypercorn offers no other place for any of them.
     hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]
-    hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]
+    hypercorn.protocol.H11Protocol = Http1  # type: ignore[assignment, attr-defined]
     hypercorn.protocol.H2Protocol = Http2  # type: ignore[assignment, attr-defined]
     await serve(application, config, shutdown_trigger=stopped, mode="asgi")
 
