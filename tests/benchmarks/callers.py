@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -47,19 +47,40 @@ async def named_fleets(count: int, folder: Path, *, postgresql: bool) -> AsyncIt
     """
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(issuer())
-        made.lasts = _TOKEN_LASTS
         server = stack.enter_context(postgres_server(durable=True)) if postgresql else None
         found = []
-        for kind in KINDS:
-            tokens = _tokens(kind, count, made)
-            file = folder / f"{kind}-{count}"
-            file.write_text("\n".join(tokens))
-            environment = _environment(kind, tokens, folder, made)
-            for limits, rate in ((WITH, _rate(count)), (WITHOUT, "none")):
-                store = None if server is None else await stack.enter_async_context(server.database())
-                fleet = Fleet(APP, environment={**environment, "MCPFLEET_RATE_TOOLS": rate}, store=store)
-                found.append(Named(kind, limits, await stack.enter_async_context(fleet), file))
+        for kind, limits, environment, tokens in named_settings(count, folder, made):
+            store = None if server is None else await stack.enter_async_context(server.database())
+            fleet = await stack.enter_async_context(Fleet(APP, environment=environment, store=store))
+            found.append(Named(kind, limits, fleet, tokens))
         yield found
+
+
+class Settings(NamedTuple):
+    """What a fleet of named callers is set to, and their tokens."""
+
+    kind: str
+    limits: str
+    environment: dict[str, str]
+    tokens: Path
+
+
+def named_settings(count: int, folder: Path, made: Issuer) -> Iterator[Settings]:
+    """The fleets for so many callers: for each kind of token, with limits and without.
+
+    Args:
+        count: how many callers; each has its own partition.
+        folder: for files of tokens.
+        made: signs tokens, and has their keys.
+    """
+    made.lasts = _TOKEN_LASTS
+    for kind in KINDS:
+        tokens = _tokens(kind, count, made)
+        file = folder / f"{kind}-{count}"
+        file.write_text("\n".join(tokens))
+        environment = _environment(kind, tokens, folder, made)
+        for limits, rate in ((WITH, _rate(count)), (WITHOUT, "none")):
+            yield Settings(kind, limits, {**environment, "MCPFLEET_RATE_TOOLS": rate}, file)
 
 
 def _rate(count: int) -> str:

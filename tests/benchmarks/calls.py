@@ -2,6 +2,7 @@
 
     .venv/bin/python -m tests.benchmarks.calls --rounds 5 --seconds 3
     .venv/bin/python -m tests.benchmarks.calls --callers 1,50,5000 [--postgresql]
+    .venv/bin/python -m tests.benchmarks.calls --beside ../before     # this tree's fleet and another's alone
 
 All are measured in alternating rounds of one run, since single rounds differ by 15 %; the table has their medians.
 Nothing else should run on the machine. `--callers` measures so many callers with tokens instead, listed and signed,
@@ -28,7 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
-from tests.benchmarks.callers import KINDS, WITH, WITHOUT, named_fleets
+from tests.benchmarks.beside import Comparison, Side, add_option, both, rounds_of
+from tests.benchmarks.callers import KINDS, WITH, WITHOUT, named_fleets, named_settings
+from tests.kit.issuer import issuer
 from tests.kit.node import install
 
 HERE = Path(__file__).parent
@@ -101,12 +104,7 @@ async def subjects(stack: AsyncExitStack) -> list[Subject]:
     for name, *arguments in ((CONSTANT, "constant"), (PYTHON, "sdk"), (TYPESCRIPT, "typescript", str(installed))):
         url, process = await stack.enter_async_context(reference(*arguments))
         found.append(Subject(name, url, [process]))
-    collector, _ = await stack.enter_async_context(reference("collector"))
-    traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.removesuffix("/mcp"), "OTEL_METRICS_EXPORTER": "none"}
-    for name, environment in (
-        ("mcpfleet", {}),
-        ("mcpfleet, 1 in 10 traced", {**traced, "MCPFLEET_SAMPLE_RATIO": "0.1"}),
-    ):
+    for name, environment in (await settings(stack)).items():
         fleet = await stack.enter_async_context(Fleet(APP, environment=environment))
         found.append(Subject(name, fleet.urls[0], processes_of(fleet)))
     return found
@@ -115,6 +113,46 @@ async def subjects(stack: AsyncExitStack) -> list[Subject]:
 def processes_of(fleet: Fleet) -> list[psutil.Process]:
     """The processes of a fleet that take part in a call."""
     return [psutil.Process(child.pid) for child in (*fleet.edges, *fleet.workers, fleet.nats)]
+
+
+async def settings(stack: AsyncExitStack) -> dict[str, dict[str, str]]:
+    """The settings of each fleet that is measured, by its name."""
+    collector, _ = await stack.enter_async_context(reference("collector"))
+    traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.removesuffix("/mcp"), "OTEL_METRICS_EXPORTER": "none"}
+    return {"mcpfleet": {}, "mcpfleet, 1 in 10 traced": {**traced, "MCPFLEET_SAMPLE_RATIO": "0.1"}}
+
+
+async def compare(other: Path, counts: Sequence[int], rounds: int, seconds: float, connections: int) -> None:
+    """Measure this tree's fleets beside another's, and print how they compare.
+
+    Args:
+        other: the other tree.
+        counts: how many callers with tokens; none for one caller without a name.
+        rounds: so many.
+        seconds: of each.
+        connections: of each load.
+    """
+    comparison = Comparison(f"tools/call over {connections} connections", other, rounds)
+
+    async def load(tokens: Path | None, side: Side) -> dict[str, float]:
+        subject = Subject(side.tree.commit, side.url, side.processes, str(tokens or ""))
+        await measure(subject, connections, seconds)
+        return {"calls/s": subject.rates[-1], "CPU µs, front": subject.front[-1], "CPU µs, all": subject.whole[-1]}
+
+    async def each(name: str, environment: dict[str, str], tokens: Path | None = None) -> None:
+        async with both(other, APP, environment) as sides:
+            await comparison.measure(name, sides, partial(load, tokens))
+
+    async with AsyncExitStack() as stack:
+        if not counts:
+            for name, environment in (await settings(stack)).items():
+                await each(name, environment)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcpfleet-callers-")))
+        made = await stack.enter_async_context(issuer())
+        for count in counts:
+            for kind, limits, environment, tokens in named_settings(count, folder, made):
+                await each(f"{count:,} callers, {kind}, {limits}", environment, tokens)
+    comparison.show()
 
 
 async def main(rounds: int, seconds: float, connections: int) -> None:
@@ -185,15 +223,19 @@ def show(measured: Sequence[Subject], connections: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, help="5 by default, and 20 of two trees")
+    parser.add_argument("--seconds", type=float, help="3 by default, and 2 of two trees")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--callers", help="how many callers with tokens, for example 1,50,5000", default="")
     parser.add_argument("--postgresql", action="store_true", help="where the limits of --callers are kept")
+    add_option(parser)
     options = parser.parse_args()
-    measuring = (options.rounds, options.seconds, options.connections)
-    if options.callers:
-        counted = [int(count) for count in options.callers.split(",")]
+    counted = [int(count) for count in options.callers.split(",") if count]
+    seconds = options.seconds or (3.0 if options.beside is None else 2.0)
+    measuring = (rounds_of(options, 5), seconds, options.connections)
+    if options.beside is not None:
+        anyio.run(compare, options.beside, counted, *measuring)
+    elif counted:
         anyio.run(partial(main_named, counted, *measuring, postgresql=options.postgresql))
     else:
         anyio.run(main, *measuring)

@@ -1,6 +1,7 @@
 """One update to many streams of one edge, beside the official Python SDK and beside Hypercorn sending constant bytes.
 
     .venv/bin/python -m tests.benchmarks.fanout --rounds 3 --updates 5 --streams 200 1000 4000
+    .venv/bin/python -m tests.benchmarks.fanout --beside ../before     # this tree's fleet and another's alone
 
 Each is a process of its own, started anew for each number of streams, in alternating rounds of one run; the table has
 medians. Nothing else should run on the machine: what a delivery costs in CPU holds even where something does.
@@ -22,10 +23,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
+from tests.benchmarks.beside import Comparison, Side, add_option, both, rounds_of
 from tests.benchmarks.calls import reference
 
 HERE = Path(__file__).parent
 APP = HERE / "fanout_app.py"
+SETTINGS = {"OTEL_SDK_DISABLED": "true"}
 CONSTANT, SDK, OURS = "Hypercorn, constant bytes", "Python SDK", "mcpfleet"
 
 
@@ -51,7 +54,7 @@ class Figures:
 async def running(name: str) -> AsyncIterator[tuple[str, int]]:
     """Run a subject; yields its URL and the process that holds the streams."""
     if name == OURS:
-        async with Fleet(APP, environment={"OTEL_SDK_DISABLED": "true"}) as fleet:
+        async with Fleet(APP, environment=SETTINGS) as fleet:
             yield fleet.urls[0], fleet.edges[0].pid
     else:
         async with reference("fanout" if name == CONSTANT else "sdk_fanout") as (url, process):
@@ -61,8 +64,13 @@ async def running(name: str) -> AsyncIterator[tuple[str, int]]:
 async def measure(name: str, streams: int, updates: int, figures: Figures) -> None:
     """Start a subject, open streams, and publish."""
     async with running(name) as (url, pid):
-        command = [sys.executable, "-m", "tests.benchmarks.listeners", url, str(streams), str(updates), str(pid)]
-        done = json.loads((await anyio.run_process(command, stderr=None)).stdout)
+        await load(url, pid, streams, updates, figures)
+
+
+async def load(url: str, pid: int, streams: int, updates: int, figures: Figures) -> None:
+    """Open streams and publish; note what came of it."""
+    command = [sys.executable, "-m", "tests.benchmarks.listeners", url, str(streams), str(updates), str(pid)]
+    done = json.loads((await anyio.run_process(command, stderr=None)).stdout)
     figures.memory.append(done["memory"] / streams / 1024)
     figures.opening.append(streams / done["opening"])
     for each in done["rounds"]:
@@ -70,6 +78,22 @@ async def measure(name: str, streams: int, updates: int, figures: Figures) -> No
         figures.medians.append(each["median"] * 1e3)
         figures.lasts.append(each["seconds"] * 1e3)
     figures.cpu.append(sum(each["cpu"] for each in done["rounds"]) / streams / updates * 1e6)
+
+
+async def compare(other: Path, rounds: int, updates: int, sizes: Sequence[int]) -> None:
+    """Measure this tree's fleet beside another's, and print how they compare."""
+    comparison = Comparison("one update to all streams of one process", other, rounds)
+
+    async def measure(side: Side) -> dict[str, float]:
+        figures = Figures()
+        await load(side.url, side.edge.pid, streams, updates, figures)
+        rates = {"deliveries/s": statistics.median(figures.rates), "opened/s": figures.opening[-1]}
+        return {**rates, "CPU µs each": figures.cpu[-1]}
+
+    for streams in sizes:
+        async with both(other, APP, SETTINGS) as sides:
+            await comparison.measure(f"{streams:,} streams", sides, measure)
+    comparison.show()
 
 
 async def main(rounds: int, updates: int, sizes: Sequence[int]) -> None:
@@ -103,8 +127,13 @@ async def main(rounds: int, updates: int, sizes: Sequence[int]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="3 by default, and 20 of two trees")
     parser.add_argument("--updates", type=int, default=5)
-    parser.add_argument("--streams", type=int, nargs="+", default=[200, 1000, 4000])
+    parser.add_argument("--streams", type=int, nargs="+", help="200, 1000 and 4000 by default, and 1000 of two trees")
+    add_option(parser)
     options = parser.parse_args()
-    anyio.run(main, options.rounds, options.updates, options.streams)
+    rounds = rounds_of(options, 3)
+    if options.beside is None:
+        anyio.run(main, rounds, options.updates, options.streams or [200, 1000, 4000])
+    else:
+        anyio.run(compare, options.beside, rounds, options.updates, options.streams or [1000])

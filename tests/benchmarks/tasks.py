@@ -1,6 +1,7 @@
 """Durable tasks from their creation to their completion, beside FastMCP's on Redis.
 
     .venv/bin/python -m tests.benchmarks.tasks --rounds 3 --seconds 3
+    .venv/bin/python -m tests.benchmarks.tasks --beside ../before     # this tree's fleets and another's alone
 
 A whole fleet (an edge, a process of services, a worker) makes, runs and ends tasks on PostgreSQL, which has each commit
 on its disk, and on SQLite; FastMCP does in its one process, with a worker in it as its documentation starts it, on a
@@ -26,6 +27,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -35,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
+from tests.benchmarks.beside import Comparison, Side, add_option, both, rounds_of
 from tests.benchmarks.claims import Claiming, claiming
 from tests.kit.node import InstallError
 from tests.kit.ports import free_port
@@ -148,6 +151,29 @@ async def ours(stack: AsyncExitStack, name: str, store: str | None, *beside: psu
     return Subject(name, fleet.urls[0], [*beside, *(psutil.Process(child.pid) for child in children)]), fleet
 
 
+async def compare(other: Path, rounds: int, seconds: float) -> None:
+    """Measure this tree's fleets beside another's, and print how they compare; the one client's load, and the most."""
+    comparison = Comparison("tasks, create to completed", other, rounds)
+
+    async def load(clients: int, store: Sequence[psutil.Process], side: Side) -> dict[str, float]:
+        found = await measure(Subject(side.tree.commit, side.url, [*store, side.launcher]), clients, seconds)
+        return {"tasks/s": found.rate, "p50 µs": found.middle * 1e3, "CPU µs a task": found.spent * 1e3}
+
+    async with AsyncExitStack() as stack:
+        postgres = stack.enter_context(postgres_server(durable=True))
+        urls = [await stack.enter_async_context(postgres.database()) for _ in range(2)]
+        on_postgres = [{"MCPFLEET_STORE_URL": url} for url in urls]
+        for name, settings, store in ((POSTGRESQL, on_postgres, [postgres.process]), (SQLITE, [{}], [])):
+            async with both(other, APP, *settings) as sides:
+                for clients in (CLIENTS[0], CLIENTS[-1]):
+                    await comparison.measure(
+                        f"{name}, {clients} {'client' if clients == 1 else 'clients'}",
+                        sides,
+                        partial(load, clients, store),
+                    )
+    comparison.show()
+
+
 async def main(rounds: int, seconds: float, *, only_ours: bool) -> None:
     """Measure in alternating rounds, and print the medians."""
     async with AsyncExitStack() as stack:
@@ -208,14 +234,19 @@ def say(text: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, help="3 by default, and 20 of two trees")
+    parser.add_argument("--seconds", type=float, help="3 by default, and 1.5 of two trees")
     parser.add_argument("--only-ours", action="store_true")
+    add_option(parser)
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
     async def run() -> None:
         """Run it."""
-        await main(options.rounds, options.seconds, only_ours=options.only_ours)
+        rounds = rounds_of(options, 3)
+        if options.beside is None:
+            await main(rounds, options.seconds or 3.0, only_ours=options.only_ours)
+        else:
+            await compare(options.beside, rounds, options.seconds or 1.5)
 
     anyio.run(run)
