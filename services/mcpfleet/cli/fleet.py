@@ -65,6 +65,8 @@ class Plan:
     """A store that exists already; none embeds SQLite."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Settings for every process."""
+    own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings for one process alone, by its name, for example `edge 2`."""
     route: Route | None = None
     """Leads processes to NATS another way, for a test that severs it."""
     logs: Path | None = None
@@ -221,6 +223,7 @@ class Fleet:
             **self._nats_environment(user),
             **environment,
             **self.plan.environment,
+            **self.plan.own.get(name, _NOTHING),
         }
         return Child(
             name,

@@ -38,6 +38,7 @@ class Fleet:
         apart: bool = False,
         factor: float = 1.0,
         environment: Mapping[str, str] = _NOTHING,
+        own: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
         route: Route | None = None,
         store: str | None = None,
     ) -> None:
@@ -51,13 +52,14 @@ class Fleet:
             apart: run each service in a process of its own instead.
             factor: what every duration among the settings is divided by; none gets below 0.1 s.
             environment: settings for every process.
+            own: settings for one process alone, by its name: `edge 1`, `worker 2`, `services`.
             route: leads processes to NATS another way, over links that the test can sever.
             store: the URL of a database that is there already; SQLite in a file of its own where none is given.
         """
         durations = {name: value for cls in SETTINGS.values() for name, value in scaled(cls, factor).items()}
         if factor == 1.0:
             durations = {}
-        own = {name: value for name, value in durations.items() if _field(name) in ProcessSettings.model_fields}
+        of_all = {name: value for name, value in durations.items() if _field(name) in ProcessSettings.model_fields}
         self._stack = AsyncExitStack()
         self._plan = Plan(
             target=str(target),
@@ -66,9 +68,10 @@ class Fleet:
             services=services,
             apart=apart,
             environment={"MCPFLEET_LAME": "0", **durations, **environment},
+            own=own,
             route=route,
             store_url=store,
-            settings=ProcessSettings(**{_field(name): value for name, value in own.items()}),  # type: ignore[arg-type]  # pydantic reads text
+            settings=ProcessSettings(**{_field(name): value for name, value in of_all.items()}),  # type: ignore[arg-type]  # pydantic reads text
         )
         self._processes: Processes | None = None
 
