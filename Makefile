@@ -9,11 +9,12 @@ TARGET ?= examples/library.py
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install test lint types unit vectors fuzz contract fleet deploy chaos conformance lock clean
+.PHONY: help dev install test lint types unit vectors fuzz contract fleet deploy chaos conformance system system-packages lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
 	@echo "make test   lint, types, layers and every test"
+	@echo "make system tests with nginx, HAProxy and Caddy, which must be installed"
 
 # What `dev` needs, and no more, so that a first call is a minute away.
 $(VENV)/.run: requirements.lock
@@ -67,6 +68,15 @@ chaos: $(VENV)/.test
 
 conformance: $(VENV)/.test
 	$(RUN)/pytest tests/conformance
+
+# With programs that the system has, from Debian's packages: see SYSTEM_PACKAGES. `make test` needs none of them.
+SYSTEM_PACKAGES := nginx-light haproxy caddy
+
+system: $(VENV)/.test
+	$(RUN)/pytest $(BESIDE) tests/system
+
+system-packages:
+	@echo $(SYSTEM_PACKAGES)
 
 # Hashes for every platform and Python; no address of an index, so that any mirror serves.
 lock:
