@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from mcpfleet.contracts.endpoints import Endpoint
+
 ROOT: Final = Path(__file__).parents[2]
 LOAD: Final = "import sys; from mcpfleet.app.loading import load; load(sys.argv[1])"
 
@@ -28,3 +30,13 @@ def test_the_blocks_of_the_guide_for_authors_are_one_application(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     names = re.findall(r"^(?:async )?def (\w+)", shop.read_text(), re.MULTILINE)
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_every_member_of_an_endpoint_is_told_where_endpoints_are() -> None:
+    """And with its default, where that is yes or no."""
+    section = re.split(r"^## ", (ROOT / "docs" / "operations.md").read_text(), flags=re.MULTILINE)
+    [told] = [each for each in section if each.startswith("Pools and endpoints")]
+    for name, field in Endpoint.model_fields.items():
+        assert re.search(rf"^\|[^|]*`{name}`[^|]*\|", told, re.MULTILINE), name
+        if isinstance(field.default, bool):
+            assert f"| `{name}` | `{str(field.default).lower()}` |" in told

@@ -25,6 +25,8 @@ Value: TypeAlias = Text | list[Text] | None
 ABSENT: Final = {"$absent": True}
 TEXT: Final = {"$text": True}
 NOTHING: Final[Mapping[str, Any]] = {}
+UNREAD: Final[Mapping[str, Any]] = {"code": -32600, "identifier": None}
+"""The error of a request that is refused before its id is read."""
 _SAME: Final = object()
 
 

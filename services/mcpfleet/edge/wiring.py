@@ -233,7 +233,7 @@ def _application(
     settings = process.settings
     cors = Cors(settings.cors_origins)
     public_hosts = (*settings.public_hosts, *filter(None, [urlsplit(settings.public_url).netloc]))
-    doors = Doors(settings.bind, public_hosts, cors.origins)
+    doors = Doors(settings.bind, public_hosts, cors.origins, log=process.log)
     return Application(
         endpoints=settings.endpoints,
         doors=doors,

@@ -32,13 +32,13 @@ class Response(NamedTuple):
     """What a client of 2025 posts of a request that the server made."""
 
     id: str
-    """As the server gave it."""
+    """As the server gave it; empty where it is no text, as those of our requests are."""
     result: dict[str, Any] | None
     error: dict[str, Any] | None
 
 
 def read_response(body: bytes, message: Any) -> Response | None:
-    """Read a parsed body that is a response; None where it is something else, or answers nothing of ours.
+    """Read a parsed body that is a response; None where it is something else.
 
     One that is malformed beyond its id has neither result nor error: whoever asked need not wait any more.
 
@@ -49,11 +49,18 @@ def read_response(body: bytes, message: Any) -> Response | None:
         return None
     identifier, result, error = message.get("id"), message.get("result"), message.get("error")
     if not isinstance(identifier, str):
-        return None
+        if not is_response(message):
+            return None
+        identifier = ""
     refuse_surrogates(body, message)
     if "error" in message or not isinstance(result, dict):
         return Response(identifier, None, error if isinstance(error, dict) else None)
     return Response(identifier, result, None)
+
+
+def is_response(message: Any) -> bool:
+    """Whether a message, malformed otherwise or not, answers a request: its id is none of the sender's own (T36)."""
+    return isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message)
 
 
 def read_id(message: Any) -> RequestId | None:
@@ -91,10 +98,11 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
     identifier = read_id(message)
     if identifier is None:
         raise bad_envelope("the id is neither a string nor a number")
-    params = message.get("params", {})
+    # Some libraries write null for what they leave out (L22); a modern request without `_meta` is refused later.
+    params = {} if (stated := message.get("params")) is None else stated
     if not isinstance(params, dict):
         raise bad_params("params is no object")
-    meta = params.get("_meta", {})
+    meta = {} if (stated := params.get("_meta")) is None else stated
     if not isinstance(meta, dict):
         raise bad_params("_meta is no object")
     refuse_surrogates(body, message)

@@ -53,6 +53,58 @@ class Rejection(Exception):
         self.headers = headers
 
 
+# What the head alone tells is refused before an id is read: these errors have none (T33).
+
+
+def unknown_path() -> Rejection:
+    """No endpoint has the path (404)."""
+    return Rejection(404, INVALID_REQUEST, "Not found: no endpoint has this path")
+
+
+def foreign_host() -> Rejection:
+    """The request names a Host that is not ours (403)."""
+    why = "Forbidden: this server does not go by this Host; its operator can add it to MCPFLEET_PUBLIC_HOSTS"
+    return Rejection(403, INVALID_REQUEST, why)
+
+
+def foreign_origin() -> Rejection:
+    """The request comes from a page that may not call (403)."""
+    why = "Forbidden: pages of this Origin may not call; the server's operator can add it to MCPFLEET_CORS_ORIGINS"
+    return Rejection(403, INVALID_REQUEST, why)
+
+
+def wrong_http_method(allowed: str) -> Rejection:
+    """The path exists for other methods of HTTP (405)."""
+    return Rejection(405, INVALID_REQUEST, f"Method not allowed: use {allowed}", headers={"Allow": allowed})
+
+
+def not_acceptable(kinds: Iterable[str]) -> Rejection:
+    """`Accept` leaves out a media type that an answer may have (406)."""
+    return Rejection(406, INVALID_REQUEST, f"Not acceptable: Accept must allow {' and '.join(kinds)}")
+
+
+def wrong_media_type() -> Rejection:
+    """The body is said to be no JSON in UTF-8 (415)."""
+    return Rejection(415, INVALID_REQUEST, "Unsupported media type: Content-Type must be application/json, in UTF-8")
+
+
+def wrong_coding() -> Rejection:
+    """The body is said to be compressed (415); the answer tells what may be sent (RFC 9110, 12.5.3)."""
+    why = "Unsupported coding: send the body without Content-Encoding"
+    return Rejection(415, INVALID_REQUEST, why, headers={"Accept-Encoding": "identity"})
+
+
+def too_large(limit: int) -> Rejection:
+    """The body has more bytes than the limit (413)."""
+    why = f"Too large: a body may have {limit} bytes"
+    return Rejection(413, INVALID_REQUEST, why, headers={"Connection": "close"})
+
+
+def too_slow() -> Rejection:
+    """The body did not arrive in time (408)."""
+    return Rejection(408, INVALID_REQUEST, "Too slow: the body did not arrive in time", headers={"Connection": "close"})
+
+
 def not_json() -> Rejection:
     """The body is no JSON text (400, -32700)."""
     return Rejection(400, PARSE_ERROR, "Parse error")
@@ -73,11 +125,23 @@ def duplicate_request() -> Rejection:
     return Rejection(200, INVALID_REQUEST, "Invalid request: a request with this id is running")
 
 
-class UnknownSession(Rejection):
-    """Raised when there is no such session, for this caller at this endpoint, any more (404; L5)."""
+class SessionFault(Rejection):
+    """Raised when a request cannot be served in the session that it names, or in none: its status says so (L5)."""
+
+
+class UnknownSession(SessionFault):
+    """Raised when there is no such session, for this caller at this endpoint, any more (404; L5).
+
+    Its error never has the request's id: clients would take it for the call's own, and keep a session that is gone.
+    """
 
     def __init__(self) -> None:
-        super().__init__(404)
+        super().__init__(404, INVALID_REQUEST, "Session terminated or unknown: send initialize to begin another")
+
+
+def other_revision() -> SessionFault:
+    """The request states another revision than its session's (400, -32602; L21)."""
+    return SessionFault(400, INVALID_PARAMS, "Invalid params: the session was begun with another protocol version")
 
 
 def session_over() -> Rejection:
@@ -85,9 +149,9 @@ def session_over() -> Rejection:
     return Rejection(200, INTERNAL_ERROR, "The session has ended")
 
 
-def session_needed() -> Rejection:
+def session_needed() -> SessionFault:
     """What is asked for is a session's, and the request names none (400)."""
-    return Rejection(400)
+    return SessionFault(400, INVALID_REQUEST, "Invalid request: this needs a session, named by Mcp-Session-Id")
 
 
 def unknown_resource(uri: str) -> Rejection:

@@ -45,3 +45,20 @@ class Headers:
         if len(values) > 1 or not _PLAIN.issuperset(values[0]):
             raise header_mismatch(f"{name.decode()} is repeated or has invalid characters")
         return values[0].decode("ascii").strip(" \t")
+
+    def version(self) -> str | None:
+        """The version header of a request of 2025, None where it is absent; a value that is repeated counts once (L21).
+
+        Libraries add the header beside one that the application set, in a line of its own or behind a comma.
+
+        Raises:
+            Rejection: -32020 where its values differ or have characters that a header cannot carry.
+        """
+        values = self._values.get(VERSION)
+        if values is None:
+            return None
+        if len(values) > 1 or b"," in values[0]:
+            values = tuple({part.strip(b" \t") for value in values for part in value.split(b",")} - {b""}) or (b"",)
+        if len(values) > 1 or not _PLAIN.issuperset(values[0]):
+            raise header_mismatch(f"{VERSION.decode()} has several values or invalid characters")
+        return values[0].decode("ascii").strip(" \t")

@@ -134,10 +134,17 @@ def _older_field(field: Mapping[str, Any]) -> dict[str, Any]:
 
 def capabilities(declared: Mapping[str, Any], revision: str) -> dict[str, Any]:
     """What a client of the revision can answer: what came later, extensions among it, it cannot have meant (M71)."""
-    found = {name: value for name, value in declared.items() if name != "extensions"}
+    found = {name: _stated(value) for name, value in declared.items() if name != "extensions"}
     if revision == OLDEST:
         found |= {name: {} for name in ("elicitation", "sampling") if isinstance(found.get(name), dict)}
     return found
+
+
+def _stated(capability: Any) -> Any:
+    """Leave out the modes that are null: some libraries write so what a client does not have (L22)."""
+    if not isinstance(capability, dict):
+        return capability
+    return {name: value for name, value in capability.items() if value is not None}
 
 
 def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:

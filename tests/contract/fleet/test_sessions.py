@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from mcpfleet.testing.local import LocalFleet
-from mcpfleet.wire.versions import LEGACY, OLDEST
+from mcpfleet.wire.versions import LEGACY, MODERN, OLDEST
 from tests.contract.fleet.sessions_app import BOOK, asking, guarded
 from tests.contract.fleet.visitor import FORM, Visitor, Visitors
 from tests.kit.waiting import until
+
+NEWEST: Final = LEGACY[0]
+STATED: Final[dict[str, list[str]]] = {
+    "none": [],
+    "its own": [NEWEST],
+    "its own in two lines": [NEWEST, NEWEST],
+    "its own twice in a line": [f"{NEWEST}, {NEWEST}"],
+    "another that is served": [OLDEST],
+    "another that is served, twice": [OLDEST, OLDEST],
+    "its own and another": [NEWEST, OLDEST],
+    "the modern one": [MODERN],
+    "one that is not served": ["2024-11-05"],
+    "one that is to come": ["2099-01-01"],
+    "nonsense": ["nonsense"],
+    "an empty one": [""],
+}
+"""What the version header of a message in a session may say."""
+ITS_OWN: Final = ("none", "its own", "its own in two lines", "its own twice in a line")
+OK: Final = [200, 202, 202, 200, 204]
+REFUSED: Final = [400] * 5
+"""The statuses of a request, a notification, a response, GET and DELETE."""
 
 
 def said(result: Any) -> str:
@@ -50,11 +71,14 @@ async def test_l4_a_session_needs_no_version_header_and_no_other_than_its_own() 
         headers = {name: value for name, value in visitor.headers().items() if name != "mcp-protocol-version"}
         assert (await visitors.https[1].post("/mcp", json=ping, headers=headers)).status_code == 200
         other = await visitor.send(ping, 1, **{"mcp-protocol-version": LEGACY[0]})
-        assert (other.status_code, other.json()["error"]["code"]) == (200, -32602)
+        assert (other.status_code, other.json()["error"]["code"]) == (400, -32602)
 
 
 async def test_m76_an_unknown_session_is_404_and_a_missing_one_400() -> None:
-    """L5: for every kind of message, and always without a word of why."""
+    """L5: for every kind of message, in the same words for each, and without an id: SDKs go by the status then.
+
+    An error with the request's id would be the call's own to the Go SDK, which would keep a session that is gone.
+    """
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         stranger = Visitor(visitors.https)
         subscribe = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": BOOK}}
@@ -63,6 +87,7 @@ async def test_m76_an_unknown_session_is_404_and_a_missing_one_400() -> None:
         assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 400
         assert await stranger.delete() == 400
         stranger.session = "0" * 32
+        told: set[bytes] = set()
         messages: list[Any] = [
             subscribe,
             {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
@@ -71,17 +96,78 @@ async def test_m76_an_unknown_session_is_404_and_a_missing_one_400() -> None:
         ]
         for message in messages:
             response = await stranger.send(message)
-            assert (response.status_code, response.content) == (404, b"")
+            assert response.status_code == 404
+            told.add(response.content)
         get = stranger.headers(accept="text/event-stream")
-        assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 404
+        response = await visitors.https[0].get("/mcp", headers=get)
+        assert response.status_code == 404
+        assert told == {b"", response.content}, "nothing is said to a notification (T4)"
+        assert response.json().keys() == {"jsonrpc", "error"}
         assert await stranger.delete() == 404
+
+
+async def test_l21_what_comes_in_a_session_is_of_its_revision() -> None:
+    """By each way that something comes: a request, a notification, a response, GET and DELETE."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        found = {name: await statuses(visitors, values) for name, values in STATED.items()}
+    assert found == {name: OK if name in ITS_OWN else REFUSED for name in STATED}
+
+
+async def statuses(visitors: Visitors, stated: list[str]) -> list[int]:
+    """Send everything that a session's client sends, under version headers of these values, in a session of its own."""
+    visitor, [http] = await visitors.one(), visitors.https
+    kept = [pair for pair in visitor.headers().items() if pair[0] != "mcp-protocol-version"]
+    headers = kept + [("mcp-protocol-version", each) for each in stated]
+    messages: list[Any] = [
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+        {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"},
+        {"jsonrpc": "2.0", "id": "x", "result": {}},
+    ]
+    found = [(await http.post("/mcp", json=message, headers=headers)).status_code for message in messages]
+    async with http.stream("GET", "/mcp", headers=headers) as stream:
+        found.append(stream.status_code)
+    return [*found, (await http.delete("/mcp", headers=headers)).status_code]
+
+
+async def test_l20_a_session_is_of_the_revision_that_the_handshakes_body_asks_for() -> None:
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        for header in (None, OLDEST, "2024-11-05", MODERN, "2099-01-01", "nonsense", ""):
+            visitor = Visitor(visitors.https)
+            params = {"protocolVersion": NEWEST, "capabilities": {}, "clientInfo": {"name": "v", "version": "1"}}
+            message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+            kept = {name: value for name, value in visitor.headers().items() if name != "mcp-protocol-version"}
+            stated = {} if header is None else {"mcp-protocol-version": header}
+            begun = await visitors.https[0].post("/mcp", json=message, headers=kept | stated)
+            assert (begun.status_code, begun.json()["result"]["protocolVersion"]) == (200, NEWEST)
+            visitor.session = begun.headers["mcp-session-id"]
+            assert (await visitor.ask("ping"))["result"] == {}
+
+
+async def test_t36_a_response_that_nobody_waits_for_is_taken_whatever_its_id() -> None:
+    """M75: the server's ids are texts; what answers none of them means nothing, and is answered by nothing."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        for identifier in ("x", 1, None):
+            members: list[dict[str, Any]] = [{"result": {}}, {"error": {"code": -1, "message": "no"}}]
+            for member in members:
+                response = await visitor.send({"jsonrpc": "2.0", "id": identifier, **member})
+                assert (response.status_code, response.content) == (202, b"")
+
+
+async def test_l22_a_capability_that_is_null_is_none() -> None:
+    """As libraries write it that leave nothing out."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one(capabilities={"elicitation": {"form": None, "url": {}}, "sampling": None})
+        refused = await visitor.call("order", {"title": "Emma"})
+        assert "elicitation.form" in said(refused)
 
 
 async def test_m76_a_stream_must_be_welcome() -> None:
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         get = visitor.headers(accept="application/json")
-        assert (await visitors.https[0].get("/mcp", headers=get)).status_code == 406
+        response = await visitors.https[0].get("/mcp", headers=get)
+        assert (response.status_code, response.json()["error"]["code"]) == (406, -32600)
 
 
 async def test_l8_a_deleted_session_is_gone_at_every_edge_with_its_streams_and_calls() -> None:

@@ -100,13 +100,17 @@ class Visitor:
         return (await self._https[edge].delete("/mcp", headers=self.headers())).status_code
 
     async def ask(self, method: str, params: Any = None, edge: int = 0, identifier: Any = None) -> Any:
-        """Make a request, answer what is asked meanwhile, and return the response; None where there is none."""
+        """Make a request, answer what is asked meanwhile, and return the response; None where there is none.
+
+        Where the answer is no response to the request, its status is returned.
+        """
         number = next(self._ids) if identifier is None else identifier
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
         async with self._https[edge].stream("POST", "/mcp", json=message, headers=self.headers(), timeout=60) as found:
             if found.headers.get("content-type") != "text/event-stream":
                 body = await found.aread()
-                return json.loads(body) if body else found.status_code
+                message = json.loads(body) if body else {}
+                return message if "id" in message else found.status_code
             async for each in events(found):
                 if "method" not in each:
                     assert each["id"] == number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 
 from mcpfleet.edge.http.doors import Doors
 from mcpfleet.edge.protocol.ladder import check_form, check_message, check_place
@@ -10,7 +11,7 @@ from mcpfleet.wire.envelope import Envelope, read_message
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.asgi import Exchange, Post
 
-DOORS = Doors("127.0.0.1:8000", [])
+DOORS = Doors("127.0.0.1:8000", [], log=structlog.get_logger())
 
 
 def climb(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Envelope:

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import to_json
+from structlog.testing import LogCapture
 
 from mcpfleet.edge.http.cors import Cors
 from mcpfleet.edge.http.doors import Doors
@@ -20,6 +21,7 @@ from mcpfleet.wire.envelope import read_envelope, read_id, read_message
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.parameters import Mirrored
+from tests.kit.logs import captured
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post
 
 WORDS = (
@@ -121,7 +123,7 @@ def test_m3_m5_m6_headers_are_read_or_refused(pairs: list[tuple[bytes, bytes]], 
 @by_chance
 @given(st.binary(max_size=24) | st.sampled_from([b"localhost", b"http://localhost", b"null", b"[::1]:1"]))
 def test_m17_a_host_and_an_origin_come_in_or_are_refused(value: bytes) -> None:
-    doors, cors = Doors("127.0.0.1:8000", ["a.example"]), Cors(["https://a.example"])
+    doors, cors = Doors("127.0.0.1:8000", ["a.example"], log=captured(LogCapture())), Cors(["https://a.example"])
     headers = Headers([(b"host", value), (b"origin", value), (b"access-control-request-headers", value)])
     for check in (doors.check_host, doors.check_origin):
         with suppress(Rejection):

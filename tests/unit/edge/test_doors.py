@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import LogCapture
 
 from mcpfleet.edge.http.doors import Doors
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
+from tests.kit.logs import captured
 
-LOOPBACK = Doors("127.0.0.1:8000", [])
-PUBLIC = Doors("0.0.0.0:8000", ["MCP.example.com", "edge.example.com:8443"])
+LOG = captured(LogCapture())
+LOOPBACK = Doors("127.0.0.1:8000", [], log=LOG)
+PUBLIC = Doors("0.0.0.0:8000", ["MCP.example.com", "edge.example.com:8443"], log=LOG)
 
 
 def lets_in(doors: Doors, *, host: list[str] | None = None, origin: list[str] | None = None) -> bool:
@@ -26,7 +29,7 @@ def lets_in(doors: Doors, *, host: list[str] | None = None, origin: list[str] | 
 
 
 def assert_is_forbidden(rejection: Rejection) -> None:
-    assert (rejection.status, rejection.code) == (403, None)
+    assert (rejection.status, rejection.code) == (403, -32600)
 
 
 @pytest.mark.parametrize(
@@ -113,3 +116,18 @@ def test_i5_the_origin_table(origins: list[str], welcome: bool) -> None:
 )
 def test_i5_an_edge_that_others_reach_lets_its_public_names_in(origin: str, welcome: bool) -> None:
     assert lets_in(PUBLIC, origin=[origin]) is welcome
+
+
+def test_t33_what_is_refused_is_named_in_the_log() -> None:
+    """Strangers make these names: what is told of one is short, and in ASCII; its pace is the log's own (T23)."""
+    lines = LogCapture()
+    doors = Doors("127.0.0.1:8000", [], log=captured(lines))
+    name = "evil.example.com\x1b\xe9" + "x" * 500
+    assert not lets_in(doors, host=[name])
+    assert not lets_in(doors, origin=[f"https://{name}"])
+    assert [line["event"] for line in lines.entries] == ["host refused", "origin refused"]
+    for line in lines.entries:
+        assert "evil.example.com\\x1b\\xe9" in line["name"]
+        assert line["name"].isascii()
+        assert line["name"].isprintable()
+        assert len(line["name"]) < 200

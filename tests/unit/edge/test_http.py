@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import ANY
 
 import anyio
 import pytest
@@ -62,10 +63,13 @@ async def test_d18_an_id_that_cannot_be_repeated_is_answered_without_one() -> No
         (Post(raw=b" " * 100_001), 413),
     ],
 )
-async def test_what_the_head_or_the_size_tells_is_answered_by_the_status_alone(post: Post, status: int) -> None:
+async def test_t33_what_the_head_or_the_size_tells_is_refused_with_a_reason_and_no_id(post: Post, status: int) -> None:
+    """Of the forms that clients read, this is the one that the specification has: no `id`, also no null."""
     async with edge() as served:
         exchange = await served.answer(post)
-    assert (exchange.status, exchange.body) == (status, b"")
+    assert exchange.status == status
+    assert exchange.json["error"]["message"]
+    assert exchange.json == {"jsonrpc": "2.0", "error": {"code": -32600, "message": ANY}}
 
 
 async def test_m9_an_accepted_notification_is_202_and_empty() -> None:
@@ -239,7 +243,7 @@ async def test_rejections_are_counted_by_status_and_code() -> None:
         await served.answer(Post(raw=b"{"))
         await served.answer(Post(raw=b"{"))
     counted = {point.labels: point.value for point in served.figures()["mcpfleet.edge.rejections"].points}
-    assert counted == {("405", ""): 1, ("400", "-32700"): 2}
+    assert counted == {("405", "-32600"): 1, ("400", "-32700"): 2}
 
 
 async def test_names_that_callers_invent_are_no_labels() -> None:

@@ -81,13 +81,13 @@ def bad_structure(post: Post) -> None:
 
 
 LADDER: list[tuple[Callable[[Post], None], tuple[int, int | None]]] = [
-    (elsewhere, (404, None)),
-    (foreign_host, (403, None)),
-    (foreign_origin, (403, None)),
-    (get, (405, None)),
-    (as_text, (415, None)),
-    (accepts_html, (406, None)),
-    (zipped, (415, None)),
+    (elsewhere, (404, -32600)),
+    (foreign_host, (403, -32600)),
+    (foreign_origin, (403, -32600)),
+    (get, (405, -32600)),
+    (as_text, (415, -32600)),
+    (accepts_html, (406, -32600)),
+    (zipped, (415, -32600)),
     (no_json, (400, -32700)),
     (bad_envelope, (400, -32600)),
     (no_capabilities, (400, -32602)),
@@ -130,9 +130,9 @@ def test_t11_of_two_faults_the_first_wins(first: Any, second: Any) -> None:
 # -- the head --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/mcp/", "/MCP", "/mcp/x", "//mcp", "/.well-known/mcp"])
-def test_t1_the_path_is_exact(path: str) -> None:
-    assert fails(Post(path=path)) == (404, None)
+@pytest.mark.parametrize("path", ["/", "/mcp//", "/MCP", "/mcp/x", "//mcp", "/x/../mcp", "/mcp%2f", "/.well-known/mcp"])
+def test_t1_no_other_path_is_an_endpoints(path: str) -> None:
+    assert fails(Post(path=path)) == (404, -32600)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "post"])
@@ -141,8 +141,24 @@ def test_m13_only_post_is_served_and_405_names_it(method: str) -> None:
     assert (rejection.status, rejection.headers) == (405, {"Allow": "POST"})
 
 
+@pytest.mark.parametrize("path", ["/mcp/", "/%6dcp", "/%6D%63%70/"])
+def test_t35_another_spelling_of_a_path_is_the_path(path: str) -> None:
+    climb(Post(path=path))
+
+
+@pytest.mark.parametrize("value", ["gzip", "br"])
+def test_t33_a_coding_that_is_refused_is_told_which_is_taken(value: str) -> None:
+    """RFC 9110, 12.5.3; another media type is no matter of coding."""
+    assert refusal(Post(headers={"content-encoding": value})).headers == {"Accept-Encoding": "identity"}
+    assert refusal(Post(headers={"content-type": "text/plain"})).headers == {}
+
+
+def test_t34_without_accept_everything_is_acceptable() -> None:
+    climb(Post(headers={"accept": None}))
+
+
 def test_m17_the_origin_is_checked_on_every_method() -> None:
-    assert fails(Post(method="GET", headers={"origin": "null"})) == (403, None)
+    assert fails(Post(method="GET", headers={"origin": "null"})) == (403, -32600)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +181,12 @@ def test_t2_the_body_is_json_in_utf8(value: str) -> None:
     [None, "", "text/json", "application/json-rpc", "application/*", "*/*", "application/json; charset=latin1"],
 )
 def test_m13_another_media_type_or_charset_is_415(value: str | None) -> None:
-    assert fails(Post(headers={"content-type": value})) == (415, None)
+    assert fails(Post(headers={"content-type": value})) == (415, -32600)
 
 
 @pytest.mark.parametrize("value", ["gzip", "br", "identity, gzip", ""])
 def test_m13_a_coding_is_415(value: str) -> None:
-    assert fails(Post(headers={"content-encoding": value})) == (415, None)
+    assert fails(Post(headers={"content-encoding": value})) == (415, -32600)
 
 
 @pytest.mark.parametrize("value", ["identity", "Identity"])
@@ -199,7 +215,6 @@ def test_t2_json_and_events_are_both_welcome(value: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        None,
         "",
         "application/json",
         "text/event-stream",
@@ -212,9 +227,9 @@ def test_t2_json_and_events_are_both_welcome(value: str) -> None:
         "text/event-stream;q=0, */*",
     ],
 )
-def test_t2_a_client_that_does_not_take_both_is_406(value: str | None) -> None:
+def test_t2_a_client_that_does_not_take_both_is_406(value: str) -> None:
     """A weight of 0 is a refusal, also of what a wider range would take (RFC 9110, 12.5.1)."""
-    assert fails(Post(headers={"accept": value})) == (406, None)
+    assert fails(Post(headers={"accept": value})) == (406, -32600)
 
 
 # -- the era and the version -----------------------------------------------------------------------------------------
@@ -314,7 +329,7 @@ def test_m21_another_log_level_is_invalid_params(level: Any) -> None:
 # -- the structure ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [None, [], "x", 5])
+@pytest.mark.parametrize("arguments", [[], "x", 5])
 def test_arguments_are_an_object(arguments: Any) -> None:
     message = call()
     message["params"]["arguments"] = arguments
@@ -325,6 +340,13 @@ def test_arguments_may_be_absent() -> None:
     message = call()
     del message["params"]["arguments"]
     climb(Post(message))
+
+
+def test_l22_null_is_as_good_as_no_arguments_and_no_cursor() -> None:
+    message = call()
+    message["params"]["arguments"] = None
+    assert "arguments" not in climb(Post(message)).params
+    assert "cursor" not in climb(Post(request("tools/list", {"cursor": None}))).params
 
 
 @pytest.mark.parametrize(

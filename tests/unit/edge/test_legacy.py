@@ -62,8 +62,9 @@ def test_l3_m74_a_handshake_agrees_on_a_served_revision(requested: str, header: 
     assert told(handshake(requested, header)).revision == agreed
 
 
-def test_l3_a_handshake_with_a_bad_header_is_refused() -> None:
-    assert refused(handshake(header="2024-11-05")).code == -32022
+@pytest.mark.parametrize("header", ["2024-11-05", "2099-01-01", MODERN, "nonsense", ""])
+def test_l20_a_handshake_is_not_judged_by_its_header(header: str) -> None:
+    assert told(handshake(header=header)).revision == LEGACY[0]
 
 
 def test_m30_an_unknown_revision_is_told_all_that_are_served() -> None:

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from structlog.testing import LogCapture
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.access.metadata import Access, Challenges, Metadata
 from mcpfleet.edge.http.doors import Doors
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection
+from tests.kit.logs import captured
 from tests.unit.edge.asgi import Exchange, Post
 
 ROOT = "/.well-known/oauth-protected-resource"
@@ -30,7 +32,7 @@ def challenge(rejection: Rejection) -> str:
 async def answer(path: str, method: str = "GET", host: str = "127.0.0.1", **settings: Any) -> Exchange | None:
     """Ask for a document; nothing where it is none of them."""
     own = EdgeSettings(**{**NAMED, **settings})
-    doors = Doors("127.0.0.1:8000", ["mcp.example.com"])
+    doors = Doors("127.0.0.1:8000", ["mcp.example.com"], log=captured(LogCapture()))
     metadata = Metadata(access(**settings), own.endpoints, doors)
     exchange = Exchange(
         Post(path=path, method=method, raw=b"", headers={"host": host, "origin": "https://any.example"})

@@ -80,12 +80,12 @@ def test_an_id_is_a_string_or_a_number(identifier: Any) -> None:
     assert not is_notification(message)
 
 
-@pytest.mark.parametrize("params", [None, [], [1], "a", 5, True])
+@pytest.mark.parametrize("params", [[], [1], "a", 5, True])
 def test_parameters_are_an_object(params: Any) -> None:
     assert code_of(request(params=params)) == -32602
 
 
-@pytest.mark.parametrize("meta", [None, [], "a", 5, True])
+@pytest.mark.parametrize("meta", [[], "a", 5, True])
 def test_meta_is_an_object(meta: Any) -> None:
     assert code_of(request(params={"_meta": meta})) == -32602
 
@@ -132,12 +132,24 @@ def test_m75_a_malformed_response_is_an_answer_without_a_result(members: Any) ->
     assert responded({"jsonrpc": "2.0", "id": "a", **members}) == ("a", None, None)
 
 
+@pytest.mark.parametrize("identifier", [5, None, 1.5, [], {}])
+def test_t36_a_response_to_no_request_of_ours_is_one_that_nobody_waits_for(identifier: Any) -> None:
+    """Our ids are texts; an error with a null id is what a client says that could not read our request."""
+    found = responded({"jsonrpc": "2.0", "id": identifier, "error": {"code": -32700, "message": "no"}})
+    assert (found.id, found.error["code"]) == ("", -32700)
+    assert responded({"jsonrpc": "2.0", "result": {}}).id == ""
+
+
+def test_l22_null_is_as_good_as_no_parameters_and_no_meta() -> None:
+    assert read(request(params=None)).params == {}
+    assert read(request(params={"_meta": None, "cursor": "a"})).meta == {}
+
+
 @pytest.mark.parametrize(
     "message",
     [
         {"jsonrpc": "2.0", "id": "a", "method": "ping", "result": {}},
-        {"jsonrpc": "2.0", "id": 1, "result": {}},
-        {"jsonrpc": "2.0", "result": {}},
+        {"jsonrpc": "2.0", "id": 1},
         {"id": "a", "result": {}},
         [{"jsonrpc": "2.0", "id": "a", "result": {}}],
         "text",

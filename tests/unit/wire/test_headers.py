@@ -41,3 +41,33 @@ def test_every_value_of_a_header_is_kept_in_its_order() -> None:
     headers = Headers([(b"accept", b"a"), (b"host", b"h"), (b"accept", b" b")])
     assert headers.all(b"accept") == (b"a", b" b")
     assert headers.all(b"origin") == ()
+
+
+def stated(values: list[bytes]) -> str | None:
+    return Headers([(b"mcp-protocol-version", value) for value in values]).version()
+
+
+@pytest.mark.parametrize(
+    ("values", "version"),
+    [
+        ([], None),
+        ([b"a"], "a"),
+        ([b" a\t"], "a"),
+        ([b"a", b"a"], "a"),
+        ([b"a, a"], "a"),
+        ([b"a,a", b"\ta ", b"a"], "a"),
+        ([b"a, "], "a"),
+        ([b""], ""),
+        ([b"", b""], ""),
+        ([b","], ""),
+    ],
+)
+def test_l21_a_version_that_is_repeated_counts_once(values: list[bytes], version: str | None) -> None:
+    assert stated(values) == version
+
+
+@pytest.mark.parametrize("values", [[b"a", b"b"], [b"a, b"], [b"a", b"a, b"], [b"\xe9"], [b"a\x00"], [b"\xe9", b"a"]])
+def test_l21_versions_that_differ_or_cannot_be_read_are_a_mismatch(values: list[bytes]) -> None:
+    with pytest.raises(Rejection) as raised:
+        stated(values)
+    assert (raised.value.status, raised.value.code) == (400, -32020)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.vectors.making import Ask, Group, Value, call, notification, request, vector
+from tests.vectors.making import UNREAD, Ask, Group, Value, call, notification, request, vector
 
 GOOD = "good-token"
 """Ann's, with the scope `books:read`."""
@@ -110,7 +110,9 @@ GROUP = Group(
             hides=[GOOD],
             row="bad-envelope",
         ),
-        vector("no credential, and another media type", "T11", Ask(headers={"Content-Type": "text/plain"}), 415),
+        vector(
+            "no credential, and another media type", "T11", Ask(headers={"Content-Type": "text/plain"}), 415, **UNREAD
+        ),
         vector("no credential, and no JSON", "T11", Ask(raw="{"), 401, code=-32603, row="unauthorized"),
         vector(
             "an unknown token, and no JSON",
@@ -184,11 +186,20 @@ GROUP = Group(
             )
             for path in ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource")
         ),
+        *(
+            vector(f"GET {path}", "T35", _metadata(path), 200, body={"$exactly": DOCUMENT})
+            for path in (
+                "/.well-known/oauth-protected-resource/mcp/",
+                "/.well-known/oauth-protected-resource/",
+                "/%2Ewell%2dknown/oauth-protected-resource/%6Dcp",
+            )
+        ),
         vector(
             "the document by another method",
             "T1",
             _metadata("/.well-known/oauth-protected-resource/mcp", "PUT"),
             405,
+            **UNREAD,
             headers={"Allow": "GET, OPTIONS"},
         ),
         vector(
@@ -196,6 +207,7 @@ GROUP = Group(
             "T1",
             _metadata("/.well-known/oauth-protected-resource/other"),
             404,
+            **UNREAD,
         ),
     ],
     server="guarded",

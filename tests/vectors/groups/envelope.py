@@ -10,8 +10,8 @@ from tests.vectors.making import Ask, Group, call, request, vector
 BAD: dict[str, tuple[Any, Any]] = {
     "a batch": ([request("tools/list")], None),
     "an empty batch": ([], None),
-    "a posted result": ({"jsonrpc": "2.0", "id": 1, "result": {}}, 1),
-    "a posted error": ({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}, 1),
+    "a posted result": ({"jsonrpc": "2.0", "id": 1, "result": {}}, None),
+    "a posted error": ({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}, None),
     "a text": ("tools/list", None),
     "null": (None, None),
     "a number": (7, None),
@@ -28,6 +28,8 @@ BAD: dict[str, tuple[Any, Any]] = {
     "a result without an id": ({"jsonrpc": "2.0", "result": {}}, None),
 }
 
+RULES = {"a batch": "M8", "an empty": "M8", "a posted": "M8 T36"}
+"""What shows what, by how the vectors' names begin."""
 IDS = (1, "1", 0, -7, "", 1.5, 2**70, "\u2028", "\U0001f600", '"quoted"\\')
 
 GROUP = Group(
@@ -37,7 +39,11 @@ GROUP = Group(
         *(
             vector(
                 name,
-                "M8" if name.startswith(("a batch", "an empty", "a posted")) else "T11",
+                "M8 T36"
+                if name.startswith("a posted")
+                else "M8"
+                if name.startswith(("a batch", "an empty"))
+                else "T11",
                 Ask(message),
                 400,
                 code=-32600,

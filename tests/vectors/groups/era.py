@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.vectors.making import CAPABILITIES_KEY, VERSION, VERSION_KEY, Ask, Group, call, request, vector
+from tests.vectors.making import CAPABILITIES_KEY, UNREAD, VERSION, VERSION_KEY, Ask, Group, call, request, vector
 
 SUPPORTED = [VERSION]
 
@@ -117,6 +117,7 @@ GROUP = Group(
             "T21 M13",
             Ask(None, {"Accept": "text/event-stream", "Content-Type": None}, method="GET", raw=""),
             405,
+            **UNREAD,
             headers={"Allow": "POST"},
             row="method",
         ),

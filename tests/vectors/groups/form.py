@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.vectors.making import Ask, Group, vector
+from tests.vectors.making import UNREAD, Ask, Group, vector
 
 GROUP = Group(
     "method-media-accept-coding",
-    "What the head alone tells is answered by HTTP's status, without a JSON-RPC body.",
+    "What the head alone tells is answered by HTTP's status, and an error without an id.",
     [
         *(
             vector(
@@ -14,11 +14,13 @@ GROUP = Group(
                 "T1 M13",
                 Ask(method=method, raw=""),
                 405,
+                **UNREAD,
                 headers={"Allow": "POST"},
                 row="method",
             )
-            for method in ("GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BURN")
+            for method in ("GET", "PUT", "DELETE", "OPTIONS", "PATCH", "BURN")
         ),
+        vector("HEAD", "T1 M13", Ask(method="HEAD", raw=""), 405, headers={"Allow": "POST"}),
         *(
             vector(f"Content-Type: {value}", "T2", Ask(headers={"Content-Type": value}), 200, result={})
             for value in (
@@ -31,7 +33,15 @@ GROUP = Group(
             )
         ),
         *(
-            vector(f"Content-Type: {value}", "T2 M13", Ask(headers={"Content-Type": value}), 415, row="media-or-coding")
+            vector(
+                f"Content-Type: {value}",
+                "T2 M13 T33",
+                Ask(headers={"Content-Type": value}),
+                415,
+                **UNREAD,
+                row="media-or-coding",
+                lacks=["Accept-Encoding"],
+            )
             for value in (
                 "",
                 "text/json",
@@ -42,12 +52,20 @@ GROUP = Group(
                 "application/json, text/plain",
             )
         ),
-        vector("no Content-Type", "T2 M13", Ask(headers={"Content-Type": None}), 415, row="media-or-coding"),
+        vector(
+            "no Content-Type",
+            "T2 M13",
+            Ask(headers={"Content-Type": None}),
+            415,
+            **UNREAD,
+            row="media-or-coding",
+        ),
         vector(
             "Content-Type twice",
             "T2 M13",
             Ask(headers={"Content-Type": ["application/json", "application/json"]}),
             415,
+            **UNREAD,
             row="media-or-coding",
         ),
         *(
@@ -70,7 +88,14 @@ GROUP = Group(
             result={},
         ),
         *(
-            vector(f"Accept: {value}", "T2 M13", Ask(headers={"Accept": value}), 406, row="accept")
+            vector(
+                f"Accept: {value}",
+                "T2 M13 T33",
+                Ask(headers={"Accept": value}),
+                406,
+                **UNREAD,
+                row="accept",
+            )
             for value in (
                 "",
                 "application/json",
@@ -81,13 +106,15 @@ GROUP = Group(
                 "text/event-stream;q=0, */*",
             )
         ),
-        vector("no Accept", "T2 M13", Ask(headers={"Accept": None}), 406, row="accept"),
+        vector("no Accept", "T34", Ask(headers={"Accept": None}), 200, result={}),
         *(
             vector(
                 f"Content-Encoding: {value}",
-                "M13",
+                "M13 T33",
                 Ask(headers={"Content-Encoding": value}),
                 415,
+                **UNREAD,
+                headers={"Accept-Encoding": "identity"},
                 row="media-or-coding",
             )
             for value in ("gzip", "br", "identity, gzip", "")

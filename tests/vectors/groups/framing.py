@@ -190,6 +190,7 @@ CODINGS: dict[str, str] = {
 }
 """Codings that nobody here undoes."""
 
+UNKNOWN = {"jsonrpc": "2.0", "id": ABSENT, "error": {"code": -32600, "message": TEXT}}
 NO_JSON = {"jsonrpc": "2.0", "id": ABSENT, "error": {"code": -32700, "message": TEXT}}
 VERSIONS = ("0.9", "1.2", "2.0", "3.0", "9.9")
 
@@ -206,17 +207,22 @@ GROUP = Group(
     "Where a request of HTTP/1.1 begins and ends. What two readers could understand as two different requests is "
     "refused, and its connection ends, so that nothing behind it is a request.",
     [
-        *(_vector(f"sound: {name}", sent, 404, ends=False) for name, sent in SOUND.items()),
+        *(_vector(f"sound: {name}", sent, 404, ends=False, body=UNKNOWN) for name, sent in SOUND.items()),
         *(_vector(f"a sound body: {name}", sent, 400, ends=False, body=NO_JSON) for name, sent in BODIES.items()),
         *(
-            _vector(f"no upgrade: {name}", sent, status, ends=False, rules="T32")
+            _vector(f"no upgrade: {name}", sent, status, ends=False, rules="T32", body=UNKNOWN)
             for name, (sent, status) in WISHES.items()
         ),
         *(_vector(name, sent, 400) for name, sent in REFUSED.items()),
         *(_vector(name, sent, 501) for name, sent in CODINGS.items()),
         *(_vector(f"HTTP/{each}", _line(f"POST /other HTTP/{each}"), 505) for each in VERSIONS),
         _vector("the preface of HTTP/2 with a field", "PRI * HTTP/2.0\r\nHost: localhost\r\n\r\nSM\r\n\r\n", 505),
-        _vector("the preface of HTTP/2 behind a request", f"{_sent(_HEAD)}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 404),
+        _vector(
+            "the preface of HTTP/2 behind a request",
+            f"{_sent(_HEAD)}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            404,
+            body=UNKNOWN,
+        ),
         _vector(
             "an endless field behind the last chunk",
             {"join": [_chunks("0\r\nX-Any: "), {"repeat": ["a", 70_000]}]},
@@ -226,11 +232,13 @@ GROUP = Group(
             "HTTP/1.0, which ends with its answer",
             _sent("POST /other HTTP/1.0\r\nHost: localhost\r\n"),
             404,
+            body=UNKNOWN,
         ),
         _vector(
             "a client that wants the end",
             _field("Connection: close"),
             404,
+            body=UNKNOWN,
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.vectors.making import Ask, Group, Value, call, vector
+from tests.vectors.making import UNREAD, Ask, Group, Value, call, vector
 
 PAGE = "https://app.example.com"
 """The origin whose pages may call."""
@@ -42,7 +42,14 @@ GROUP = Group(
             for host in ("localhost", "LOCALHOST:9", "127.0.0.1", "127.0.0.1:1", "[::1]:8000")
         ),
         *(
-            vector(f"Host: {name}", "T9 I5", Ask(headers={"Host": host}), 403, row="forbidden")
+            vector(
+                f"Host: {name}",
+                "T9 I5 T33",
+                Ask(headers={"Host": host}),
+                403,
+                **UNREAD,
+                row="forbidden",
+            )
             for name, host in FOREIGN_HOSTS.items()
         ),
         vector("Host: none at all", "T9", Ask(headers={"Host": None}), 400, lacks=["Content-Type"], http=["1.1"]),
@@ -57,6 +64,7 @@ GROUP = Group(
                 "I5 M17",
                 Ask(headers={"Origin": origin}),
                 403,
+                **UNREAD,
                 row="forbidden",
                 lacks=["Access-Control-Allow-Origin"],
             )
@@ -67,11 +75,30 @@ GROUP = Group(
             "M17",
             Ask(headers={"Origin": ["http://localhost", "http://localhost"]}),
             403,
+            **UNREAD,
             row="forbidden",
         ),
-        vector("Origin: null, by GET", "M17", Ask(headers={"Origin": "null"}, method="GET", raw=""), 403),
-        vector("Origin: null, by OPTIONS", "M17", _preflight("null", Access_Control_Request_Method="POST"), 403),
-        vector("Origin: null, of a notification", "M17", Ask(call(identifier=2), {"Origin": "null"}), 403),
+        vector(
+            "Origin: null, by GET",
+            "M17",
+            Ask(headers={"Origin": "null"}, method="GET", raw=""),
+            403,
+            **UNREAD,
+        ),
+        vector(
+            "Origin: null, by OPTIONS",
+            "M17",
+            _preflight("null", Access_Control_Request_Method="POST"),
+            403,
+            **UNREAD,
+        ),
+        vector(
+            "Origin: null, of a notification",
+            "M17",
+            Ask(call(identifier=2), {"Origin": "null"}),
+            403,
+            **UNREAD,
+        ),
         vector(
             "a call from a page that may",
             "M17",
@@ -138,6 +165,7 @@ GROUP = Group(
             "M13",
             _preflight(PAGE),
             405,
+            **UNREAD,
             headers={"Allow": "POST"},
             row="method",
         ),
@@ -146,6 +174,7 @@ GROUP = Group(
             "T1 M13",
             _preflight("http://localhost", Access_Control_Request_Method="POST"),
             405,
+            **UNREAD,
             headers={"Allow": "POST"},
             lacks=["Access-Control-Allow-Origin"],
             row="method",

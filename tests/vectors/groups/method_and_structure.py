@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.vectors.making import Ask, Group, request, vector
+from tests.vectors.making import VERSION, Ask, Group, request, vector
 
 UNKNOWN = ("tools/burn", "tools/Call", "tools", "", "ping", "logging/setLevel", "rpc.discover", "initialized")
 NEVER_MODERN = ("resources/subscribe", "resources/unsubscribe", "tasks/list", "tasks/result", "roots/list")
 
+COMPLETE = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": "A"}}
 BAD_REFERENCES: tuple[Any, ...] = (
     None,
     {"type": "ref/tool", "name": "a"},
@@ -21,9 +22,8 @@ BAD_REFERENCES: tuple[Any, ...] = (
     {"type": "ref/resource", "name": "a"},
 )
 BAD_ARGUMENTS: tuple[Any, ...] = ({"name": "a"}, {"name": "a", "value": 1}, [])
-BAD_CONTEXTS: tuple[Any, ...] = ([], {"arguments": {"b": 1}})
+BAD_CONTEXTS: tuple[Any, ...] = ([], None, {"arguments": {"b": 1}})
 BAD_STRUCTURES: list[tuple[str, str, dict[str, Any]]] = [
-    ("tools/call", "T11", {"name": "echo", "arguments": None}),
     ("tools/call", "T11", {"name": "echo", "arguments": []}),
     ("tools/call", "T11", {"name": "echo", "arguments": "x"}),
     ("tools/call", "M51", {"name": "echo", "inputResponses": None}),
@@ -31,7 +31,6 @@ BAD_STRUCTURES: list[tuple[str, str, dict[str, Any]]] = [
     ("tools/call", "M52", {"name": "echo", "requestState": 5}),
     ("tools/call", "M52", {"name": "echo", "requestState": None}),
     ("tools/list", "M47", {"cursor": 5}),
-    ("tools/list", "M47", {"cursor": None}),
     ("prompts/list", "M47", {"cursor": {}}),
     ("resources/list", "M47", {"cursor": []}),
     ("resources/templates/list", "M47", {"cursor": True}),
@@ -124,6 +123,23 @@ GROUP = Group(
             400,
             code=-32020,
             row="header-mismatch",
+        ),
+        *(
+            vector(f"null instead of {name}", "L22", Ask(request(method, params)), 200, result={})
+            for name, method, params in (
+                ("a call's arguments", "tools/call", {"name": "null", "arguments": None}),
+                ("a list's cursor", "tools/list", {"cursor": None}),
+                ("the cursor of templates", "resources/templates/list", {"cursor": None}),
+                ("arguments of a context", "completion/complete", {**COMPLETE, "context": {"arguments": None}}),
+            )
+        ),
+        vector(
+            "null instead of parameters",
+            "L22",
+            Ask({**request("tools/list"), "params": None}, {"MCP-Protocol-Version": VERSION}),
+            400,
+            code=-32602,
+            row="bad-params",
         ),
         vector(
             "a call without arguments is one with none",

@@ -52,14 +52,14 @@ def _large(ask: Ask) -> None:
 
 
 LADDER = (
-    Fault("an unknown path", lambda ask: setattr(ask, "path", "/other"), 404),
-    Fault("a foreign Host", _header("Host", "evil.example.com"), 403),
-    Fault("a foreign Origin", _header("Origin", "https://evil.example.com"), 403),
-    Fault("another method of HTTP", lambda ask: setattr(ask, "method", "PUT"), 405),
-    Fault("another media type", _header("Content-Type", "text/plain"), 415),
-    Fault("an Accept without events", _header("Accept", "application/json"), 406),
-    Fault("a coding", _header("Content-Encoding", "gzip"), 415),
-    Fault("a body that is too large", _large, 413),
+    Fault("an unknown path", lambda ask: setattr(ask, "path", "/other"), 404, -32600, has_id=False),
+    Fault("a foreign Host", _header("Host", "evil.example.com"), 403, -32600, has_id=False),
+    Fault("a foreign Origin", _header("Origin", "https://evil.example.com"), 403, -32600, has_id=False),
+    Fault("another method of HTTP", lambda ask: setattr(ask, "method", "PUT"), 405, -32600, has_id=False),
+    Fault("another media type", _header("Content-Type", "text/plain"), 415, -32600, has_id=False),
+    Fault("an Accept without events", _header("Accept", "application/json"), 406, -32600, has_id=False),
+    Fault("a coding", _header("Content-Encoding", "gzip"), 415, -32600, has_id=False),
+    Fault("a body that is too large", _large, 413, -32600, has_id=False),
     Fault("no JSON", _no_json, 400, -32700, has_id=False),
     Fault("a key that stands twice", _key_twice, 400, -32600, has_id=False),
     Fault("a bad envelope", lambda ask: ask.message.update(jsonrpc="1.0"), 400, -32600),

@@ -12,8 +12,9 @@ from mcpfleet.contracts.access import is_scope, resource_of
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.http.target import normal
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.wire.errors import Rejection, forbidden, malformed_authorization, unauthorized
+from mcpfleet.wire.errors import Rejection, forbidden, malformed_authorization, unauthorized, wrong_http_method
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _MOST_SCOPES: Final = 64
@@ -114,7 +115,7 @@ class Metadata:
             for name, endpoint in endpoints.items():
                 # As the public name spells it; and as the path is here, if a proxy takes a prefix away.
                 for path in (urlsplit(access.resources[name]).path, endpoint.path):
-                    self._paths.setdefault(WELL_KNOWN + path, name)
+                    self._paths.setdefault(normal(WELL_KNOWN + path), name)
             # Its root names one resource: the first, which is the only one of most fleets.
             self._paths[WELL_KNOWN] = next(iter(endpoints))
 
@@ -135,4 +136,4 @@ class Metadata:
             document = self._access.document(self._paths[client.path])
             await client.answer(200, to_json(document), _OPEN)
         else:
-            raise Rejection(405, headers={"Allow": "GET, OPTIONS"})
+            raise wrong_http_method("GET, OPTIONS")

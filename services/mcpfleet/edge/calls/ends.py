@@ -16,7 +16,7 @@ from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds, TooManyRounds
 from mcpfleet.telemetry import names
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope
-from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
+from mcpfleet.wire.errors import Rejection, SessionFault, bad_params, internal, missing_capabilities, unknown_resource
 from mcpfleet.wire.versions import OLDEST
 
 _UNCERTAIN: Final = {
@@ -201,9 +201,9 @@ class Ends:
 def as_told(envelope: Envelope, rejection: Rejection) -> Rejection:
     """An operation's error as the request's revision has it: in 2025 HTTP says 200, and a resource has its own code.
 
-    What concerns the caller or the server's capacity keeps its status (L2, M42).
+    What concerns the caller, its session or the server's capacity keeps its status (L2, M42).
     """
-    if not envelope.is_legacy or rejection.status not in _OPERATION or rejection.code is None:
+    if not envelope.is_legacy or rejection.status not in _OPERATION or isinstance(rejection, SessionFault):
         return rejection
     is_resource = rejection.code == INVALID_PARAMS and isinstance(rejection.data, dict) and "uri" in rejection.data
     code = RESOURCE_NOT_FOUND if is_resource else rejection.code

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
+from mcp_types import INTERNAL_ERROR
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.endpoints import Endpoint
@@ -30,8 +31,8 @@ from mcpfleet.telemetry.sampling import Sampling
 from mcpfleet.telemetry.spans import Kind, Span, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import reply
-from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, read_id, read_message
-from mcpfleet.wire.errors import Rejection, internal, no_capacity
+from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, is_response, read_id, read_message
+from mcpfleet.wire.errors import Rejection, UnknownSession, internal, no_capacity
 from mcpfleet.wire.headers import SESSION, VERSION, Headers
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
@@ -120,7 +121,7 @@ class Application:
         except Rejection as rejection:
             await self._reject(client, None, rejection)
         except NoRoom:
-            await self._reject(client, None, no_capacity(1), silent=True)
+            await self._reject(client, None, no_capacity(1))
         except ClientGone:
             pass  # nobody is left to answer
         except ClientStalled:
@@ -128,7 +129,7 @@ class Application:
         except Exception:
             self._log.exception("request failed")
             if not client.is_answered:
-                await client.answer(500)
+                await self._reject(client, None, Rejection(500, INTERNAL_ERROR, "Internal error"))
 
     async def _serve_at(self, endpoint: str, client: Client) -> None:
         if self._sessions.takes(endpoint, client):
@@ -166,10 +167,10 @@ class Application:
         silent = False
         try:
             message = read_message(body)
-            identifier = read_id(message)
+            identifier = None if is_response(message) else read_id(message)
             silent = is_notification(message)
             if (response := self._sessions.response(endpoint, client, body, message)) is not None:
-                silent = True
+                identifier = None
                 await self._sessions.take_response(endpoint, client, response)
                 return
             served = self._endpoints[endpoint]
@@ -235,6 +236,8 @@ class Application:
 
         A notification never gets a JSON-RPC body (T4).
         """
+        if isinstance(rejection, UnknownSession):
+            identifier = None
         self._instruments.rejections.add(1, str(rejection.status), str(rejection.code or ""))
         body = b"" if silent or rejection.code is None else reply.error(identifier, rejection)
         if client.is_streaming:

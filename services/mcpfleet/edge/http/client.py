@@ -12,7 +12,8 @@ import anyio
 
 from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.http.connection import CONNECTION
-from mcpfleet.wire.errors import NO_HEADERS, Rejection
+from mcpfleet.edge.http.target import read_path
+from mcpfleet.wire.errors import NO_HEADERS, too_large, too_slow
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.reply import event
 
@@ -72,15 +73,15 @@ class Client:
             write_timeout: seconds that the client may take to read what it is sent.
         """
         self.method: str = scope["method"]
-        # As it was sent: another spelling of an endpoint's path is another path (T1).
+        self.http_version: str = scope["http_version"]
         raw_path: bytes | None = scope.get("raw_path")
-        self.path: str = scope["path"] if raw_path is None else raw_path.decode("latin-1")
+        raw = scope["path"] if raw_path is None else raw_path.decode("latin-1")
+        self.path = read_path(raw, may_be_absolute=self.http_version.startswith("1"))
         self.query: bytes = scope.get("query_string", b"")
         self.headers = Headers(scope["headers"])
         self.credential: Credential | None = None
         """What the head carried, where one is needed."""
         self.address: str | None = (scope.get("client") or (None,))[0]
-        self.http_version: str = scope["http_version"]
         self.extra: list[tuple[bytes, bytes]] = []
         """Headers of every answer to this request."""
         self.forget_body: Callable[[], None] = _nothing
@@ -109,7 +110,7 @@ class Client:
         stated = self.headers.all(b"content-length")
         size = int(stated[0]) if stated and stated[0].isdigit() else limit
         if size > limit:
-            raise Rejection(413, headers={"Connection": "close"})
+            raise too_large(limit)
         return size
 
     async def read_body(self, limit: int, timeout: float, charge: Charge | None = None) -> bytes:
@@ -130,7 +131,7 @@ class Client:
             async with asyncio.timeout(timeout):
                 return await self._read_parts(limit, charge)
         except TimeoutError:
-            raise Rejection(408, headers={"Connection": "close"}) from None
+            raise too_slow() from None
 
     async def _read_parts(self, limit: int, charge: Charge | None = None) -> bytes:
         parts: list[bytes] = []
@@ -142,7 +143,7 @@ class Client:
             part = message.get("body", b"")
             size += len(part)
             if size > limit:
-                raise Rejection(413, headers={"Connection": "close"})
+                raise too_large(limit)
             if charge is not None:
                 await charge(len(part))
             parts.append(part)

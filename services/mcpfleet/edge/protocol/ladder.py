@@ -16,7 +16,18 @@ from mcpfleet.edge.http.doors import Doors
 from mcpfleet.edge.protocol.structure import METHODS, NOTIFICATIONS
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
-from mcpfleet.wire.errors import Rejection, bad_params, handshake_is_gone, unknown_method, unsupported_version
+from mcpfleet.wire.errors import (
+    Rejection,
+    bad_params,
+    handshake_is_gone,
+    not_acceptable,
+    unknown_method,
+    unknown_path,
+    unsupported_version,
+    wrong_coding,
+    wrong_http_method,
+    wrong_media_type,
+)
 from mcpfleet.wire.headers import SESSION, VERSION, Headers
 from mcpfleet.wire.versions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -32,8 +43,11 @@ _VALUES_REMEMBERED: Final = 256
 _REFUSED: Final = re.compile(r"q\s*=\s*0(\.0{0,3})?")
 """The weight 0 of a range in `Accept`."""
 
-_BOTH: Final = ("application/json", "text/event-stream")
+_EVENTS: Final = "text/event-stream"
+_BOTH: Final = ("application/json", _EVENTS)
 _MODERN_PARAMS: Final = ("inputResponses", "requestState")
+_MAY_BE_NULL: Final = ("arguments", "cursor")
+"""Parameters of which null is as good as nothing, in every revision (L22)."""
 
 LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
@@ -50,11 +64,11 @@ def check_place(client: Client, endpoints: Mapping[str, str], doors: Doors) -> s
         The endpoint's name.
 
     Raises:
-        Rejection: without a body, since no id is known yet.
+        Rejection: 404 or 403; no id is known yet.
     """
     endpoint = endpoints.get(client.path)
     if endpoint is None:
-        raise Rejection(404)
+        raise unknown_path()
     doors.check_host(client.headers)
     doors.check_origin(client.headers)
     return endpoint
@@ -64,12 +78,12 @@ def check_form(client: Client) -> None:
     """Group 4: method, media type, what the client accepts, coding.
 
     Raises:
-        Rejection: without a body, since no id is known yet.
+        Rejection: 405, 415 or 406; no id is known yet.
     """
     if client.method != "POST":
-        raise Rejection(405, headers={"Allow": "POST"})
+        raise wrong_http_method("POST")
     _check_media(client.headers)
-    _check_accept(client.headers)
+    _check_accept(client.headers, _BOTH)
     _check_coding(client.headers)
 
 
@@ -96,6 +110,7 @@ def check_message(
         Rejection: whose id, where one could be read, is the message's.
     """
     envelope = read_envelope(body, message)
+    _leave_out_nulls(envelope.params)
     served = SERVED_WITH_LEGACY if legacy else SERVED
     in_session = sessions and bool(headers.all(SESSION))
     if envelope.id is None:
@@ -117,30 +132,39 @@ def check_message(
     return envelope
 
 
+def _leave_out_nulls(params: dict[str, Any]) -> None:
+    context = params.get("context")
+    for members in (params, context) if isinstance(context, dict) else (params,):
+        for name in _MAY_BE_NULL:
+            if name in members and members[name] is None:
+                del members[name]
+
+
 def check_events_welcome(client: Client) -> None:
     """What a GET must accept (M76).
 
     Raises:
-        Rejection: 406, without a body.
+        Rejection: 406.
     """
-    if not _welcomes(client.headers.all(b"accept"), ("text/event-stream",)):
-        raise Rejection(406)
+    _check_accept(client.headers, (_EVENTS,))
 
 
 def _check_media(headers: Headers) -> None:
     media = headers.all(b"content-type")
     if len(media) != 1 or not _is_json(media[0]):
-        raise Rejection(415)
+        raise wrong_media_type()
 
 
-def _check_accept(headers: Headers) -> None:
-    if not _welcomes(headers.all(b"accept"), _BOTH):
-        raise Rejection(406)
+def _check_accept(headers: Headers, kinds: tuple[str, ...]) -> None:
+    """Hold `Accept` to all of these kinds; without one everything is acceptable (T34; RFC 9110, 12.5.1)."""
+    accepted = headers.all(b"accept")
+    if accepted and not _welcomes(accepted, kinds):
+        raise not_acceptable(kinds)
 
 
 def _check_coding(headers: Headers) -> None:
     if any(coding.strip().lower() != b"identity" for coding in headers.all(b"content-encoding")):
-        raise Rejection(415)
+        raise wrong_coding()
 
 
 def _check_notification(headers: Headers, envelope: Envelope, served: Sequence[str], *, in_session: bool) -> Envelope:
@@ -148,12 +172,14 @@ def _check_notification(headers: Headers, envelope: Envelope, served: Sequence[s
 
     Of the revisions of 2025 every notification is accepted, and without a session none means anything.
     """
-    versions = headers.all(VERSION)
-    if versions not in ((), *((version.encode(),) for version in served)):
+    version = headers.version()
+    if version == MODERN:
+        headers.single(VERSION)  # M5: it mirrors nothing here, and stands once all the same
+    if version is not None and version not in served:
         raise Rejection(400)
-    if versions and versions[0].decode() in LEGACY:
-        return envelope._replace(revision=versions[0].decode())
-    if in_session and not versions:
+    if version is not None and version in LEGACY:
+        return envelope._replace(revision=version)
+    if in_session and version is None:
         return envelope._replace(revision=LEGACY[0])
     if envelope.method not in NOTIFICATIONS:
         raise Rejection(400)
@@ -195,9 +221,9 @@ def _revision(headers: Headers, envelope: Envelope, served: Sequence[str], *, in
     """
     if PROTOCOL_VERSION_META_KEY in envelope.meta:
         return MODERN
-    stated = headers.single(VERSION)
     if envelope.method == "initialize":
-        return _agreed(envelope.params.get("protocolVersion"), stated, served)
+        return _agreed(envelope.params.get("protocolVersion"), headers, served)
+    stated = headers.version()
     if stated is not None and stated not in served:
         raise unsupported_version(stated, served)
     return stated or (LEGACY[0] if in_session else MODERN)
@@ -205,20 +231,29 @@ def _revision(headers: Headers, envelope: Envelope, served: Sequence[str], *, in
 
 def _as_legacy(envelope: Envelope, revision: str) -> Envelope:
     """A request of 2025: it says nothing of its client in `_meta`, and what only modern ones bring along is ignored."""
-    params = {name: value for name, value in envelope.params.items() if name not in _MODERN_PARAMS}
+    params = {
+        name: value for name, value in envelope.params.items() if name not in _MODERN_PARAMS and value is not None
+    }
     meta = {name: value for name, value in envelope.meta.items() if name != LOG_LEVEL_META_KEY}
     meta |= {PROTOCOL_VERSION_META_KEY: revision, CLIENT_CAPABILITIES_META_KEY: {}}
     return envelope._replace(params=params, meta=meta, revision=revision)
 
 
-def _agreed(requested: Any, stated: str | None, served: Sequence[str]) -> str:
-    """The revision of a handshake: the one that was asked for, else the header's, else the newest of 2025 (L3, M74)."""
+def _agreed(requested: Any, headers: Headers, served: Sequence[str]) -> str:
+    """The revision of a handshake: the one that was asked for, else the header's, else the newest of 2025 (L3, M74).
+
+    A header that says anything else does not matter: nothing was agreed on yet that it could state (L20).
+    """
     legacy = [version for version in served if version in LEGACY]
     if not legacy:
         raise unsupported_version(requested if isinstance(requested, str) else None, served)
-    if stated is not None and stated not in legacy:
-        raise unsupported_version(stated, served)
-    return next((version for version in (requested, stated) if version in legacy), legacy[0])
+    if requested in legacy:
+        return str(requested)
+    try:
+        stated = headers.version()
+    except Rejection:
+        stated = None
+    return stated if stated in legacy else legacy[0]
 
 
 def _check_meta(meta: dict[str, Any]) -> None:

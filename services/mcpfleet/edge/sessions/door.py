@@ -17,12 +17,11 @@ from mcpfleet.edge.sessions.running import Running
 from mcpfleet.edge.sessions.streams import SessionStreams
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.wire.envelope import Envelope, Response, read_id, read_response
-from mcpfleet.wire.errors import Rejection, not_answered, session_needed
-from mcpfleet.wire.headers import SESSION, VERSION
+from mcpfleet.wire.errors import not_answered, session_needed
+from mcpfleet.wire.headers import SESSION
 from mcpfleet.wire.versions import LEGACY
 
 _METHODS: Final = frozenset({"GET", "DELETE"})
-_LEGACY: Final = frozenset(version.encode() for version in LEGACY)
 
 
 class SessionDoor:
@@ -53,13 +52,13 @@ class SessionDoor:
         """Whether a request by GET or DELETE is of a client of 2025: it names a session, or such a revision."""
         if client.method not in _METHODS or not self._endpoints[endpoint].has_sessions:
             return False
-        return bool(client.headers.all(SESSION)) or not _LEGACY.isdisjoint(client.headers.all(VERSION))
+        return bool(client.headers.all(SESSION)) or client.headers.version() in LEGACY
 
     async def serve(self, endpoint: str, client: Client) -> None:
         """Serve a session's stream, or end the session.
 
         Raises:
-            Rejection: 404 or 400 without a body where the session is none; else as any request's, without an id.
+            Rejection: 404 or 400 where the session is none; else as any request's, without an id.
             ClientStalled: the client does not read.
         """
         if client.method == "GET":
@@ -107,8 +106,4 @@ class SessionDoor:
     async def _find(self, endpoint: str, client: Client) -> tuple[Principal, Named]:
         principal = await self._admission.admit(endpoint, client.credential)
         await self._limits.take_control(endpoint, principal)
-        try:
-            return principal, await self._sessions.find(endpoint, principal, client)
-        except Rejection as rejection:
-            # No id is known that an error could be of.
-            raise Rejection(rejection.status, headers=rejection.headers) from None
+        return principal, await self._sessions.find(endpoint, principal, client)

@@ -31,8 +31,16 @@ from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import projection
-from mcpfleet.wire.errors import NotAnswered, UnknownSession, bad_params, maybe_done, no_capacity, not_answered
-from mcpfleet.wire.headers import SESSION, VERSION
+from mcpfleet.wire.errors import (
+    NotAnswered,
+    UnknownSession,
+    bad_params,
+    maybe_done,
+    no_capacity,
+    not_answered,
+    other_revision,
+)
+from mcpfleet.wire.headers import SESSION
 
 SERVICE: Final = "the subscriptions service"
 _RETRY_AFTER: Final = 5
@@ -132,9 +140,9 @@ class Sessions:
         if kept is None:
             await self._limits.take_look(endpoint, principal)
         named = kept.named if kept is not None else await self._read_or_recall(key, owner)
-        stated = client.headers.single(VERSION)
+        stated = client.headers.version()
         if stated is not None and stated != named.session.revision:
-            raise bad_params("the session was begun with another protocol version")
+            raise other_revision()
         return named
 
     async def _read_or_recall(self, key: str, owner: str) -> Named:
