@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -61,6 +62,30 @@ async def test_p9_a_client_of_2025_that_leaves_has_not_cancelled(tmp_path: Path)
         (tmp_path / "release").touch()
         await until((tmp_path / "finished").exists, within=10)
     assert not (tmp_path / "cancelled").exists()
+
+
+async def test_l19_a_call_whose_post_is_closed_holds_no_descriptor_and_is_cancelled_by_its_id(tmp_path: Path) -> None:
+    """As the Go SDK and rmcp take a call back."""
+    headers = {"MCP-Protocol-Version": LEGACY[0]}
+    async with Fleet(APP) as fleet, connected(fleet.urls[0]) as connection:
+        own = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        handshake = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": own}
+        await connection.send_body(json.dumps(handshake).encode(), {})
+        headers |= {"Mcp-Session-Id": (await connection.answer()).headers["mcp-session-id"]}
+        edge = psutil.Process(fleet.edges[0].pid)
+        before = edge.num_fds()
+        async with connected(fleet.urls[0]) as held:
+            params = {"name": "hold", "arguments": {"folder": str(tmp_path)}}
+            message = {"jsonrpc": "2.0", "id": "mine", "method": "tools/call", "params": params}
+            await held.send_body(json.dumps(message).encode(), headers)
+            await until((tmp_path / "started").exists)
+            assert edge.num_fds() > before
+        await until(lambda: edge.num_fds() <= before)
+        assert not (tmp_path / "cancelled").exists()
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "mine"}}
+        await connection.send_body(json.dumps(cancel).encode(), headers)
+        assert (await connection.answer()).status == 202
+        await until((tmp_path / "cancelled").exists)
 
 
 @pytest.mark.parametrize("version", LEGACY)

@@ -18,7 +18,7 @@ from mcpfleet.edge.calls.bodies import Bodies, ResultLost
 from mcpfleet.edge.calls.ends import Ends, Told, Use
 from mcpfleet.edge.calls.pending import Call, Calls, End, Remote
 from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
-from mcpfleet.edge.http.client import Client, ClientGone, while_there
+from mcpfleet.edge.http.client import Client, ClientGone, ClientStalled, while_there
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
@@ -63,7 +63,8 @@ class Answering:
     ) -> str | None:
         """Place the order and answer the client; returns the error's type, or None for a result.
 
-        A client that leaves cancels the call (D12), and nothing more is written for it (M15).
+        A client that leaves cancels the call (D12), and nothing more is written for it (M15). In a session of 2025 the
+        call goes on, and so does this until its end: the client may take it back by its id (P9, L19).
 
         Args:
             use: the request, and how its end is told.
@@ -91,8 +92,11 @@ class Answering:
             Rejection: 503 where no worker had room, and whatever else did not end in a result.
             ClientGone: nobody waits for it any more.
         """
-        one = _One(self, use.inquiry.request.client, Listening(may_stream=False), use)
+        client = use.inquiry.request.client
+        one = _One(self, client, Listening(may_stream=False), use)
         await one.run(make_order, one.keep)
+        if client.is_gone:
+            raise ClientGone
         return one.kept
 
 
@@ -124,6 +128,8 @@ class _One:
         self._silent_since = time.monotonic()
         self.kept = b""
         self._asked = asked
+        self._stalled: ClientStalled | None = None
+        """Why the client was given up, where the call goes on."""
 
     async def run(self, make_order: MakeOrder, end: OnEnd) -> str | None:
         call = self._with.dispatch.place(make_order())
@@ -135,7 +141,8 @@ class _One:
         except BaseException:
             self._release(call)
             raise
-        return await while_there(self._client, partial(self._follow, call, make_order, end))
+        goes_on = self._use.inquiry.session is not None
+        return await while_there(self._client, partial(self._follow, call, make_order, end), goes_on=goes_on)
 
     async def _follow(self, call: Call | None, make_order: MakeOrder, end: OnEnd) -> str | None:
         """Pass on what the call says until its end; wait for room first where it was refused."""
@@ -145,6 +152,8 @@ class _One:
                     self._release(call)
                     call = None
                     call = await self._with.dispatch.wait_for_room(make_order)
+                if self._client.is_gone and call.end is not None:
+                    return self._end_unheard(call)
                 await self._send_notices(call)
                 if call.remote is not None:
                     return await self._end_remote(call, call.remote, end)
@@ -158,6 +167,17 @@ class _One:
     def _release(self, call: Call | None) -> None:
         if call is not None:
             self._with.calls.release(call, taken_back=self._client.is_unwanted)
+
+    def _end_unheard(self, call: Call) -> str:
+        """End a call whose client has left.
+
+        Raises:
+            ClientStalled: the client was given up.
+        """
+        self._release(call)
+        if self._stalled is not None:
+            raise self._stalled
+        return CLIENT_GONE
 
     def _patience(self) -> float:
         """Seconds until a silent connection must show that it lives."""
@@ -188,9 +208,16 @@ class _One:
         return reply.progress(self._listening.token, body)
 
     async def _send(self, data: bytes) -> None:
-        if not self._client.is_streaming:
-            await self._client.open_stream()
-        await self._client.send_part(data)
+        """Send events; a call of a session goes on where its client does not read them, as where it leaves."""
+        try:
+            if not self._client.is_streaming:
+                await self._client.open_stream()
+            await self._client.send_part(data)
+        except ClientStalled as stalled:
+            if self._use.inquiry.session is None:
+                raise
+            self._stalled = stalled
+            self._client.leave()
         self._silent_since = time.monotonic()
 
     async def _end_remote(self, call: Call, remote: Remote, end: OnEnd) -> str | None:

@@ -51,6 +51,10 @@ def _refuse(_: bytes) -> bool:
     return False
 
 
+async def _drop(_: MutableMapping[str, Any]) -> None:
+    """Send nothing: nobody is there."""
+
+
 class ClientGone(Exception):
     """Raised when the client closed its side before there was anything to send, or is to be sent nothing at all."""
 
@@ -93,6 +97,8 @@ class Client:
         """The answer's end is being sent, and nothing can stop it any more."""
         self.is_unwanted = False
         """The client said that it wants no answer any more."""
+        self.is_gone = False
+        """The client has left what goes on without it."""
         self._connection: Any = scope.get("state", _NOTHING).get(CONNECTION)
         self._write_chunk: Callable[[bytes], bool] = _refuse
         self._receive = receive
@@ -155,6 +161,13 @@ class Client:
         """Wait until the client closes its side."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    def leave(self) -> None:
+        """Free the connection of a client that has left, while its request goes on; what is sent is dropped now."""
+        self.is_gone = True
+        if self._connection is not None and not self.http_version.startswith("2"):
+            self._connection.hang_up()
+        self._send, self._write_chunk, self._connection = _drop, _refuse, None
 
     async def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> None:
         """Send the whole answer: JSON, or nothing but a status.
@@ -286,10 +299,15 @@ class Client:
         await self._send({"type": "http.response.start", "status": 200, "headers": head})
 
 
-async def while_there(client: Client, work: Callable[[], Awaitable[Value]]) -> Value:
+async def while_there(client: Client, work: Callable[[], Awaitable[Value]], *, goes_on: bool = False) -> Value:
     """Do what a client waits for, until it leaves.
 
     What is raised inside is raised again outside of the group, which would wrap it.
+
+    Args:
+        client: who waits.
+        work: what is done.
+        goes_on: the work is not cancelled when the client leaves; `Client.is_gone` tells it so.
 
     Raises:
         ClientGone: it left, and the work was cancelled.
@@ -300,7 +318,10 @@ async def while_there(client: Client, work: Callable[[], Awaitable[Value]]) -> V
 
     async def watch() -> None:
         await client.wait_gone()
-        tasks.cancel_scope.cancel()
+        if goes_on:
+            client.leave()
+        else:
+            tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)

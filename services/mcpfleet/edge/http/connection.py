@@ -113,6 +113,10 @@ class Connection(TCPServer):
         except* (ProtocolError, PriorityError) as errors:
             _log.info("HTTP/2 connection closed: %s", errors.exceptions[0])
 
+    def hang_up(self) -> None:
+        """Close the connection at once: its client has left, and its descriptor is free while the request goes on."""
+        self.writer.transport.abort()
+
     def close_soon(self) -> None:
         """Close the connection, which nobody uses."""
         self._task_group.spawn(self._initiate_server_close)

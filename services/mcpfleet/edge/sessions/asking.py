@@ -12,7 +12,7 @@ import anyio
 from pydantic_core import to_json
 
 from mcpfleet.edge.calls.ends import NoAnswer
-from mcpfleet.edge.http.client import Client, while_there
+from mcpfleet.edge.http.client import Client, ClientGone, while_there
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.protocol.rounds import Round, TooManyRounds, read_asked
 from mcpfleet.edge.sessions.questions import Asked, Question, Questions
@@ -48,6 +48,8 @@ class Asking:
         """
         if before.number >= self._settings.max_rounds:
             raise TooManyRounds
+        if inquiry.request.client.is_gone:
+            raise ClientGone
         questions, memory = read_asked(body)
         client, revision = inquiry.request.client, inquiry.request.envelope.revision
         with self._questions.asking(session, questions) as asked:
