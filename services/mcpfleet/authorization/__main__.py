@@ -22,7 +22,7 @@ from mcpfleet.contracts.figures import Role
 from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
-from mcpfleet.store.errors import StoreError
+from mcpfleet.store.errors import OUTAGES
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
 
@@ -50,7 +50,7 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
         beside = partial(show, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
         await answer_questions(
-            process, bus, answers, loop=register.run, concurrency=concurrency, outage=StoreError, beside=beside
+            process, bus, answers, loop=register.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
 
 

@@ -17,7 +17,7 @@ from mcpfleet.contracts.figures import Role
 from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
-from mcpfleet.store.errors import StoreError
+from mcpfleet.store.errors import OUTAGES
 from mcpfleet.telemetry.instruments import CatalogInstruments
 
 
@@ -45,7 +45,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
         beside = partial(show, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency
         await answer_questions(
-            process, bus, catalog, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
+            process, bus, catalog, loop=sweeper.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
 
 

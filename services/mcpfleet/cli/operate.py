@@ -13,7 +13,7 @@ import typer
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
-from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.errors import BusError, is_undone
 from mcpfleet.contracts.authorization import AuthorizationClient, Revoke, RevokedKind
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
@@ -82,7 +82,8 @@ async def _withdraw(bus: Bus, pool: str) -> int:
     try:
         answer = await CatalogClient(bus).withdraw(pool)
     except BusError as error:
-        typer.echo(f"the catalog did not withdraw {pool!r}: {error}", err=True)
+        doubt = "" if is_undone(error) else " for certain, so do it again"
+        typer.echo(f"the catalog did not withdraw {pool!r}{doubt}: {error}", err=True)
         return 1
     if answer.workers:
         typer.echo(f"{pool!r} has {answer.workers} live workers: stop them first", err=True)
@@ -98,7 +99,8 @@ async def _revoke(bus: Bus, kind: RevokedKind, name: str) -> int:
     try:
         answer = await AuthorizationClient(bus).revoke(Revoke(kind=kind, name=name, id=secrets.token_hex(16)))
     except BusError as error:
-        typer.echo(f"authorization did not revoke anything for certain, so do it again: {error}", err=True)
+        doubt = "" if is_undone(error) else " for certain, so do it again"
+        typer.echo(f"authorization did not revoke anything{doubt}: {error}", err=True)
         return 1
     typer.echo(f"revocation {answer.number} stands")
     return 0

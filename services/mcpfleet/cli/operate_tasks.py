@@ -7,7 +7,7 @@ import re
 import typer
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.errors import BusError, is_undone
 from mcpfleet.cli.operate import on_bus
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, OperatorTasksClient
 from mcpfleet.contracts.tasks import ID_PATTERN
@@ -40,7 +40,8 @@ async def stop_task(settings: ProcessSettings, task: str) -> int:
         try:
             stopped = await OperatorTasksClient(bus).stop(task)
         except BusError as error:
-            typer.echo(f"the tasks service does not answer: {error}", err=True)
+            doubt = "is not ended" if is_undone(error) else "may have been ended: do it again"
+            typer.echo(f"the task {doubt}: {error}", err=True)
             return 1
         if not stopped.known:
             typer.echo("there is no such task", err=True)

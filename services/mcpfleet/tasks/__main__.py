@@ -13,7 +13,7 @@ from mcpfleet.contracts.figures import Role
 from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
-from mcpfleet.store.errors import StoreError
+from mcpfleet.store.errors import OUTAGES
 from mcpfleet.tasks.actor import TasksActor
 from mcpfleet.tasks.ledger import Ledger
 from mcpfleet.tasks.pool_actor import PoolActor
@@ -40,7 +40,7 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
         beside = partial(show, process, bus, Role.TASKS)
         concurrency = settings.tasks_concurrency
         await answer_questions(
-            process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=StoreError, beside=beside
+            process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
 
 

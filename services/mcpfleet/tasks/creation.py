@@ -17,7 +17,7 @@ from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, St
 from mcpfleet.process.batches import Batches
 from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.errors import StoreError
+from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.insert import insert_for
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.reading import Reader
@@ -34,7 +34,7 @@ class Maker:
         self._store = store
         self._settings = settings
         self._reader = reader
-        self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch, spoils=StoreError)
+        self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch, spoils=OUTAGES)
 
     async def create(self, wanted: Create, tell: Callable[[Change], None]) -> Created:
         """Make a task that waits for a worker; nothing is made where its key was used before.

@@ -15,7 +15,7 @@ from mcpfleet.contracts.tasks import Status
 from mcpfleet.process.batches import Batches
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.errors import StoreError
+from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.singles import Singles
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.held import lock_all
@@ -55,7 +55,7 @@ class Endings:
         self._store = store
         self._settings = settings
         self._batches: Batches[_Settling, Change | None] = Batches(
-            self._settle_all, settings.tasks_batch, spoils=StoreError
+            self._settle_all, settings.tasks_batch, spoils=OUTAGES
         )
 
     async def settle(self, pool: str, wanted: Settle) -> tuple[Settled, list[Change]]:

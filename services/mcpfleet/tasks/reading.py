@@ -14,7 +14,7 @@ from mcpfleet.contracts.tasks import Binding, Owned, Status, TaskView
 from mcpfleet.process.batches import Batches
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.errors import StoreError
+from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.padding import padded
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.settings import TasksSettings
@@ -48,7 +48,7 @@ class Reader:
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._batches: Batches[tuple[str, str], Read | None] = Batches(
-            self._read_all, settings.tasks_batch, spoils=StoreError
+            self._read_all, settings.tasks_batch, spoils=OUTAGES
         )
 
     async def get(self, task: str, binding: Binding) -> TaskView | None:

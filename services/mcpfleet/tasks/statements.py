@@ -101,7 +101,7 @@ async def make(singles: Singles, tasks: Sequence[Mapping[str, Any]], origins: Se
         unclaimed: seconds for which they may wait.
     """
     lists = ([task[name] for task in tasks] for name in BROUGHT)
-    await singles.fetch(_MAKE, *lists, origins, unclaimed)
+    await singles.fetch(_MAKE, *lists, origins, unclaimed, writes=True)
 
 
 async def read(singles: Singles, wanted: Sequence[tuple[str, str]]) -> list[SingleRow]:
@@ -124,8 +124,9 @@ async def claim(
         lease: seconds.
     """
     rows = await singles.fetch(
-        _CLAIM, pool, wanted.definitions, wanted.most, beyond, budget, wanted.process, wanted.claim, lease
-    )
+        _CLAIM, pool, wanted.definitions, wanted.most, beyond, budget, wanted.process, wanted.claim, lease,
+        writes=True,
+    )  # fmt: skip
     return None if rows[0].is_hard else [row for row in rows if row.id is not None]
 
 
@@ -137,4 +138,4 @@ async def settle(
     Returns:
         Id, fence and new version of each that was held by that fence.
     """
-    return await singles.fetch(_SETTLE, *zip(*ends, strict=True))
+    return await singles.fetch(_SETTLE, *zip(*ends, strict=True), writes=True)

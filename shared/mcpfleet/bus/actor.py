@@ -107,7 +107,7 @@ class Actor:
         tracer: Tracer,
         log: FilteringBoundLogger,
         concurrency: int = 64,
-        outage: type[Exception] | tuple[()] = (),
+        outage: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> None:
         """Make one that answers nothing yet.
 
@@ -118,7 +118,7 @@ class Actor:
             log: its process's.
             concurrency: questions at once.
             outage: what handlers raise while their store does not answer. Askers are told that alone: where the store
-                stands is for our log.
+                stands is for our log. Whatever a handler raises may say by `is_undone` that nothing was changed.
         """
         self._bus = bus
         self._settings = settings
@@ -190,7 +190,8 @@ class Actor:
                     has_failed = True
                     span.fail(failed.kind)
                     self._log.warning("question failed", subject=message.subject, kind=failed.kind, error=str(failed))
-                    self._bus.respond(message, str(failed).encode(), header.fault(failed.kind))
+                    line = header.fault(failed.kind, is_undone=failed.is_undone)
+                    self._bus.respond(message, str(failed).encode(), line)
         finally:
             answering.count(time.monotonic() - started, failed=has_failed)
             self._running -= 1
@@ -212,9 +213,16 @@ class Actor:
             raise
         except self._outage as error:
             self._log.warning("store failed", error=str(error))
-            raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: the receiver's store does not answer") from error
+            why = f"{exchange.subject}: the receiver's store does not answer"
+            raise Failed(Fault.UNAVAILABLE, why, is_undone=_is_undone(error)) from error
         except (BusError, TimeoutError) as error:
             raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}") from error
         except Exception as error:
             self._log.exception("handler failed", subject=message.subject)
-            raise Failed(Fault.INTERNAL, f"{exchange.subject}: the receiver's log has the reason") from error
+            why = f"{exchange.subject}: the receiver's log has the reason"
+            raise Failed(Fault.INTERNAL, why, is_undone=_is_undone(error)) from error
+
+
+def _is_undone(error: Exception) -> bool:
+    """Whether an error of a handler says that nothing was changed, as those of the store do."""
+    return getattr(error, "is_undone", False) is True

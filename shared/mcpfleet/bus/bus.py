@@ -14,7 +14,17 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header as lines
-from mcpfleet.bus.errors import BusError, Busy, NoResponders, NotRun, Refused, TooLarge, Unanswered, Unavailable
+from mcpfleet.bus.errors import (
+    BusError,
+    Busy,
+    Failed,
+    NoResponders,
+    NotRun,
+    Refused,
+    TooLarge,
+    Unanswered,
+    Unavailable,
+)
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.keeper import Hooks, Keeper
 from mcpfleet.bus.outcome import answer
@@ -213,6 +223,9 @@ class Bus:
         except NotRun:
             if uncertain is not None:  # the second did not run; the first may have
                 raise uncertain from None
+            raise
+        except Failed as error:
+            error.is_undone = error.is_undone and uncertain is None  # it says nothing of the first
             raise
 
     async def _request_once(self, subject: str, body: bytes, wait: float, deadline: float) -> Incoming:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from mcpfleet.bus.fault import Fault
+
 
 class BusError(Exception):
     """Raised when a message could not do its work; the base of all that this package raises."""
@@ -71,8 +75,21 @@ class Failed(BusError):
 
     Attributes:
         kind: one of `Fault`'s values, or the unknown kind of a newer process.
+        is_undone: the receiver says that nothing was changed. False says nothing.
     """
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, *, is_undone: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
+        self.is_undone = is_undone
+
+
+_DECISIONS: Final = frozenset({Fault.CONTRACT, Fault.UNKNOWN, Fault.REFUSED, Fault.TOO_LARGE})
+"""Kinds by which a receiver says that it does not do what is asked, whoever asks again."""
+
+
+def is_undone(error: BusError) -> bool:
+    """Whether a request that failed has certainly changed nothing; all else is open (K24)."""
+    if isinstance(error, Failed):
+        return error.is_undone or error.kind in _DECISIONS
+    return isinstance(error, NotRun)

@@ -2,7 +2,8 @@
 
 NATS carries headers as text lines, and three cost twice as much as one, so everything shares a line of words:
 a request is `1 <ms left> <ms since 1970 at sending> <traceparent or -> <extra words>`; an answer without a line is
-plain success, and otherwise `1 busy`, `1 expired <the answerer's ms>` or `1 fault <kind>`.
+plain success, and otherwise `1 busy`, `1 expired <the answerer's ms>` or `1 fault <kind>`, with `undone`
+behind the kind where nothing was changed for certain.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ clock: Final[ContextVar[Callable[[], float]]] = ContextVar("clock", default=time
 """The wall clock by which messages are dated and judged; a test gives one of its parts a wrong one."""
 
 BUSY: Final = "1 busy"
+UNDONE: Final = "undone"
+"""Follows a fault's kind where the receiver knows that nothing was changed."""
 _VERSION: Final = "1"
 
 
@@ -66,6 +69,6 @@ def expired() -> str:
     return f"{_VERSION} expired {now() * 1000:.0f}"
 
 
-def fault(kind: str) -> str:
+def fault(kind: str, *, is_undone: bool = False) -> str:
     """Compose the answer that a request failed, with one of the closed list of kinds."""
-    return f"{_VERSION} fault {kind}"
+    return f"{_VERSION} fault {kind} {UNDONE}" if is_undone else f"{_VERSION} fault {kind}"

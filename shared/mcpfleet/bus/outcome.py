@@ -31,7 +31,7 @@ def ending(subject: str, reply: Incoming) -> NotRun | Failed | None:
         case ["expired", clock, *_]:
             is_clock = clock.isdecimal() and len(clock) <= _LONGEST_CLOCK
             return Expired(subject, int(clock) / 1000 - header.now() if is_clock else 0.0)
-        case ["fault", kind, *_]:
-            return Failed(kind, reply.body.decode(errors="replace"))
+        case ["fault", kind, *more]:
+            return Failed(kind, reply.body.decode(errors="replace"), is_undone=header.UNDONE in more)
         case _:
             return None

@@ -36,7 +36,7 @@ async def answer_questions(
     *handlers: Handlers,
     loop: Loop,
     concurrency: int,
-    outage: type[Exception],
+    outage: tuple[type[Exception], ...],
     beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
     """Answer until told to stop; what was asked by then is answered.

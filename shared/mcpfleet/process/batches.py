@@ -36,7 +36,7 @@ class Batches(Generic[Item, Result]):
         perform: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
         most: int,
         *,
-        spoils: type[Exception],
+        spoils: type[Exception] | tuple[type[Exception], ...],
         patience: float | None = None,
     ) -> None:
         """Describe the batches.

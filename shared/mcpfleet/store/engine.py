@@ -21,12 +21,12 @@ import anyio
 import anyio.lowlevel
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy import Connection, event
-from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction, create_async_engine
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
-from mcpfleet.store.errors import StoreBusy, StoreUnreachable, translated, unreachable
+from mcpfleet.store.errors import StoreBusy, StoreError, StoreUnreachable, is_refusal, translated, unreachable
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.store.singles import MOST, SETTINGS, SingleRow, Singles
 from mcpfleet.store.url import Dialect, StoreUrl, read_url
@@ -85,29 +85,48 @@ class Store:
 
     @asynccontextmanager
     async def _transaction(self, engine: AsyncEngine, *places: anyio.Semaphore) -> AsyncIterator[AsyncConnection]:
-        async with AsyncExitStack() as held:
-            with anyio.move_on_after(self._bounds.statement) as waiting:
-                for place in places:
-                    await held.enter_async_context(place)
-            if waiting.cancelled_caught:
-                raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
-            # This one reads what comes from outside the body: the bound's end, errors of giving the connection back.
-            with translated(self.where), anyio.fail_after(self._bounds.transaction):
-                connection = await self._connect(engine)
-                try:
-                    # This one reads the errors of statements and of the commit, before it is decided by them whether
-                    # the connection may be used again.
-                    with translated(self.where):
-                        transaction = await self._begin(connection)
-                        with self._unbroken(self._bounds.transaction):
-                            yield connection
-                            await transaction.commit()
-                except StoreUnreachable:
-                    # A demoted server keeps its connections, and refuses every write: never use this one again.
-                    await connection.invalidate()
-                    raise
-                finally:
-                    await self._release(connection)
+        is_certain = engine is self._writing
+        try:
+            async with AsyncExitStack() as held:
+                await self._take(held, places)
+                # This one reads what comes from outside the body: the bound's end, errors of giving the connection
+                # back.
+                with translated(self.where), anyio.fail_after(self._bounds.transaction):
+                    connection = await self._connect(engine)
+                    try:
+                        # This one reads the errors of statements, before it is decided by them whether the connection
+                        # may be used again.
+                        with translated(self.where):
+                            transaction = await self._begin(connection)
+                            with self._unbroken(self._bounds.transaction):
+                                yield connection
+                                await self._check_open(connection)
+                                is_certain = False
+                                await transaction.commit()
+                    except StoreUnreachable:
+                        # A demoted server keeps its connections, and refuses every write: never use this one again.
+                        await connection.invalidate()
+                        raise
+                    finally:
+                        await self._release(connection)
+        except StoreError as error:
+            cause = error.__cause__
+            error.is_undone = is_certain or (engine is self._writing and cause is not None and is_refusal(cause))
+            raise
+
+    async def _take(self, held: AsyncExitStack, places: tuple[anyio.Semaphore, ...]) -> None:
+        with anyio.move_on_after(self._bounds.statement) as waiting:
+            for place in places:
+                await held.enter_async_context(place)
+        if waiting.cancelled_caught:
+            raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
+
+    async def _check_open(self, connection: AsyncConnection) -> None:
+        """Refuse to commit on a connection that is known to be lost: then it is certain that nothing was written."""
+        if self.dialect == "postgresql":
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            if driver is None or driver.is_closed():
+                raise unreachable(self.where, ConnectionError("the connection was lost"))
 
     def _unbroken(self, seconds: float) -> AbstractContextManager[object]:
         """Keep cancellation from statements that must not be cancelled, for a time."""
@@ -130,7 +149,7 @@ class Store:
         try:
             with self._unbroken(self._bounds.connect):
                 return await engine.connect()
-        except (OSError, DBAPIError) as error:
+        except Exception as error:  # whatever it is, there is no connection
             raise unreachable(self.where, error) from error
 
     async def _release(self, connection: AsyncConnection) -> None:

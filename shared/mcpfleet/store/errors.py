@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import exc
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
+
+DRIVER_ERRORS: Final = (
+    SQLAlchemyError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    sqlite3.Error,
+    sqlite3.Warning,
+    OSError,
+    EOFError,
+)
+"""Base classes of all that the drivers raise: a server's errors, their own, and those of sockets."""
 
 _UNREACHABLE_STATES: Final = ("08", "25006", "53", "57P", "58")
 """SQLSTATE of a server that is away, full, starting, stopping, or only a standby now."""
@@ -16,6 +30,8 @@ _BUSY_STATES: Final = ("25P03", "25P04", "40", "55P03", "57014")
 """SQLSTATE of a transaction that waited or ran too long, or lost against another: it did nothing."""
 _UNREACHABLE_CODES: Final = frozenset(
     {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_CORRUPT,
@@ -24,13 +40,37 @@ _UNREACHABLE_CODES: Final = frozenset(
         sqlite3.SQLITE_NOTADB,
     }
 )
-_BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_BUSY_CODES: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_SCHEMA,
+    }
+)
+_LEAVING_STATES: Final = ("08", "57P", "58", "40003")
+"""SQLSTATE of a server that ends the connection, or does not know itself what became of the transaction."""
+_LOST_STATE: Final = (
+    exc.DisconnectionError,
+    exc.PendingRollbackError,
+    exc.ResourceClosedError,
+    exc.InvalidatePoolError,
+)
+"""SQLAlchemy's errors for a connection that is no longer there."""
 _PRIMARY: Final = 0xFF
 """SQLite's extended result codes carry the primary one in their low byte."""
 
 
 class StoreError(Exception):
-    """Raised when the store could not do its work; the base of all that this package raises while a service runs."""
+    """Raised when the store could not do its work; the base of all that this package raises while a service runs.
+
+    Attributes:
+        is_undone: a transaction that writes has failed, and certainly wrote nothing. False says nothing: a commit may
+            have had no answer, or only a reading failed.
+    """
+
+    is_undone = False
 
 
 class StoreUnreachable(StoreError):
@@ -41,43 +81,82 @@ class StoreUnreachable(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Raised when a connection, a lock or a statement took longer than its bound; the transaction was rolled back."""
+    """Raised when a connection, a lock or a statement took longer than its bound."""
+
+
+class StoreRefused(StoreError):
+    """Raised when the database refuses a statement: a table or a column is missing, or a value breaks a rule."""
+
+
+OUTAGES: Final = (StoreUnreachable, StoreBusy)
+"""What passes by itself; a refused statement is a mistake, of ours or of the set-up."""
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turn what the drivers raise into store errors; a mistake in a statement stays what it is.
+    """Turn whatever the drivers raise into store errors.
 
     Args:
         where: the database, as it may be printed.
     """
     try:
         yield
-    except TimeoutError as error:
-        raise StoreBusy(f"the store at {where} did not answer in time (MCPFLEET_STORE_TIMEOUT)") from error
-    except OSError as error:
-        raise unreachable(where, error) from error
-    except (DBAPIError, asyncpg.PostgresError) as error:
-        cause, is_gone = error, False
-        if isinstance(error, DBAPIError):
-            cause, is_gone = error.orig or error, error.connection_invalidated
-        if is_gone or is_away(cause):
-            raise unreachable(where, error) from error
-        if _is(cause, _BUSY_STATES, _BUSY_CODES):
-            raise StoreBusy(f"the store at {where} is busy (MCPFLEET_STORE_TIMEOUT): {_first_line(cause)}") from error
-        raise
+    except (*DRIVER_ERRORS, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            raise
+        raise translate(where, error) from error
+
+
+def is_cancelled() -> bool:
+    """Whether the running task is cancelled; a `CancelledError` that comes without it is the driver's own."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def translate(where: str, error: BaseException) -> StoreError:
+    """Make the store error of what a driver raised."""
+    cause = _drivers_own(error)
+    is_gone = isinstance(error, _LOST_STATE) or (isinstance(error, DBAPIError) and error.connection_invalidated)
+    if isinstance(cause, TimeoutError | exc.TimeoutError):
+        return StoreBusy(f"the store at {where} did not answer in time (MCPFLEET_STORE_TIMEOUT)")
+    if _is(cause, _BUSY_STATES, _BUSY_CODES):
+        return StoreBusy(f"the store at {where} is busy (MCPFLEET_STORE_TIMEOUT): {_first_line(cause)}")
+    if is_gone or is_away(cause):
+        return unreachable(where, cause)
+    return StoreRefused(f"the store at {where} refused a statement: {_first_line(cause)}")
 
 
 def is_away(cause: BaseException) -> bool:
     """Whether a driver's error says that the database is away, or no place to write to."""
+    if isinstance(cause, asyncpg.InterfaceError):
+        return not isinstance(cause, asyncpg.DataError)  # a value that it cannot write leaves the connection as it was
+    if isinstance(cause, OSError | EOFError | asyncpg.InternalClientError | asyncio.CancelledError):
+        return True
     return _is(cause, _UNREACHABLE_STATES, _UNREACHABLE_CODES)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a driver's error is a database's word that what was to be committed is not."""
+    cause = _drivers_own(error)
+    if isinstance(cause, sqlite3.Error | asyncpg.DataError):
+        return True
+    state: str | None = getattr(cause, "sqlstate", None)
+    return state is not None and not state.startswith(_LEAVING_STATES)
 
 
 def unreachable(where: str, cause: BaseException) -> StoreUnreachable:
     """Say which database is away, why, and which setting names it."""
-    if isinstance(cause, DBAPIError):
+    why = _first_line(_drivers_own(cause))
+    return StoreUnreachable(f"the store at {where} cannot be reached (MCPFLEET_STORE_URL): {why}")
+
+
+def _drivers_own(cause: BaseException) -> BaseException:
+    """The driver's error behind SQLAlchemy's, and behind that of its adapter, where that has no state of its own."""
+    if isinstance(cause, StatementError):
         cause = cause.orig or cause
-    return StoreUnreachable(f"the store at {where} cannot be reached (MCPFLEET_STORE_URL): {_first_line(cause)}")
+    inner = cause.__cause__
+    has_state = getattr(cause, "sqlstate", None) is not None or isinstance(cause, sqlite3.Error)
+    return inner if not has_state and isinstance(inner, DRIVER_ERRORS) else cause
 
 
 def _is(cause: BaseException, states: tuple[str, ...], codes: frozenset[int]) -> bool:

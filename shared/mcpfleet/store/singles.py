@@ -13,7 +13,16 @@ import anyio
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from mcpfleet.store.bounds import Bounds
-from mcpfleet.store.errors import StoreBusy, is_away, translated, unreachable
+from mcpfleet.store.errors import (
+    DRIVER_ERRORS,
+    StoreBusy,
+    StoreError,
+    is_away,
+    is_refusal,
+    translate,
+    translated,
+    unreachable,
+)
 
 NOW: Final = "CAST(EXTRACT(EPOCH FROM statement_timestamp()) AS DOUBLE PRECISION)"
 """The moment at which the statement began, by the database's clock; as `mcpfleet.store.clock.now`."""
@@ -35,6 +44,12 @@ class SingleRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
             raise AttributeError(name) from None
 
 
+class _Sent:
+    """Whether a statement has left."""
+
+    is_sent = False
+
+
 class Singles:
     """A few connections of their own. Each method raises `StoreError` as a transaction of the store does."""
 
@@ -53,14 +68,26 @@ class Singles:
         self._places = anyio.Semaphore(most, fast_acquire=True)
         self._free: list[Any] = []
 
-    async def fetch(self, statement: str, *values: object) -> list[SingleRow]:
-        """Run one statement by itself, which commits it; a repeat after an error must be safe, as ever."""
-        await self._take_place()
+    async def fetch(self, statement: str, *values: object, writes: bool = False) -> list[SingleRow]:
+        """Run one statement by itself, which commits it; a repeat after an error must be safe, as ever.
+
+        Args:
+            statement: with numbered parameters.
+            values: of the parameters.
+            writes: it changes something, so that its error says whether it may have (`StoreError.is_undone`).
+        """
+        sent = _Sent()
         try:
-            with translated(self._where):
-                return await self._run(statement, values)
-        finally:
-            self._places.release()
+            await self._take_place()
+            try:
+                with translated(self._where):
+                    return await self._run(statement, values, sent)
+            finally:
+                self._places.release()
+        except StoreError as error:
+            cause = error.__cause__
+            error.is_undone = writes and (not sent.is_sent or (cause is not None and is_refusal(cause)))
+            raise
 
     async def close(self) -> None:
         """Close what is open."""
@@ -74,22 +101,22 @@ class Singles:
         if waiting.cancelled_caught:
             raise StoreBusy(f"all connections to the store at {self._where} are busy (MCPFLEET_STORE_CONNECTIONS)")
 
-    async def _run(self, statement: str, values: tuple[object, ...]) -> list[SingleRow]:
+    async def _run(self, statement: str, values: tuple[object, ...], sent: _Sent) -> list[SingleRow]:
         connection = await self._open()
+        sent.is_sent = True
         try:
             rows: list[SingleRow] = await connection.fetch(statement, *values)
-        except asyncpg.PostgresError as error:
+        except (asyncpg.PostgresError, asyncpg.DataError) as error:
             # What the server refused leaves the connection as it was, unless the server is no place to write to.
             if not is_away(error) and not connection.is_closed():
                 self._free.append(connection)
             else:
                 connection.terminate()
             raise
-        except asyncpg.InterfaceError as error:
-            if connection.is_closed():
-                raise unreachable(self._where, error) from error
+        except Exception as error:  # whatever the driver raises is about the connection, which is not used again
             connection.terminate()
-            raise
+            known = isinstance(error, DRIVER_ERRORS)
+            raise (translate if known else unreachable)(self._where, error) from error
         except BaseException:
             connection.terminate()  # its statement may go on, or have its answer on the way
             raise
@@ -104,5 +131,5 @@ class Singles:
                 return connection
         try:
             return await self._connect()
-        except (OSError, asyncpg.PostgresError) as error:
+        except Exception as error:  # whatever it is, there is no connection
             raise unreachable(self._where, error) from error

@@ -264,6 +264,11 @@ def maybe_done(what: str) -> NotAnswered:
     return NotAnswered(504, INTERNAL_ERROR, f"{what} did not answer in time; it may have been done: ask again")
 
 
+def unchanged(what: str) -> NotAnswered:
+    """A service could not do what it was to change, and has changed nothing (504)."""
+    return NotAnswered(504, INTERNAL_ERROR, f"{what} could not do this now; nothing was changed: ask again")
+
+
 def internal(reference: str, status: int = 500) -> Rejection:
     """A mistake of ours (500), or of what was asked on a request's behalf (200); the log has the reference id."""
     return Rejection(status, INTERNAL_ERROR, f"Internal error (reference {reference})")

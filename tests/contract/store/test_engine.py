@@ -11,14 +11,13 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import SocketAttribute
 from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, text, update
-from sqlalchemy.exc import IntegrityError
 
 from mcpfleet.catalog.tables import pools
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store, open_store
-from mcpfleet.store.errors import StoreBusy, StoreUnreachable
+from mcpfleet.store.errors import StoreBusy, StoreRefused, StoreUnreachable
 from tests.kit.postgres import Postgres, database_of
 
 metadata = MetaData()
@@ -185,7 +184,7 @@ async def test_the_clock_stands_still_within_a_statement_and_goes_on_within_a_tr
 
 
 async def test_a_row_cannot_refer_to_one_that_is_not_there(store: Store) -> None:
-    with pytest.raises(IntegrityError):
+    with pytest.raises(StoreRefused):
         async with store.write() as connection:
             await connection.execute(insert(pools).values(pool="books", digest="0" * 32, since=now()))
 

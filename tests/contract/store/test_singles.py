@@ -11,7 +11,7 @@ import pytest
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import open_store
-from mcpfleet.store.errors import StoreBusy, StoreUnreachable
+from mcpfleet.store.errors import StoreBusy, StoreRefused, StoreUnreachable
 from mcpfleet.store.singles import Singles
 from tests.kit.postgres import Postgres
 
@@ -53,7 +53,7 @@ async def test_a_statement_commits_by_itself_and_its_rows_have_attributes(addres
 async def test_what_the_server_refuses_leaves_the_connection(postgres: Postgres, address: str) -> None:
     async with open_store(address, service="singles", bounds=Bounds(), singles=True) as store:
         singles = straight(store.singles)
-        with pytest.raises(asyncpg.DivisionByZeroError):
+        with pytest.raises(StoreRefused, match="division by zero"):
             await singles.fetch("SELECT 1 / 0")
         await singles.fetch("SELECT 1")
         assert await connections(postgres, address) == 1

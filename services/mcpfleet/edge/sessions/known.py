@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.errors import BusError, is_undone
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import (
@@ -39,6 +39,7 @@ from mcpfleet.wire.errors import (
     no_capacity,
     not_answered,
     other_revision,
+    unchanged,
 )
 from mcpfleet.wire.headers import SESSION
 
@@ -201,7 +202,7 @@ class Sessions:
             read = await self.client.change(ChangeSession(session=named.key, owner=named.owner, **changes))
         except BusError as error:
             self._log.warning("a session could not be changed", error=str(error))
-            raise maybe_done(SERVICE) from None
+            raise (unchanged if is_undone(error) else maybe_done)(SERVICE) from None
         self._kept.pop(named.key, None)
         if read.session is None:
             raise UnknownSession
@@ -217,7 +218,7 @@ class Sessions:
             await self.client.end(named.key, named.owner)
         except BusError as error:
             self._log.warning("a session could not be ended", error=str(error))
-            raise maybe_done(SERVICE) from None
+            raise (unchanged if is_undone(error) else maybe_done)(SERVICE) from None
         self._hear(SessionChanged(session=named.key, ended=True, deleted=True))
 
     def _on_hint(self, message: Incoming) -> None:

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import BusError, NoResponders
+from mcpfleet.bus.errors import BusError, NoResponders, is_undone
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import ANSWER, AnswerGiven, GiveAnswer, SessionsClient
 from mcpfleet.wire.envelope import Response
-from mcpfleet.wire.errors import maybe_done
+from mcpfleet.wire.errors import maybe_done, unchanged
 
 _ID: Final = re.compile(r"(?P<edge>[0-9a-f]{16})-[0-9a-f]{32}")
 _LONGEST_MESSAGE: Final = 500
@@ -120,7 +120,7 @@ class Questions:
             return
         except BusError as error:
             self._log.warning("a client's answer did not arrive", edge=found["edge"], error=str(error))
-            raise maybe_done("the edge that asked") from None
+            raise (unchanged if is_undone(error) else maybe_done)("the edge that asked") from None
 
     def _on_answer(self, message: Incoming) -> None:
         try:

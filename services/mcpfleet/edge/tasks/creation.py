@@ -7,7 +7,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError, Failed, NotRun
+from mcpfleet.bus.errors import BusError, Failed, is_undone
 from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.call import CallBody, Deferring
 from mcpfleet.contracts.endpoints import Endpoint
@@ -90,7 +90,7 @@ class Creation:
         self._log.warning("a task was not made", error=str(error))
         if isinstance(error, Failed) and error.kind == Fault.TOO_LARGE:
             return tool_failed(inquiry, str(error), "too_large")
-        if isinstance(error, NotRun) or (isinstance(error, Failed) and error.kind == Fault.REFUSED):
+        if is_undone(error):
             raise not_answered(SERVICE) from error
         return tool_failed(inquiry, _UNCERTAIN, "uncertain_task")
 

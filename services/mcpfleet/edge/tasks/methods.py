@@ -7,7 +7,7 @@ from typing import Final
 from pydantic_core import to_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError, Failed
+from mcpfleet.bus.errors import BusError, Failed, is_undone
 from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS, Binding, TasksClient, TaskView
 from mcpfleet.edge.access.limits import Limits
@@ -18,7 +18,7 @@ from mcpfleet.edge.tasks.questions import check_answerable, check_answers
 from mcpfleet.edge.tasks.reading import SERVICE, read, unknown_task
 from mcpfleet.edge.tasks.showing import Showing
 from mcpfleet.wire.capabilities import TASKS
-from mcpfleet.wire.errors import Rejection, bad_params, internal, maybe_done, missing_capabilities
+from mcpfleet.wire.errors import Rejection, bad_params, internal, maybe_done, missing_capabilities, unchanged
 from mcpfleet.wire.reply import NotSpliceable
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
@@ -98,4 +98,4 @@ def _binding(inquiry: Inquiry) -> Binding:
 def _refused(error: BusError) -> Rejection:
     if isinstance(error, Failed) and error.kind == Fault.TOO_LARGE:
         return bad_params("the input responses are too large")
-    return maybe_done(SERVICE)
+    return (unchanged if is_undone(error) else maybe_done)(SERVICE)
