@@ -11,7 +11,7 @@ import pytest
 
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import Busy, Failed, NoResponders, Unanswered, Unavailable
+from mcpfleet.bus.errors import Busy, Failed, NoResponders, Unanswered, Unavailable, is_undone
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.telemetry.trace import TraceContext, current
@@ -89,6 +89,26 @@ async def test_a_fault_is_raised_with_its_kind(fabric: Fabric) -> None:
         with pytest.raises(Failed, match="no such") as raised:
             await edge.request(ASK, b"", timeout=5)
         assert raised.value.kind == Fault.UNKNOWN
+
+
+@pytest.mark.parametrize(("unanswered", "certain"), [(0, True), (1, False)])
+async def test_k24_a_refusal_is_certain_unless_the_first_asking_had_no_answer(
+    fabric: Fabric, unanswered: int, certain: bool
+) -> None:
+    """What a repeat is told says nothing of the first, which may still be done."""
+    asked: list[Incoming] = []
+
+    def answer(question: Incoming) -> None:
+        asked.append(question)
+        if len(asked) > unanswered:
+            catalog.respond(question, b"no store", header.fault(Fault.UNAVAILABLE, is_undone=True))
+
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await answering(catalog, answer)
+        with pytest.raises(Failed, match="no store") as raised:
+            await edge.request(ASK, b"", timeout=5, repeat=True)
+    assert raised.value.kind == Fault.UNAVAILABLE
+    assert is_undone(raised.value) is certain
 
 
 async def test_where_nobody_hears_a_subject_the_asker_knows_at_once(fabric: Fabric) -> None:

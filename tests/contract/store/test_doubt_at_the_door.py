@@ -1,0 +1,52 @@
+"""What clients hear of changes while the store refuses: not made where that is certain, and doubt nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.tasks_app import Works
+from tests.kit.cutting import Cutting, cutting, once
+from tests.kit.postgres import Postgres
+from tests.kit.tasks import TaskClient
+
+CALL: Any = {"name": "double", "arguments": {"number": 21}}
+
+
+async def test_k24_a_task_that_the_store_refused_is_told_as_not_made(postgres: Postgres) -> None:
+    works = Works()
+    async with postgres.database() as url:
+        async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": url}) as fleet, fleet.http() as http:
+            client = TaskClient(http)
+            held = await client.start("hold")
+            await postgres.shut(url)
+            made = await client.post("tools/call", CALL)
+            await postgres.open(url)
+            works.release.set()
+            await client.until(held)
+            done = await client.until((await client.call("double", {"number": 21}))["taskId"])
+        assert made.status_code == 504
+        assert "nothing was run" in made.json()["error"]["message"]
+        assert done["status"] == "completed"
+        assert works.runs == ["hold", "double"]
+
+
+@pytest.mark.parametrize("lost", ["forth", "back"])
+async def test_k24_a_task_whose_commit_had_no_answer_may_have_been_made(postgres: Postgres, lost: str) -> None:
+    works = Works()
+    async with postgres.database() as url, cutting(url) as way:
+        async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": way.url}) as fleet, fleet.http() as http:
+            client = TaskClient(http)
+            await client.until(await client.start("double", number=1))
+            _cut_making(way, lost)
+            answer = (await client.post("tools/call", CALL)).json()
+            assert way.cuts == 1
+        assert answer["result"]["isError"] is True
+        assert "may have been made" in answer["result"]["content"][0]["text"]
+
+
+def _cut_making(way: Cutting, lost: str) -> None:
+    """Lose the statement that makes a task after it has left, or its answer."""
+    setattr(way, lost, once(b'"number":21' if lost == "forth" else b"INSERT 0 1"))
