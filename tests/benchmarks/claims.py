@@ -79,7 +79,7 @@ class Waiting:
     def _room(self, *, waits_alone: bool) -> int:
         return self._most - self._held
 
-    def _take(self, task: Claimed, asked: float) -> None:
+    def _take(self, task: Claimed, asked: float, lease: float) -> None:
         if task.id in self._made:
             self._took.append((time.monotonic() - self._made.pop(task.id)) * 1e3)
         self._held += 1

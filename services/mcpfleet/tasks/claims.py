@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Integer, bindparam, case, select, update
+from sqlalchemy import Integer, bindparam, case, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.pool_tasks import (
@@ -29,7 +29,7 @@ from mcpfleet.store.singles import SingleRow
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.endings import Endings, ended
 from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
-from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, pick
+from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, is_news, pick
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, origins, states, steps
 
@@ -110,7 +110,6 @@ class Claims:
     async def extend(self, pool: str, wanted: Extend) -> tuple[Extended, list[Change]]:
         """Renew leases; what is no longer the process's is told, and stays as it is."""
         changes: list[Change] = []
-        lost: list[str] = []
         cancelled: list[str] = []
         answers: dict[str, tuple[Answered, ...]] = {}
         async with self._store.write() as connection:
@@ -118,7 +117,7 @@ class Claims:
                 changes += await self._give_back_unheard(connection, pool, wanted)
             rows = {row.id: row for row in await lock_all(connection, pool, [each.id for each in wanted.tasks])}
             kept = [each for each in wanted.tasks if each.id in rows and rows[each.id].fence == each.fence]
-            lost = sorted({each.id for each in wanted.tasks} - {each.id for each in kept})
+            ended, lost = await _gone(connection, pool, [each for each in wanted.tasks if each not in kept])
             cancelled = [each.id for each in kept if rows[each.id].cancel_at is not None]
             if kept:
                 await self._renew(connection, kept)
@@ -127,7 +126,8 @@ class Claims:
             if waiting:
                 answers = {task: tuple(each) for task, each in (await read_answers(connection, waiting)).items()}
         lease = self._settings.task_lease
-        return Extended(lease=lease, lost=tuple(lost), cancelled=tuple(cancelled), answers=answers), changes
+        told = Extended(lease=lease, lost=lost, ended=ended, cancelled=tuple(cancelled), answers=answers)
+        return told, changes
 
     async def _renew(self, connection: AsyncConnection, kept: Sequence[Held]) -> None:
         mine = states.c.id.in_(padded([each.id for each in kept]))
@@ -135,15 +135,21 @@ class Claims:
 
     async def _tell(self, connection: AsyncConnection, kept: Sequence[Held], rows: dict[str, AnyRow]) -> list[Change]:
         """Write the status messages that are new."""
-        news = [each for each in kept if each.message is not None and each.message != rows[each.id].message]
+        news = [each for each in kept if _is_news(each, rows[each.id])]
         if not news:
             return []
         told = (
             update(states)
             .where(states.c.id == bindparam("_id"))
-            .values(message=bindparam("_message"), updated_at=now(), version=states.c.version + 1)
+            .values(
+                message=bindparam("_message"),
+                progress=func.coalesce(bindparam("_progress", type_=Moment), states.c.progress),
+                updated_at=now(),
+                version=states.c.version + 1,
+            )
         )
-        await connection.execute(told, [{"_id": each.id, "_message": each.message} for each in news])
+        said = [{"_id": each.id, "_message": each.message, "_progress": each.progress} for each in news]
+        await connection.execute(told, said)
         return [Change(each.id, rows[each.id].version + 1) for each in news]
 
     # -- giving back --------------------------------------------------------------------------------------------------
@@ -153,7 +159,9 @@ class Claims:
         async with self._store.write() as connection:
             row = await lock_held(connection, pool, wanted.id, wanted.fence)
             if row is None:
-                return Released(lost=True), []
+                # Asked again, since its answer was lost: then nobody has it.
+                again = [Held(id=wanted.id, fence=wanted.fence)]
+                return Released(lost=bool((await _gone(connection, pool, again))[1])), []
             tried = tried_of(row)
             following: Next | None = tried.give_back()
             if wanted.failed is not None:
@@ -240,6 +248,27 @@ _TAKE: Final = (
     )
 )  # fmt: skip
 _TEXTS: Final = select(origins.c.task, origins.c.origin).where(origins.c.task.in_(bindparam("_ids", expanding=True)))
+
+
+def _is_news(held: Held, row: AnyRow) -> bool:
+    return held.message is not None and held.message != row.message and is_news(held.progress, row.progress)
+
+
+async def _gone(
+    connection: AsyncConnection, pool: str, others: Sequence[Held]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of tasks that are not held by the fence that is named: those that their holder let go itself, and the lost ones.
+
+    Whoever else takes a task from its holder, or ends it, raises the fence.
+    """
+    if not others:
+        return (), ()
+    wanted = select(states.c.id, states.c.fence).where(
+        states.c.id.in_(padded([each.id for each in others])), states.c.pool == pool, states.c.lease_until.is_(None)
+    )
+    left = {(row.id, row.fence) for row in await connection.execute(wanted)}
+    ended = {each.id for each in others if (each.id, each.fence) in left}
+    return tuple(sorted(ended)), tuple(sorted({each.id for each in others} - ended))
 
 
 def _claimed(row: Any, origin: str, remembered: _Steps, answered: _Answers) -> Claimed:

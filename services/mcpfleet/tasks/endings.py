@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,7 +20,7 @@ from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.singles import Singles
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.held import lock_all
-from mcpfleet.tasks.rules import Change, Ends, weight
+from mcpfleet.tasks.rules import Change, Ends, is_news, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, states
 
@@ -32,6 +33,8 @@ class Ending:
     end: str | None = None
     message: str | None = None
     """None leaves the last one."""
+    progress: float | None = None
+    """What the message says is reached, where it is progress."""
     failure: str = ""
     deprives: bool = False
     """Its holder, if it has one, does not end it: what that one writes from now on must fail."""
@@ -45,7 +48,7 @@ class _Settling:
 
 def ended(settled: Settle) -> Ending:
     """What a holder's message says."""
-    return Ending(settled.status, settled.end, settled.message, settled.failure or "")
+    return Ending(settled.status, settled.end, settled.message, settled.progress, settled.failure or "")
 
 
 class Endings:
@@ -85,7 +88,7 @@ class Endings:
 
     async def end(self, connection: AsyncConnection, row: AnyRow, ends: Ends) -> Change:
         """End a locked task that its holder does not end."""
-        ending = Ending(ends.status, ends.error, _sentence(ends.why), ends.failure, deprives=True)
+        ending = Ending(ends.status, ends.error, _sentence(ends.why), failure=ends.failure, deprives=True)
         return await self.write(connection, row, ending)
 
     async def write(self, connection: AsyncConnection, row: AnyRow, ending: Ending) -> Change:
@@ -105,7 +108,15 @@ class Endings:
     async def _settle_singly(self, store: Singles, batch: Sequence[_Settling]) -> dict[tuple[str, int], Change]:
         named = {(each.wanted.id, each.wanted.fence): each for each in batch}
         ends = [
-            (each.wanted.id, each.pool, each.wanted.fence, each.wanted.status, each.wanted.end, each.wanted.message)
+            (
+                each.wanted.id,
+                each.pool,
+                each.wanted.fence,
+                each.wanted.status,
+                each.wanted.end,
+                each.wanted.message,
+                each.wanted.progress,
+            )
             for each in named.values()
         ]
         changes = {}
@@ -135,7 +146,7 @@ class Endings:
                 "_id": row.id,
                 "_status": ending.status,
                 "_end": ending.end,
-                "_message": row.message if ending.message is None else ending.message,
+                **_said(row, ending),
                 "_fence": row.fence + ending.deprives,
             }
             for row, ending in ends
@@ -163,6 +174,7 @@ _END = (
         status=bindparam("_status"),
         end=bindparam("_end"),
         message=bindparam("_message"),
+        progress=bindparam("_progress"),
         fence=bindparam("_fence"),
         version=states.c.version + 1,
         updated_at=now(),
@@ -172,6 +184,13 @@ _END = (
         questions=0,
     )
 )
+
+
+def _said(row: AnyRow, ending: Ending) -> dict[str, Any]:
+    """The status message that a task keeps, and what it says is reached."""
+    if ending.message is None or not is_news(ending.progress, row.progress):
+        return {"_message": row.message, "_progress": row.progress}
+    return {"_message": ending.message, "_progress": row.progress if ending.progress is None else ending.progress}
 
 
 def _change(row: AnyRow, ending: Ending) -> Change:

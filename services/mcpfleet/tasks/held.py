@@ -24,6 +24,7 @@ HELD: Final = (
     states.c.vanished,
     states.c.cancel_at,
     states.c.message,
+    states.c.progress,
     states.c.holder,
     states.c.lease_until,
     states.c.memory,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,7 +20,7 @@ from mcpfleet.tasks.reading import is_owned
 from mcpfleet.tasks.rules import BESIDE, Asking, Change, Known, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.steps import check_room
-from mcpfleet.tasks.tables import inputs, states
+from mcpfleet.tasks.tables import AnyRow, inputs, states
 
 
 class Inputs:
@@ -56,7 +58,7 @@ class Inputs:
                 return QuestionsAsked(answers=answered), []
             if not asking.new and row.status == Status.INPUT_REQUIRED and (wanted.keep or row.lease_until is None):
                 return QuestionsAsked(waiting=True, answers=answered), []
-            await self._wait(connection, wanted, asking, is_waiting=row.status == Status.INPUT_REQUIRED)
+            await self._wait(connection, wanted, asking, row)
         return QuestionsAsked(waiting=True, answers=answered), [Change(wanted.id, row.version + 1)]
 
     async def _insert(self, connection: AsyncConnection, task: str, asking: Asking, ordinal: int) -> None:
@@ -67,21 +69,22 @@ class Inputs:
         if rows:
             await connection.execute(insert_into(inputs, connection), rows)
 
-    async def _wait(self, connection: AsyncConnection, wanted: Ask, asking: Asking, *, is_waiting: bool) -> None:
+    async def _wait(self, connection: AsyncConnection, wanted: Ask, asking: Asking, row: AnyRow) -> None:
         """Let the task wait for its client; its run limit stands still meanwhile."""
-        values = {
+        values: dict[str, Any] = {
             "status": Status.INPUT_REQUIRED,
             "questions": states.c.questions + len(asking.new),
             "version": states.c.version + 1,
             "updated_at": now(),
             "vanished": 0,
         }
-        if not is_waiting:
+        if row.status != Status.INPUT_REQUIRED:
             values |= {"run_left": states.c.until - now(), "until": now() + self._settings.task_input_wait}
         if not wanted.keep:
             values["lease_until"] = None
-        if wanted.message is not None:
+        if wanted.message is not None and rules.is_news(wanted.progress, row.progress):
             values["message"] = wanted.message
+            values["progress"] = row.progress if wanted.progress is None else wanted.progress
         await connection.execute(update(states).where(states.c.id == wanted.id).values(values))
 
     async def update(self, wanted: Update) -> tuple[Updated, list[Change]]:

@@ -78,6 +78,16 @@ def weight(text: str) -> int:
     return len(to_json(text))
 
 
+def is_news(progress: float | None, before: float | None) -> bool:
+    """Whether a status message may be shown after what was reported before: what it says is reached never falls (K27).
+
+    Args:
+        progress: what the message says is reached; none where it is no progress.
+        before: the highest that was reported.
+    """
+    return progress is None or before is None or progress > before
+
+
 def backoff(attempts: int, first: float, most: float) -> float:
     """Seconds before a task is tried again after so many attempts that counted: none after the first."""
     return 0.0 if attempts <= 1 else min(first * 2.0 ** (attempts - 2), most)

@@ -78,12 +78,15 @@ WITH held AS MATERIALIZED (
 )
 UPDATE tasks_states AS task
 SET
-  status = ending.status, "end" = ending.text, message = COALESCE(ending.message, task.message),
+  status = ending.status, "end" = ending.text,
+  message = CASE WHEN ending.message IS NULL OR ending.progress <= task.progress
+    THEN task.message ELSE ending.message END,
+  progress = CASE WHEN ending.message IS NULL THEN task.progress ELSE GREATEST(task.progress, ending.progress) END,
   version = version + 1, updated_at = {NOW}, until = {NOW} + retention,
   ready_at = NULL, lease_until = NULL, questions = 0
 FROM
-  unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[])
-    AS ending (id, pool, fence, status, text, message)
+  unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::float8[])
+    AS ending (id, pool, fence, status, text, message, progress)
   JOIN held ON held.id = ending.id
 WHERE
   task.id = ending.id AND task.pool = ending.pool AND task.fence = ending.fence AND task.lease_until IS NOT NULL
@@ -131,9 +134,9 @@ async def claim(
 
 
 async def settle(
-    singles: Singles, ends: Sequence[tuple[str, str, int, str, str | None, str | None]]
+    singles: Singles, ends: Sequence[tuple[str, str, int, str, str | None, str | None, float | None]]
 ) -> list[SingleRow]:
-    """End tasks as their holders: each by its id, pool and fence, with status, text and status message.
+    """End tasks as their holders: each by its id, pool and fence, with status, text, status message and progress.
 
     Returns:
         Id, fence and new version of each that was held by that fence.

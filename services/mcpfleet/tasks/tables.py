@@ -63,6 +63,7 @@ states: Final = Table(
     Column("claim", String(DIGEST_LENGTH), comment="by which it was taken"),
     Column("cancel_at", Moment, comment="when its cancel was asked for"),
     Column("message", String(MESSAGE_LENGTH)),
+    Column("progress", Moment, comment="the highest that its handlers said is reached"),
     Column("policy", Text),
     Column("end", Text, comment="the JSON text of its result, kept result, or error"),
 )

@@ -10,10 +10,12 @@ from mcpfleet.worker.table import Key
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Progress of a call."""
+    """Progress of a call, or the status message of a task."""
 
     key: Key
     body: bytes
+    reached: float | None = None
+    """Of a task: what the message says is reached."""
 
 
 @dataclass(frozen=True, slots=True)

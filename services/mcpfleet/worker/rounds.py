@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.app import AskError, ClientLacks, Declined, Question
-from mcpfleet.app.asking import Suspended, Unusable
+from mcpfleet.app.asking import Suspended, Unleased, Unusable
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.wire.capabilities import missing
 
@@ -21,7 +21,7 @@ MOST_QUESTIONS: Final = 32
 _ABSENT: Final = object()
 
 
-class Rounds:
+class Rounds(Unleased):
     """The questions of one run, its answers, and what was remembered of the runs before it."""
 
     most = MOST_QUESTIONS

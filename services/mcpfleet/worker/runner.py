@@ -269,6 +269,7 @@ class Runner:
         assert side is not None
         before = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
         running.rounds = TaskAsker(held.claimed.id, held.key, side, before, held.claimed)
+        await running.rounds.make_sure()  # the claim may be older than its lease by now
         context = Context(
             principal=call.principal,
             client=Client(call.client, call.capabilities),

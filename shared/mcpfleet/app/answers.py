@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from mcpfleet.app.asking import Question
+from mcpfleet.app.asking import Question, Unleased
 from mcpfleet.app.errors import ClientLacks
 
 
-class Answers:
+class Answers(Unleased):
     """Answers by the questions' keys: `Context(asker=Answers(month=Month(number=8)))`.
 
     A form is answered by the filled model or a dict, or by "decline" and "cancel"; a page to open by None; a model's

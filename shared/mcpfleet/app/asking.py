@@ -52,6 +52,13 @@ class Asker(Protocol):
             AskError: the declaration does not name one, or a key names two questions.
         """
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether what has an effect may begin at once."""
+
+    async def make_sure(self) -> None:
+        """Return once it may; whoever may not begin it any more is suspended."""
+
     async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
         """Do work whose result, any JSON value, is remembered by its name and arguments.
 
@@ -59,7 +66,19 @@ class Asker(Protocol):
         """
 
 
-class Nobody:
+class Unleased:
+    """Of a call that has its worker to its end: nobody can take it away."""
+
+    @property
+    def is_sure(self) -> bool:
+        """It may begin."""
+        return True
+
+    async def make_sure(self) -> None:
+        """There is nothing to wait for."""
+
+
+class Nobody(Unleased):
     """Asks nobody: for a handler that declares no questions."""
 
     def can_ask(self, name: str) -> bool:  # noqa: ARG002  # the protocol's form

@@ -348,6 +348,11 @@ class Context:
         """
         return await run_step(self._asker, name, function, arguments, self._threads)
 
+    @property
+    def asker(self) -> Asker:
+        """Answers questions, and says whether work may begin. For whoever runs the handler."""
+        return self._asker
+
     def end(self) -> None:
         """Say that the call is over: what still reports, reports nothing. For whoever runs the handler."""
         self._ended = True

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.site import Site, callee
 
-if TYPE_CHECKING:  # it runs steps by functions of this module
+if TYPE_CHECKING:  # they run functions by this module
+    from mcpfleet.app.asking import Asker
     from mcpfleet.app.context import Context
 
 
@@ -38,20 +40,39 @@ class Function:
         """Call it with these arguments; `threads` bounds the threads that plain functions run in."""
         if self._context is not None:
             values[self._context] = ctx
-        if self._is_async:
-            started: Awaitable[Any] = self._handler(**values)
-            return started
-        return in_thread(functools.partial(self._handler, **values), threads)
+        if not self._is_async:
+            return in_thread(functools.partial(self._handler, **values), threads, ctx.asker)
+        if not ctx.asker.is_sure:
+            return when_sure(functools.partial(self._handler, **values), ctx.asker)
+        started: Awaitable[Any] = self._handler(**values)
+        return started
 
 
-async def in_thread(function: Callable[[], Any], threads: anyio.CapacityLimiter | None) -> Any:
-    """Run a plain function. It is never abandoned: its thread, and so its slot, is taken until it returns (P8)."""
-    value = await anyio.to_thread.run_sync(functools.partial(_run_plain, function), limiter=threads)
+async def when_sure(function: Callable[[], Awaitable[Any]], asker: Asker) -> Any:
+    """Run an async function once what it does may begin (K26)."""
+    if not asker.is_sure:
+        await asker.make_sure()
+    return await function()
+
+
+async def in_thread(
+    function: Callable[[], Any], threads: anyio.CapacityLimiter | None, asker: Asker | None = None
+) -> Any:
+    """Run a plain function. It is never abandoned: its thread, and so its slot, is taken until it returns (P8).
+
+    Args:
+        function: without arguments.
+        threads: bounds the threads; it waits for a free one.
+        asker: says in the thread, after that wait, whether what the function does may begin.
+    """
+    value = await anyio.to_thread.run_sync(functools.partial(_run_plain, function, asker), limiter=threads)
     # A plain decorator around an async function hands its coroutine on.
     return await value if inspect.isawaitable(value) else value
 
 
-def _run_plain(function: Callable[[], Any]) -> Any:
+def _run_plain(function: Callable[[], Any], asker: Asker | None = None) -> Any:
+    if asker is not None and not asker.is_sure:
+        anyio.from_thread.run(asker.make_sure)
     try:
         return function()
     except GeneratorExit as error:

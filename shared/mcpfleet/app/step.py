@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 
 from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.errors import AskError
-from mcpfleet.app.function import in_thread, is_async
+from mcpfleet.app.function import in_thread, is_async, when_sure
 
 running_step: Final[ContextVar[str | None]] = ContextVar("mcpfleet_step", default=None)
 """The key of the step at hand, where it is a task's."""
@@ -35,12 +35,8 @@ async def run_step(
     """
 
     def work() -> Awaitable[Any]:
-        started: Awaitable[Any]
-        if is_async(function):
-            started = function(*arguments)
-        else:
-            started = in_thread(functools.partial(function, *arguments), threads)
-        return started
+        begun = functools.partial(function, *arguments)
+        return when_sure(begun, asker) if is_async(function) else in_thread(begun, threads, asker)
 
     if asker is NOBODY:
         return await work()

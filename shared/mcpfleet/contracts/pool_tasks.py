@@ -38,6 +38,7 @@ MOST_UNHEARD: Final = 64
 
 ProcessId = Annotated[str, Field(pattern=PROCESS_PATTERN)]
 Fence = Annotated[int, Field(ge=0)]
+Reached = Annotated[float | None, Field(allow_inf_nan=False)]
 ToolName = Annotated[str, Field(pattern=TOOL_PATTERN)]
 
 
@@ -125,6 +126,8 @@ class Held(Message):
     fence: Fence
     message: Words | None = None
     """The newest status message; none leaves it as it is."""
+    progress: Reached = None
+    """What the message says is reached: one that says less than was reported before is not shown (K27)."""
     waits: bool = False
     """It waits for answers in place: bring back those that are there."""
 
@@ -146,7 +149,9 @@ class Extended(Message):
 
     lease: float
     lost: tuple[str, ...] = ()
-    """They are another's, or have ended: stop, and write nothing more."""
+    """They are another's, or were ended by others: stop, and write nothing more."""
+    ended: tuple[str, ...] = ()
+    """Their holder has ended them, given them back, or let them wait for answers itself: nothing is lost."""
     cancelled: tuple[str, ...] = ()
     """Their clients want them to end: settle each, as cancelled where the work did not end first."""
     answers: dict[str, tuple[Answered, ...]] = Field(default_factory=dict)
@@ -192,6 +197,8 @@ class Ask(Message):
     keep: bool = False
     """Keep the lease, and wait in place; otherwise the task is no longer this worker's if it must wait."""
     message: Words | None = None
+    progress: Reached = None
+    """As in `Held`."""
 
 
 class QuestionsAsked(Message):
@@ -215,6 +222,8 @@ class Settle(Message):
     end: Text | None = None
     """The JSON text of the result (as it is, or as `kept_result`), or of the error."""
     message: Words | None = None
+    progress: Reached = None
+    """As in `Held`: a message without it is shown in any case."""
     failure: str | None = Field(None, pattern=r"^[a-z_]{1,32}$")
     """What kind of failure it was, for metrics: one of few words."""
 

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from mcpfleet.contracts.manifest import digest_of
+from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Claimed, Extend, Held, Settle
 from mcpfleet.contracts.tasks import Once, Outcome, Reserve, Status
 from mcpfleet.store.engine import Store
@@ -96,12 +97,14 @@ async def test_extend_renews_many_and_names_the_lost_among_them(store: Store) ->
             await books.made()
         mine = (await books.claim(most=5)).tasks
         await books.settle(mine[0])
+        await books.ledger.cancels.stop(StopTask(id=mine[2].id))
         await books.cancel(mine[1].id)
         await age(store, states, "lease_until", books.settings.task_lease - 1)
         extended = await books.extend(*mine)
-        assert extended.lost == (mine[0].id,)
+        assert extended.ended == (mine[0].id,)
+        assert extended.lost == (mine[2].id,)
         assert extended.cancelled == (mine[1].id,)
-        for task in mine[1:]:
+        for task in (mine[1], *mine[3:]):
             assert await column(store, task.id, "lease_until") > await column(store, task.id, "created_at") + 5
 
 

@@ -113,7 +113,7 @@ async def test_a_holder_that_asked_holds_the_task_no_more(store: Store) -> None:
         task = await books.running()
         await books.ask(task, "month")
         assert not await books.settle(task)
-        assert (await books.extend(task)).lost == (task.id,)
+        assert (await books.extend(task)).ended == (task.id,)
 
 
 async def test_a_task_that_waits_survives_the_death_of_every_worker_and_its_question(store: Store) -> None:

@@ -141,7 +141,7 @@ async def test_k7_a_terminal_task_never_changes(store: Store, how: str) -> None:
             case "release":
                 assert await books.release(task) is None
             case "extend":
-                assert (await books.extend(task, message="no")).lost == (task.id,)
+                assert (await books.extend(task, message="no")).ended == (task.id,)
             case "stop":
                 await books.ledger.cancels.stop(stop(task.id))
             case "overdue":

@@ -24,30 +24,28 @@ from mcpfleet.contracts.pool_tasks import (
     Ask,
     Claimed,
     Defer,
+    Deferred,
     PoolTasksClient,
     Question,
     QuestionsAsked,
-    Released,
     Remember,
     Settle,
-    Settled,
     Step,
     Stepped,
     nudge_subject,
     work_subject,
 )
-from mcpfleet.contracts.pool_tasks import Release as ReleaseTask
-from mcpfleet.contracts.tasks import NewTask, Outcome, Reservation, Status
+from mcpfleet.contracts.tasks import NewTask, Outcome, Reservation
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.wire.reply import failed_result
 from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.frames import Ended, Report, Said
 from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.table import Held, Key
 from mcpfleet.worker.tasks.extending import Extending
-from mcpfleet.worker.tasks.holding import Holding, Holdings, holding_key
-from mcpfleet.worker.tasks.insisting import LONGEST_PAUSE, Lost, insist, is_too_large, pauses
+from mcpfleet.worker.tasks.finishing import Finishing
+from mcpfleet.worker.tasks.holding import Holding, Holdings, elapsed, holding_key
+from mcpfleet.worker.tasks.insisting import LONGEST_PAUSE, Lost, insist, is_decision, is_too_large, pauses
 from mcpfleet.worker.tasks.looking import Looking
 from mcpfleet.worker.tasks.serving import Serving
 from mcpfleet.worker.tasks.settling import Release, following
@@ -88,6 +86,7 @@ class TaskActor:
         self._client = PoolTasksClient(bus, pool)
         self._held = Holdings()
         self._extending = Extending(self._client, bus.process, self._held, settings, hear=self, log=log)
+        self._finishing = Finishing(self._client, settings, log)
         self._looking = Looking(
             self._client, bus.process, settings,
             take=self._take, room=self._room, held=self._held.__len__, log=log,
@@ -143,6 +142,10 @@ class TaskActor:
         for holding in self._held:
             if not holding.has_returned and not holding.is_lost:
                 await self._finish(holding, Release())
+        # An end that is there is waited for as long as this process may drain.
+        while any(holding.has_returned for holding in self._held):
+            self._idle = anyio.Event()
+            await self._idle.wait()
 
     # -- what arrives -------------------------------------------------------------------------------------------------
 
@@ -159,10 +162,10 @@ class TaskActor:
             return 0
         return self._held.room(free=self._calls.free_slots, most=self._settings.task_slots, waits_alone=waits_alone)
 
-    def _take(self, claimed: Claimed, asked: float) -> None:
+    def _take(self, claimed: Claimed, asked: float, lease: float) -> None:
         """Run a task that was claimed."""
         trace = Origin.trace_of(claimed.origin)
-        holding = Holding(claimed.id, claimed.fence, claimed.definition, asked, trace, alone=claimed.alone)
+        holding = Holding(claimed.id, claimed.fence, claimed.definition, asked, lease, trace, alone=claimed.alone)
         self._hold(holding)
         if self._is_leaving or claimed.definition not in self._looking.definitions:
             holding.has_returned = True
@@ -185,8 +188,6 @@ class TaskActor:
         self._log.warning("a task is lost", task=holding.id, why=why)
         holding.is_lost = True
         self._stop(holding)
-        if holding.has_returned:
-            self._drop(holding)
 
     def cancel(self, holding: Holding) -> None:
         """End a task's run, since its client wants that."""
@@ -211,50 +212,39 @@ class TaskActor:
                 holding.has_returned = True
                 self._end(holding, following(holding, frame))
         elif isinstance(frame, Report) and holding is not None:
-            holding.message = frame.body.decode()
+            holding.say(frame.body.decode(), frame.reached)
             self._extending.say()
 
     def _end(self, holding: Holding, then: Settle | Release | None) -> None:
         if then is None or self._tasks is None:
             self._drop(holding)
         else:
+            holding.is_deciding = True
             self._tasks.start_soon(self._finish, holding, then)
 
     async def _finish(self, holding: Holding, then: Settle | Release) -> None:
         """Write a task's end, or give it back, however long that takes while it is ours."""
         try:
-            await insist(holding, lambda: self._write(holding, then), self._log)
-        except Lost:
-            pass
-        except BusError as error:
-            self._log.error("a task's end was not written", task=holding.id, error=str(error))
+            await self._finishing.finish(holding, then)
         finally:
             self._drop(holding)
-
-    async def _write(self, holding: Holding, then: Settle | Release) -> None:
-        answer: Settled | Released
-        try:
-            if isinstance(then, Settle):
-                answer = await self._client.settle(then)
-            else:
-                answer = await self._client.release(
-                    ReleaseTask(id=holding.id, fence=holding.fence, failed=then.failed, after=then.after)
-                )
-        except BusError as error:
-            if not is_too_large(error):
-                raise
-            self._log.error("a task's result is too large", task=holding.id, error=str(error))
-            answer = await self._client.settle(_too_large(holding, str(error)))
-        if answer.lost:
-            self._log.warning("a task's end was refused: it is another's, or has ended", task=holding.id)
 
     def _drop(self, holding: Holding) -> None:
         self._held.drop(holding)
         self._looking.freed()
-        if not len(self._held):
-            self._idle.set()
+        self._idle.set()
 
     # -- errands of the handlers' side --------------------------------------------------------------------------------
+
+    def is_sure(self, key: Key) -> bool:
+        """Whether a task's lease was confirmed lately; on any thread."""
+        holding = self._held.get(key)
+        return holding is not None and holding.is_sure
+
+    async def confirm(self, key: Key) -> bool:
+        """Ask whether a task is still ours."""
+        holding = self._held.get(key)
+        return holding is not None and await self._extending.confirm(holding)
 
     async def step(self, key: Key, step: str, name: str, result: str) -> Stepped:
         """Remember a step."""
@@ -275,11 +265,22 @@ class TaskActor:
         holding = self._held.get(key)
         if holding is None or holding.is_lost:
             return QuestionsAsked(lost=True)
-        message = Ask(id=holding.id, fence=holding.fence, questions=questions)
+        message = Ask(
+            id=holding.id,
+            fence=holding.fence,
+            questions=questions,
+            message=holding.message,
+            progress=holding.progress,
+        )
+        holding.is_deciding = True
         try:
             asked = await insist(holding, lambda: self._client.ask(message), self._log)
         except Lost:
             return QuestionsAsked(lost=True)
+        finally:
+            holding.is_deciding = False
+            if holding.is_refused:
+                self.lose(holding, "its lease was not renewed")
         if asked.lost:
             self.lose(holding, "a question was refused")
         elif asked.waiting:
@@ -288,15 +289,27 @@ class TaskActor:
 
     async def defer(self, held: Held, task: NewTask, once: Reservation | None) -> Key:
         """Make a task of a call that runs, and hold it."""
-        asked = time.monotonic()
-        deferred = await self._client.defer(Defer(task=task, process=self._bus.process, once=once))
+        asked = elapsed()
+        deferred = await self._make(Defer(task=task, process=self._bus.process, once=once), held.deadline)
         if deferred.outcome is not Outcome.NEW:
             raise Failed(Fault.REFUSED, f"the call cannot become a task: its idempotency key is {deferred.outcome}")
-        holding = Holding(task.id, deferred.fence, task.definition, asked, held.trace)
+        holding = Holding(task.id, deferred.fence, task.definition, asked, deferred.lease, held.trace)
         self._hold(holding)
         # Without its handle nobody could ever read it.
         holding.is_cancelled = not self._calls.hand_over(held, task.id) and once is None
         return holding_key(task.id, deferred.fence)
+
+    async def _make(self, wanted: Defer, deadline: float) -> Deferred:
+        """Have a task made; asked again, since one that nobody knows of would run a second time."""
+        for pause in pauses():
+            try:
+                return await self._client.defer(wanted)
+            except BusError as error:
+                if is_decision(error) or time.monotonic() + pause > deadline:
+                    raise
+                self._log.warning("a call has not become a task yet", error=str(error))
+            await anyio.sleep(pause)
+        raise AssertionError("there is always another pause")
 
     async def remember(self, once: Reservation, result: str, deadline: float) -> bool:
         """Keep a call's first result, before it leaves; false where that was not to be had."""
@@ -330,8 +343,3 @@ def _to_run(claimed: Claimed, subject: str) -> HeldTask:
         is_task=True,
         claimed=claimed,
     )
-
-
-def _too_large(holding: Holding, why: str) -> Settle:
-    text = failed_result(why).decode()
-    return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text)

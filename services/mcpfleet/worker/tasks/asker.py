@@ -54,6 +54,21 @@ class TaskAsker(Rounds):
             self._given = {each.key: (each.digest, from_json(each.answer)) for each in claimed.answers}
             self._done = {each.key: each.result for each in claimed.steps}
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether what begins now begins within the task's lease."""
+        return self._side.is_sure(self._key)
+
+    async def make_sure(self) -> None:
+        """Have the lease confirmed: this process may have been stopped for longer than it lasts (K26).
+
+        Raises:
+            Suspended: the task is another's by now.
+        """
+        while not self.is_sure:
+            if not await self._side.confirm(self._key):
+                self._suspend({})
+
     async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Answer all of these, or end the run.
 

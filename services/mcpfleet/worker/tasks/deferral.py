@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -78,12 +79,21 @@ class Deferral:
         )
 
 
+def _number(value: float) -> float:
+    """The value as a double; an integer may be larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max
+
+
 def status_reporter(key: Key, tell: Callable[[Report], None]) -> Callable[[Progress], None]:
     """Make what takes a task's progress: its status message."""
 
     def report(progress: Progress) -> None:
-        reached = f"{progress.value:g}" if progress.total is None else f"{progress.value:g} of {progress.total:g}"
+        value, total = _number(progress.value), progress.total
+        reached = f"{value:g}" if total is None else f"{value:g} of {_number(total):g}"
         text = f"{progress.message} ({reached})" if progress.message else reached
-        tell(Report(key, status_message(text).encode(errors="replace")))
+        tell(Report(key, status_message(text).encode(errors="replace"), value))
 
     return report

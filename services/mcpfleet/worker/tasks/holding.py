@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +19,16 @@ def holding_key(task: str, fence: int) -> Key:
     return Key(NO_EDGE, f"{task}.{fence}")
 
 
+_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+_SURE: Final = 0.5
+"""The part of a lease within which its holder is sure of it: the rest is for what it is about to begin."""
+
+
+def elapsed() -> float:
+    """Seconds by a clock that also runs while this process is stopped, or its machine sleeps, where there is one."""
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
 @dataclass(slots=True, eq=False)
 class Holding:
     """A task from its claim until its end is written, it is given back, or lost."""
@@ -26,18 +37,26 @@ class Holding:
     fence: int
     definition: str
     extended: float
-    """Monotonic seconds at which the newest lease was asked for."""
+    """When the newest lease that was confirmed was asked for, by `elapsed`."""
+    lease: float = 0.0
+    """Seconds that it lasts from then on, at least."""
     trace: TraceContext | None = None
     """Of the call that made it; what is written of the task is part of that."""
     alone: bool = False
     message: str | None = None
     """The newest status message that is not written."""
+    progress: float | None = None
+    """What that says is reached."""
     is_cancelled: bool = False
     """Its client wants it to end."""
     is_stopped: bool = False
     """Its run was told to end, since the worker leaves."""
     is_lost: bool = False
     """It is another's, or has ended: nothing is written for it any more."""
+    is_refused: bool = False
+    """Its lease was not renewed: it is not asked for again."""
+    is_deciding: bool = False
+    """What ends the holding is on its way: its own answer says what became of the task, and nothing else."""
     has_returned: bool = False
     """Its handler has really returned, and its slot is free."""
 
@@ -45,6 +64,21 @@ class Holding:
     def key(self) -> Key:
         """Names it on the handlers' side."""
         return holding_key(self.id, self.fence)
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether its lease is to be renewed."""
+        return not self.is_lost and not self.is_refused
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the lease was confirmed so lately that nobody else can have the task (K26)."""
+        return not self.is_lost and elapsed() - self.extended < self.lease * _SURE
+
+    def say(self, message: str, progress: float | None) -> None:
+        """Keep a status message until it is written; one that says less than another that waits is dropped."""
+        if progress is None or self.progress is None or progress >= self.progress:
+            self.message, self.progress = message, progress
 
 
 @dataclass(slots=True)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
 
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError, Failed, NotRun, Refused, TooLarge, Unanswered
+from mcpfleet.bus.errors import BusError, Failed, NotRun, TooLarge, Unanswered
 from mcpfleet.bus.fault import Fault
 from mcpfleet.telemetry.trace import current
 from mcpfleet.worker.tasks.holding import Holding
 
 LONGEST_PAUSE: Final = 2.0
 _PAUSE: Final = 0.1
+"""Seconds between the first try and the second."""
+_PATIENCE: Final = 30.0
+"""Seconds for which an answer that nobody expects is met by asking again: a mistake of the service, or of its store."""
+_DECISIONS: Final = frozenset({Fault.CONTRACT, Fault.UNKNOWN, Fault.REFUSED, Fault.TOO_LARGE})
 
 Answer = TypeVar("Answer")
 
@@ -28,8 +33,9 @@ async def insist(holding: Holding, ask: Callable[[], Awaitable[Answer]], log: Fi
 
     Raises:
         Lost: the task is no longer ours.
-        BusError: it is refused.
+        BusError: it is refused, or was answered by mistakes for `_PATIENCE` seconds.
     """
+    odd_since: float | None = None
     for pause in pauses():
         if holding.is_lost:
             break
@@ -37,17 +43,32 @@ async def insist(holding: Holding, ask: Callable[[], Awaitable[Answer]], log: Fi
         current.set(holding.trace)
         try:
             return await ask()
-        except (TooLarge, Refused):
-            raise
-        except (NotRun, Unanswered) as error:
-            log.debug("the tasks service does not answer", error=str(error))
-        except Failed as error:
-            if error.kind != Fault.UNAVAILABLE:
+        except BusError as error:
+            if is_decision(error):
                 raise
+            log.debug("the tasks service does not answer", error=str(error))
+            if passes(error):
+                odd_since = None
+            else:
+                odd_since = odd_since or time.monotonic()
+                if time.monotonic() - odd_since > _PATIENCE:
+                    raise
         finally:
             current.set(outer)
         await anyio.sleep(pause)
     raise Lost
+
+
+def passes(error: BusError) -> bool:
+    """Whether an error is an outage, which passes by itself; all else may stay as it is."""
+    if isinstance(error, Failed):
+        return error.kind == Fault.UNAVAILABLE
+    return isinstance(error, NotRun | Unanswered)
+
+
+def is_decision(error: BusError) -> bool:
+    """Whether the service, or our own limit, says that this is not done, however often it is asked."""
+    return isinstance(error, TooLarge) or (isinstance(error, Failed) and error.kind in _DECISIONS)
 
 
 def pauses() -> Iterator[float]:

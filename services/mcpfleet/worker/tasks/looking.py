@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -14,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.errors import BusError, NotRun
 from mcpfleet.contracts.pool_tasks import MOST_CLAIMED, Claimed, ClaimTasks, PoolTasksClient
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.tasks.holding import elapsed
 
 _FIRST: Final = 0.125
 """The part of the longest pause that the first one after a find has."""
@@ -39,7 +39,7 @@ class Looking:
         process: str,
         settings: WorkerSettings,
         *,
-        take: Callable[[Claimed, float], None],
+        take: Callable[[Claimed, float, float], None],
         room: Room,
         held: Callable[[], int],
         log: FilteringBoundLogger,
@@ -50,7 +50,7 @@ class Looking:
             client: the service's.
             process: this worker's id.
             settings: the longest pause.
-            take: takes a task, and when it was asked for.
+            take: takes a task, when it was asked for (`elapsed`), and how many seconds its lease lasts.
             room: says how many to claim.
             held: counts those that are held.
             log: for what an operator should know.
@@ -96,7 +96,7 @@ class Looking:
                 await self._claim(most)
 
     async def _claim(self, most: int) -> None:
-        claim, asked = secrets.token_hex(16), time.monotonic()
+        claim, asked = secrets.token_hex(16), elapsed()
         wanted = ClaimTasks(
             claim=claim, process=self._process, definitions=self.definitions, most=most, held=self._held()
         )
@@ -112,7 +112,7 @@ class Looking:
             self._slow_down()
             return
         for task in claimed.tasks:
-            self._take(task, asked)
+            self._take(task, asked, claimed.lease)
         self._has_more = len(claimed.tasks) >= most
         self._waits_alone = claimed.alone_waits
         if claimed.tasks:

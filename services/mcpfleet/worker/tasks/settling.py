@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
@@ -33,7 +34,7 @@ def following(holding: Holding, ended: Ended) -> Next:
     if holding.is_lost or ended.kind is FrameKind.ASK:
         return None
     if holding.is_cancelled and (not ended.body or _is_failure(ended)):
-        return Settle(id=holding.id, fence=holding.fence, status=Status.CANCELLED)
+        return Settle(status=Status.CANCELLED, **_of(holding))
     # Its run was ended from outside, or was told to end: what it says of that is no result.
     if not ended.body or (holding.is_stopped and not holding.is_cancelled):
         return Release()
@@ -56,8 +57,18 @@ def settled(holding: Holding, ended: Ended) -> Settle:
     """The end of a handler that gave a result, or a JSON-RPC error (M68)."""
     text = ended.body.decode()
     if ended.kind is FrameKind.RESULT:
-        return Settle(id=holding.id, fence=holding.fence, status=Status.COMPLETED, end=text)
+        return Settle(status=Status.COMPLETED, end=text, **_of(holding))
     return failed(holding, text, "application_error")
+
+
+def _of(holding: Holding) -> dict[str, Any]:
+    """Whose end it is, and how far it had come."""
+    return {
+        "id": holding.id,
+        "fence": holding.fence,
+        "message": holding.message,
+        "progress": holding.progress,
+    }
 
 
 def failed(holding: Holding, error: str, failure: str) -> Settle:

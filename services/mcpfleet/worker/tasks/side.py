@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 class TaskSide(Protocol):
     """Asks for a task that is named by its key. What is lost answers `lost`, and its run is cancelled besides."""
 
+    def is_sure(self, key: Key) -> bool:
+        """Whether the task's lease was confirmed lately enough to begin something; on any thread, and at no cost."""
+
+    async def confirm(self, key: Key) -> bool:
+        """Ask whether the task is still held, until there is an answer."""
+
     async def step(self, key: Key, step: str, name: str, result: str) -> Stepped:
         """Remember a step."""
 
@@ -37,6 +43,14 @@ class AcrossLoops:
     def __init__(self, errands: Errands, actor: TaskActor) -> None:
         self._errands = errands
         self._actor = actor
+
+    def is_sure(self, key: Key) -> bool:
+        """Whether the task's lease was confirmed lately."""
+        return self._actor.is_sure(key)
+
+    async def confirm(self, key: Key) -> bool:
+        """Ask whether the task is still held."""
+        return await self._errands.do(partial(self._actor.confirm, key))
 
     async def step(self, key: Key, step: str, name: str, result: str) -> Stepped:
         """Remember a step."""

@@ -1,0 +1,99 @@
+"""What tasks and their holders are told of each other, on both databases: how far they are, and what is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcpfleet.contracts.pool_tasks import Ask, Release, Settle
+from mcpfleet.contracts.tasks import Status
+from mcpfleet.store.engine import Store
+from tests.contract.store.tasking import DONE, POOL, column, desk, question
+
+
+@pytest.mark.parametrize("how", ["settle", "release", "ask"])
+async def test_k25_what_a_holder_let_go_itself_is_not_lost(store: Store, how: str) -> None:
+    """A renewal that crosses it is told so; once somebody else has the task, it is lost to the old fence."""
+    async with desk(store) as books:
+        task = await books.running()
+        match how:
+            case "settle":
+                assert await books.settle(task)
+            case "release":
+                await books.release(task)
+            case "ask":
+                await books.ask(task, "month")
+        extended = await books.extend(task)
+        assert (extended.ended, extended.lost) == ((task.id,), ())
+        if how == "release":
+            await books.release(task)  # its answer was lost
+            await books.taken("w2")
+            extended = await books.extend(task)
+            assert (extended.ended, extended.lost) == ((), (task.id,))
+
+
+async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> None:
+    async with desk(store) as books:
+        task = await books.running()
+        wanted = Release(id=task.id, fence=task.fence)
+        for _ in range(2):
+            released, _ = await books.ledger.claims.release(POOL, wanted)
+            assert not released.lost
+        await books.taken("w2")
+        released, _ = await books.ledger.claims.release(POOL, wanted)
+        assert released.lost
+
+
+async def test_k27_what_a_task_says_is_reached_never_falls(store: Store) -> None:
+    """Whoever says it, and in whatever order it comes."""
+    async with desk(store) as books:
+        first = await books.running()
+        await books.extend(first, message="7 of 10", progress=7.0)
+        await books.extend(first, message="5 of 10", progress=5.0)
+        assert (await books.seen(first.id)).message == "7 of 10"
+        await books.release(first)
+        again = await books.taken("w2")
+        before = (await books.seen(first.id)).version
+        for number in range(8):
+            await books.extend(again, message=f"{number} of 20", progress=float(number))
+        seen = await books.seen(first.id)
+        assert (seen.message, seen.version) == ("7 of 10", before), "nothing that a reader sees has changed"
+        await books.extend(again, message="8 of 20", progress=8.0)
+        assert (await books.seen(first.id)).message == "8 of 20"
+        await books.extend(again, message="by an older worker")
+        assert (await books.seen(first.id)).message == "by an older worker"
+
+
+@pytest.mark.parametrize(("reached", "message"), [(9.0, "9 of 10"), (7.0, "8 of 10"), (8.0, "8 of 10")])
+async def test_k27_an_end_shows_the_highest_that_was_reported(store: Store, reached: float, message: str) -> None:
+    async with desk(store) as books:
+        task = await books.running()
+        await books.extend(task, message="8 of 10", progress=8.0)
+        wanted = Settle(
+            id=task.id,
+            fence=task.fence,
+            status=Status.COMPLETED,
+            end=DONE,
+            message=f"{reached:g} of 10",
+            progress=reached,
+        )
+        await books.ledger.endings.settle(POOL, wanted)
+        assert (await books.seen(task.id)).message == message
+        assert await column(store, task.id, "progress") == max(reached, 8.0)
+
+
+async def test_k27_a_failure_says_why_whatever_was_reached(store: Store) -> None:
+    async with desk(store) as books:
+        task = await books.running()
+        await books.extend(task, message="8 of 10", progress=8.0)
+        failed = Settle(id=task.id, fence=task.fence, status=Status.FAILED, end='{"code":-1}', message="no paper")
+        await books.ledger.endings.settle(POOL, failed)
+        assert (await books.seen(task.id)).message == "no paper"
+
+
+async def test_k27_a_question_shows_what_was_reached_before_it(store: Store) -> None:
+    async with desk(store) as books:
+        task = await books.running()
+        wanted = Ask(id=task.id, fence=task.fence, questions=(question("month"),), message="3 of 10", progress=3.0)
+        await books.ledger.inputs.ask(POOL, wanted)
+        seen = await books.seen(task.id)
+        assert (seen.status, seen.message) == (Status.INPUT_REQUIRED, "3 of 10")
