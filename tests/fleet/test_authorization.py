@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -296,6 +297,36 @@ async def test_a_limit_holds_over_three_edges_within_five_in_a_hundred() -> None
         error = refusal[0].json()["error"]
         assert (error["code"], error["data"]["retryAfter"]) == (-31999, int(refusal[0].headers["retry-after"]))
         assert 1 <= error["data"]["retryAfter"] <= window
+
+
+async def test_m82_sixty_calls_at_once_over_three_edges_get_exactly_twelve_of_twelve() -> None:
+    """For one caller after the other: nothing is lost to an edge, and nothing is added."""
+    callers, day = 5, 86_400
+    names = [f"caller-{number}" for number in range(callers)]
+    listed = [{"token": name, "subject": name, "audience": "mcp"} for name in names]
+    environment = {
+        "MCPFLEET_AUTHORIZATION": "static",
+        "MCPFLEET_TOKENS": json.dumps({"tokens": listed}),
+        "MCPFLEET_RATE_TOOLS": f"12/{day}",
+        "MCPFLEET_RATE_WAIT": "10",
+    }
+    async with Fleet(APP, edges=3, environment=environment) as fleet, plain() as http:
+        answers = dict[str, list[httpx2.Response]]()
+
+        async def send(name: str, url: str) -> None:
+            answers[name].append(await post(url, call("whoami"), name, http=http))
+
+        for name in names:
+            answers[name] = []
+            async with anyio.create_task_group() as tasks:
+                for url in fleet.urls * 20:
+                    tasks.start_soon(send, name, url)
+    for name in names:
+        statuses = Counter(answer.status_code for answer in answers[name])
+        assert statuses == {200: 12, 429: 48}
+        rests = {int(answer.headers["retry-after"]) for answer in answers[name] if answer.status_code == 429}
+        assert max(rests) - min(rests) <= 5
+        assert 0 < max(rests) <= day
 
 
 @pytest.mark.parametrize(

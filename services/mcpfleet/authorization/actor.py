@@ -14,7 +14,7 @@ from mcpfleet.authorization.register import Register
 from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified, admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
-from mcpfleet.authorization.windows import take
+from mcpfleet.authorization.windows import take, take_all
 from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.fault import Fault
@@ -23,6 +23,7 @@ from mcpfleet.contracts.authorization import (
     ADMIT_ALL,
     CHANGES,
     LIMITS,
+    LIMITS_ALL,
     REVOKE,
     Admit,
     AdmitAll,
@@ -34,6 +35,8 @@ from mcpfleet.contracts.authorization import (
     Revoked,
     TakeFromLimit,
     Taken,
+    TakeTokens,
+    TokensTaken,
 )
 from mcpfleet.store.engine import Store
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
@@ -71,6 +74,7 @@ class AuthorizationActor:
         await actor.answer(ADMIT_ALL, self.admit_all, group=GROUP)
         await actor.answer(CHANGES, self.changes, group=GROUP)
         await actor.answer(LIMITS, self.limits, group=GROUP)
+        await actor.answer(LIMITS_ALL, self.limits_all, group=GROUP)
         await actor.answer(REVOKE, self.revoke, group=GROUP)
 
     async def admit(self, question: Admit, asked: Asked) -> Admitted:  # noqa: ARG002
@@ -170,3 +174,7 @@ class AuthorizationActor:
     async def limits(self, question: TakeFromLimit, asked: Asked) -> Taken:  # noqa: ARG002
         """Take from a limit's window."""
         return await take(self._store, question)
+
+    async def limits_all(self, question: TakeTokens, asked: Asked) -> TokensTaken:  # noqa: ARG002
+        """Take from the windows of many limits."""
+        return await take_all(self._store, question)

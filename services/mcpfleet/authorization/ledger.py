@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Table, delete, insert, select, tuple_, update
 
 from mcpfleet.authorization.tables import COUNTER, SCHEMA, counter, revocations, takings, windows
 from mcpfleet.contracts.authorization import Revocation, Revoke, revoked_name
@@ -14,6 +14,8 @@ from mcpfleet.store.migrate import check_migrated
 
 PAGE: Final = 500
 """Revocations that are read, and told, at once."""
+_PRUNED: Final = 1_000
+"""Rows of windows that one transaction deletes."""
 _GRACE: Final = 60.0
 """Seconds after its end for which a window's row stays: a repeat that is as late as that asks for nothing."""
 
@@ -92,6 +94,16 @@ class Ledger:
         async with self._store.write() as connection:
             horizon = float(await connection.scalar(select(now() - kept)) or 0.0)
             await connection.execute(delete(revocations).where(revocations.c.at < horizon))
-            await connection.execute(delete(windows).where(windows.c.ends_at < now() - _GRACE))
-            await connection.execute(delete(takings).where(takings.c.ends_at < now() - _GRACE))
+        for table in (windows, takings):
+            while await self._prune_some(table) == _PRUNED:
+                pass
         return horizon
+
+    async def _prune_some(self, table: Table) -> int:
+        """Delete some rows of windows that are long over: thousands at once would keep SQLite's one writer too long."""
+        is_over = table.c.ends_at < now() - _GRACE
+        some = select(*table.primary_key).where(is_over).limit(_PRUNED)
+        # Compared again: a row that was taken from meanwhile stays.
+        over = delete(table).where(tuple_(*table.primary_key).in_(some), is_over)
+        async with self._store.write() as connection:
+            return (await connection.execute(over)).rowcount

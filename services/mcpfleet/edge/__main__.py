@@ -81,6 +81,7 @@ async def serve_over(
         await tasks.start(edge.snapshots.run)
         await tasks.start(edge.callers.admission.run)
         await tasks.start(edge.callers.revocations.run)
+        await tasks.start(edge.callers.limits.run)
         tasks.start_soon(readiness.run)
         tasks.start_soon(edge.protector.watch, settings.seal_keys_reread)
         async with anyio.create_task_group() as serving:

@@ -52,3 +52,5 @@ async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody
         edge.sessions.questions.give_up()
         with anyio.move_on_after(_LAST_WORDS):
             await application.wait_idle()
+    with anyio.move_on_after(_LAST_WORDS):
+        await edge.callers.limits.give_back()

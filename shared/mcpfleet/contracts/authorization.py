@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
-from pydantic import Field, SecretStr, field_serializer
+import anyio
+from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, NoResponders
@@ -19,6 +21,14 @@ from mcpfleet.telemetry.trace import is_recorded
 
 MOST_TOGETHER: Final = 32
 """Callers that one question is about."""
+MOST_LIMITS: Final = 64
+"""Limits that one question is about."""
+AHEAD_SHARE: Final = 64
+"""One in so many of a window's tokens is granted ahead at most: so little is missed where it is not used."""
+_LOT: Final = 0.1
+"""Seconds of a limit that are taken ahead of a service of the release before."""
+_OLD_FOR: Final = 60.0
+"""Seconds for which a service of the release before is asked in its own way: finding out costs half a second."""
 _PATIENCE: Final = 0.005
 """Seconds that a question waits for the one before it at most, to go with others."""
 _NAMES_KEPT: Final = 4_096
@@ -167,10 +177,63 @@ class Taken(Message):
     """Seconds until the next window begins: `Retry-After` where nothing was granted."""
 
 
+class TokensWanted(Message):
+    """What an edge wants of one limit, or gives back."""
+
+    key: str = Field(pattern=r"^[0-9a-f]{32}$")
+    """As in `TakeFromLimit`, and so are the next two."""
+    limit: int = Field(gt=0)
+    seconds: float = Field(gt=0, le=86_400, allow_inf_nan=False)
+    wanted: int = Field(0, ge=0)
+    """Tokens for calls that wait: granted as far as the window has them."""
+    ahead: int = Field(0, ge=0)
+    """Tokens for calls to come: granted from a small share of what the window has left."""
+    back: int = Field(0, ge=0)
+    """Tokens that were granted and not used."""
+    window: int | None = None
+    """The number of the window that they are of: another one gets nothing back."""
+
+
+class TakeTokens(Message):
+    """An edge asks for tokens of many limits at the same time."""
+
+    id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    """Made by the asker: asking twice takes, and gives back, once. Its first half names the asker. The second half
+    rises with each of its questions: a message that comes after a newer one about the same limit does nothing."""
+    limits: tuple[TokensWanted, ...] = Field(min_length=1, max_length=MOST_LIMITS)
+
+    @field_validator("limits")
+    @classmethod
+    def _are_different(cls, limits: tuple[TokensWanted, ...]) -> tuple[TokensWanted, ...]:
+        if len({each.key for each in limits}) < len(limits):
+            raise ValueError("has each limit once")
+        return limits
+
+
+class TokensGranted(Message):
+    """What was granted of one limit."""
+
+    granted: int = Field(0, ge=0)
+    """Below `wanted` where the window has no more."""
+    rest: float = Field(0, ge=0)
+    """Seconds until the next window begins."""
+    window: int | None = None
+    """The window's number."""
+    left: int = Field(0, ge=0)
+    """Tokens that the window has left."""
+
+
+class TokensTaken(Message):
+    """What was granted of each limit, in their order."""
+
+    limits: tuple[TokensGranted, ...]
+
+
 ADMIT = Exchange("authorization.admit", Admit, Admitted, asked_by="edge", repeat=True)
 ADMIT_ALL = Exchange("authorization.admit_all", AdmitAll, AdmittedAll, asked_by="edge", repeat=True)
 CHANGES = Exchange("authorization.changes", ChangesWanted, Changes, asked_by="edge", repeat=True)
 LIMITS = Exchange("authorization.limits", TakeFromLimit, Taken, asked_by="edge", repeat=True)
+LIMITS_ALL = Exchange("authorization.limits_all", TakeTokens, TokensTaken, asked_by="edge", repeat=True)
 REVOKE = Exchange("authorization.revoke", Revoke, Revoked, asked_by="operator", repeat=True)
 AUTHORITY_SUBJECT: Final = "hint.authority"
 
@@ -181,6 +244,8 @@ class AuthorizationClient:
     def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
         self._bus = bus
         self._timeout = timeout
+        self._old_until = 0.0
+        """Until when limits are asked for as the release before answers (monotonic seconds)."""
         self._together: Batches[Admit, Admitted | None] = Batches(
             self._admit_all, MOST_TOGETHER, spoils=BusError, patience=_PATIENCE
         )
@@ -214,6 +279,45 @@ class AuthorizationClient:
     async def take(self, request: TakeFromLimit) -> Taken:
         """Take calls of a limit's window."""
         return await ask(self._bus, LIMITS, request, timeout=self._timeout)
+
+    async def take_tokens(self, request: TakeTokens) -> list[TokensGranted | None]:
+        """Take tokens of many limits; none for a limit that a service of the release before did not tell of."""
+        if time.monotonic() >= self._old_until:
+            try:
+                told = await ask(self._bus, LIMITS_ALL, request, timeout=self._timeout)
+            except NoResponders:
+                pass  # a service of the release before, or none
+            else:
+                lacking = len(request.limits) - len(told.limits)
+                return [*told.limits[: len(request.limits)], *[None] * lacking]
+        return await self._take_each(request)
+
+    async def _take_each(self, request: TakeTokens) -> list[TokensGranted | None]:
+        """Take them one by one, and no more ahead than that release takes."""
+        found: list[TokensGranted | None] = [None] * len(request.limits)
+        errors: list[BusError] = []
+
+        async def take(place: int, each: TokensWanted) -> None:
+            ahead = min(each.ahead, int(each.limit / each.seconds * _LOT))
+            wanted = TakeFromLimit(
+                key=each.key, limit=each.limit, seconds=each.seconds, wanted=each.wanted + ahead, id=request.id
+            )
+            try:
+                taken = await self.take(wanted)
+            except BusError as error:
+                errors.append(error)
+            else:
+                found[place] = TokensGranted(granted=taken.granted, rest=taken.rest)
+
+        async with anyio.create_task_group() as tasks:
+            for place, each in enumerate(request.limits):
+                if each.wanted:
+                    tasks.start_soon(take, place, each)
+        if any(found):
+            self._old_until = time.monotonic() + _OLD_FOR
+        elif errors:
+            raise errors[0]
+        return found
 
     async def revoke(self, request: Revoke) -> Revoked:
         """End the permission of whoever a name is of."""

@@ -35,6 +35,7 @@ TABLE: Final = (
     Row("authorization.admit_all", ("edge",), ("authorization",)),
     Row("authorization.changes", ("edge",), ("authorization",)),
     Row("authorization.limits", ("edge",), ("authorization",)),
+    Row("authorization.limits_all", ("edge",), ("authorization",)),
     Row("authorization.revoke", ("operator",), ("authorization",)),
     Row("hint.authority", ("authorization",), ("edge",)),
     Row("catalog.snapshot", ("edge",), ("catalog",)),

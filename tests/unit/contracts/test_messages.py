@@ -25,6 +25,10 @@ from mcpfleet.contracts.authorization import (
     Revoked,
     TakeFromLimit,
     Taken,
+    TakeTokens,
+    TokensGranted,
+    TokensTaken,
+    TokensWanted,
 )
 from mcpfleet.contracts.call import Alive, AliveAnswer, Cancel
 from mcpfleet.contracts.catalog import (
@@ -127,6 +131,14 @@ MESSAGES = [
     Revoked(number=7),
     TakeFromLimit(key="0" * 32, limit=10, seconds=1.5, wanted=3, id="1" * 32),
     Taken(granted=3, rest=0.25),
+    TakeTokens(
+        id="1" * 32,
+        limits=(
+            TokensWanted(key="0" * 32, limit=10, seconds=1.5, wanted=3, ahead=1),
+            TokensWanted(key="2" * 32, limit=10, seconds=1.5, back=2, window=7),
+        ),
+    ),
+    TokensTaken(limits=(TokensGranted(granted=3, rest=0.25, window=7, left=6), TokensGranted(rest=0.25))),
     Announce(process="w1", digest="d"),
     Announce(process="w1", digest="d", manifest="{}", leaving=True),
     Announced(wanted=True),

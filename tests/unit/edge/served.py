@@ -12,7 +12,7 @@ from structlog.testing import LogCapture
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.nats import NatsConnector
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.authorization import ADMIT, LIMITS, Admit, Admitted, Taken
+from mcpfleet.contracts.authorization import ADMIT, LIMITS_ALL, Admit, Admitted, TakeTokens, TokensGranted, TokensTaken
 from mcpfleet.contracts.catalog import SNAPSHOT, Listed, Snapshot, SnapshotAnswer, SnapshotWanted
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
@@ -34,7 +34,7 @@ class Authorization:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.principal: Principal | None = Principal()
-        self.taken = Taken(granted=1_000_000, rest=60)
+        self.granted = TokensGranted(granted=1_000_000, rest=60, window=1, left=1_000_000)
         self.admits: list[Admit] = []
 
     def admit(self, request: Admit) -> Admitted:
@@ -70,11 +70,12 @@ class Played(Bus):
 
     async def request(self, subject: str, body: bytes, *, timeout: float, repeat: bool = False) -> Incoming:
         """Have the played parts answer; what others are asked finds no link."""
-        answer: Admitted | Taken | SnapshotAnswer
+        answer: Admitted | TokensTaken | SnapshotAnswer
         if subject == ADMIT.subject:
             answer = self._authorization.admit(Admit.model_validate_json(body))
-        elif subject == LIMITS.subject:
-            answer = self._authorization.taken
+        elif subject == LIMITS_ALL.subject:
+            wanted = TakeTokens.model_validate_json(body).limits
+            answer = TokensTaken(limits=tuple(self._authorization.granted for _ in wanted))
         elif subject == SNAPSHOT.subject:
             answer = self._catalog.snapshot(SnapshotWanted.model_validate_json(body))
         else:
@@ -122,6 +123,7 @@ async def edge(*definitions: Definition, settings: EdgeSettings = SETTINGS) -> A
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.hub.run)
         await tasks.start(made.snapshots.run)
+        await tasks.start(made.wired.callers.limits.run)
         made.snapshots._refresh("mcp")  # as a hint would have it, which nobody sends here
         with anyio.fail_after(5):
             await made.snapshots.wait_known()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpfleet.bus.errors import Unanswered
-from mcpfleet.contracts.authorization import Taken
+from mcpfleet.contracts.authorization import TokensGranted
 from mcpfleet.contracts.manifest import Definition, Rate
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
@@ -92,7 +92,7 @@ async def test_d15_discover_needs_a_well_formed_token_and_not_a_verified_one() -
     """It tells nothing that depends on the caller, and a refusal makes clients settle on an older protocol."""
     async with edge(tool(), settings=SETTINGS) as served:
         served.authorization.error = Unanswered("authorization.admit")
-        served.authorization.taken = Taken(granted=0, rest=60)
+        served.authorization.granted = TokensGranted(granted=0, rest=60)
         for _ in range(10):
             assert (await served.answer(Post(request("server/discover"), BEARER))).status == 200
         assert (await served.answer(Post(request("server/discover")))).status == 401
@@ -130,7 +130,7 @@ async def test_where_nobody_needs_a_credential_nobody_lacks_a_scope() -> None:
 async def test_d4_a_caller_over_its_limit_gets_429_with_the_delay(message: dict[str, Any]) -> None:
     """T13: notifications are limited as requests are, and stay without a body."""
     async with edge(tool(), settings=SETTINGS) as served:
-        served.authorization.taken = Taken(granted=0, rest=12.2)
+        served.authorization.granted = TokensGranted(granted=0, rest=12.2)
         exchange = await served.answer(Post(message, BEARER))
     assert (exchange.status, exchange.headers[b"retry-after"]) == (429, b"13")
     if "id" in message:
@@ -144,14 +144,14 @@ async def test_m40_a_tools_own_limit_counts_besides() -> None:
     quiet = SETTINGS.model_copy(update={"rate_requests": "none", "rate_tools": "none"})
     async with edge(needing(rate=Rate(calls=1, seconds=60)), settings=quiet) as served:
         served.authorization.principal = Principal(subject="ann")
-        served.authorization.taken = Taken(granted=0, rest=1)
+        served.authorization.granted = TokensGranted(granted=0, rest=1)
         assert (await served.answer(Post(call(), BEARER))).status == 429
         assert (await served.answer(Post(request("tools/list"), BEARER))).status == 200
 
 
 async def test_t11_whether_a_target_exists_comes_before_the_limit() -> None:
     async with edge(tool(), settings=SETTINGS) as served:
-        served.authorization.taken = Taken(granted=0, rest=1)
+        served.authorization.granted = TokensGranted(granted=0, rest=1)
         assert (await served.answer(Post(call("unknown"), BEARER))).status == 400
 
 
