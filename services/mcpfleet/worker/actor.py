@@ -17,6 +17,7 @@ from mcpfleet.bus.errors import BusError, TooLarge
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
+    OUTCOME_ONLY,
     SHOWS,
     WANTS_ACCEPTED,
     WANTS_PROGRESS,
@@ -202,6 +203,7 @@ class CallActor:
             trace=sent.trace or TraceContext.fresh(sampled=False),
             wants_progress=WANTS_PROGRESS in flags,
             progress=ProgressRate(self._settings.progress_rate, now),
+            outcome_only=OUTCOME_ONLY in flags,
             shows=SHOWS in flags,
         )
         verdict = Verdict.DROP if self._ends.get(held.key) else self._table.take(held)

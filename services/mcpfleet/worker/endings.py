@@ -25,7 +25,16 @@ from mcpfleet.app import (
 from mcpfleet.app.clean import may_hold_controls, without_controls
 from mcpfleet.app.kept import Kept
 from mcpfleet.contracts import kept_result
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND, FrameKind
+from mcpfleet.contracts.call import (
+    AUTHORED_ERROR,
+    BAD_ARGUMENTS,
+    BAD_PARAMS,
+    FAILED,
+    LACKING,
+    NOT_FOUND,
+    REFUSED,
+    FrameKind,
+)
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
@@ -67,6 +76,8 @@ class Endings:
     def returned(self, held: Held, handler: Handler, answer: Answer | Outcome | Kept) -> Ending:
         """The end of a handler that returned, if what it returned can be written."""
         kind = handler.definition.kind
+        if held.outcome_only:
+            return Ending(Ended(held.key, FrameKind.RESULT, b""), "")
         try:
             body = self._written(answer)
         except ValueError as error:  # a part that the author built does not serialise
@@ -86,7 +97,7 @@ class Endings:
 
     def asks(self, held: Held, handler: Handler, rounds: Rounds) -> Ending:
         """The end of a run that waits for answers: its client is asked; a task's has been already."""
-        if held.is_task:
+        if held.is_task or held.outcome_only:
             return Ending(Ended(held.key, FrameKind.ASK, b""), "")
         try:
             body = written(rounds.frame())
@@ -183,7 +194,8 @@ def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
     if isinstance(error, NotFound) and kind in ("resource", "template"):
         return Ending(_error(held, INVALID_PARAMS, "Resource not found", line=NOT_FOUND), str(INVALID_PARAMS))
     if isinstance(error, ToolError):
-        return _failure(held, kind, str(error).encode(errors="replace").decode(), names.TOOL_ERROR)
+        ending = _failure(held, kind, str(error).encode(errors="replace").decode(), names.TOOL_ERROR)
+        return ending._replace(frame=replace(ending.frame, header=REFUSED)) if held.outcome_only else ending
     return None
 
 

@@ -169,7 +169,7 @@ class Runner:
                 await running.signal.finished()
             ending = ending or self._endings.given_up(held, handler)
             self._tell(ending.frame)
-            if not held.shows:
+            if not held.shows and not held.outcome_only:
                 self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
 
     async def _remembered(self, handler: Handler, held: Held, once: Reservation, ending: Ending) -> Ending:

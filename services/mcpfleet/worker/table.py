@@ -50,6 +50,8 @@ class Held:
     is_cancelled: bool = False
     is_task: bool = False
     """It is a durable task, or has become one."""
+    outcome_only: bool = False
+    """Only whether there is a result is asked; nobody reads it."""
     shows: bool = False
     """It clears a task's result for one reader: what goes wrong is no result of the tool (K12)."""
 

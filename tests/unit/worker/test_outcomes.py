@@ -1,0 +1,87 @@
+"""Calls for their outcome only: the handler runs as for a read, and what it returns goes nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpfleet.app import App, Context, NotFound, ProtocolError, ToolError, question
+from mcpfleet.app.invocation import CallNext, Invocation
+from mcpfleet.contracts.call import AUTHORED_ERROR, LACKING, NOT_FOUND, REFUSED, FrameKind
+from tests.unit.worker.bench import Bench, bench, held_call
+
+URI = "library://books/{how}"
+
+
+def library() -> App:
+    app = App("test", version="1")
+
+    @app.resource(URI, may_ask={"roots"})
+    async def book(how: str, ctx: Context) -> str | None:
+        match how:
+            case "found":
+                raise NotFound("library://books/found")
+            case "said":
+                raise ToolError("not yours")
+            case "coded":
+                raise ProtocolError(-1, "not yours")
+            case "failed":
+                raise RuntimeError("a mistake")
+            case "asks":
+                await ctx.ask(question.roots(key="roots"))
+            case "none":
+                return None
+        return "x" * 1_000_000
+
+    return app
+
+
+async def outcome(runs: Bench, how: str, **asked: Any) -> tuple[FrameKind, bytes, str | None]:
+    """What is sent of a call."""
+    held = held_call(runs.app, URI, uri=f"library://books/{how}", **asked)
+    held.outcome_only = True
+    runs.runner.obey(held)
+    end = await runs.end(held)
+    return end.kind, end.body, end.header
+
+
+async def test_s21_a_result_that_nobody_reads_is_not_written_and_has_no_limit() -> None:
+    async with bench(library(), result_limit=1000) as runs:
+        assert await outcome(runs, "long") == (FrameKind.RESULT, b"", None)
+        assert runs.log.entries == []
+        held = runs.start(URI, uri="library://books/said")
+        assert (await runs.end(held)).header is None, "a read that a client waits for is as it was"
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [("found", NOT_FOUND), ("none", NOT_FOUND), ("said", REFUSED), ("coded", AUTHORED_ERROR), ("failed", None)],
+)
+async def test_s21_a_refusal_on_purpose_is_told_from_a_failure(how: str, line: str | None) -> None:
+    async with bench(library()) as runs:
+        kind, _, header = await outcome(runs, how)
+        assert (kind, header) == (FrameKind.ERROR, line)
+
+
+async def test_s21_a_handler_that_asks_its_caller_has_not_let_it_read() -> None:
+    async with bench(library()) as runs:
+        kind, _, header = await outcome(runs, "asks")
+        assert kind is FrameKind.ERROR
+        assert header is not None
+        assert header.startswith(LACKING)
+        assert await outcome(runs, "asks", capabilities={"roots": {}}) == (FrameKind.ASK, b"", None)
+
+
+async def test_s21_an_interceptor_decides_as_it_does_for_a_read() -> None:
+    app = library()
+    seen: list[tuple[str, str | None]] = []
+
+    @app.interceptor
+    async def guard(invocation: Invocation, call_next: CallNext) -> object:
+        seen.append((invocation.kind, invocation.uri))
+        raise ToolError("not today")
+
+    async with bench(app) as runs:
+        assert (await outcome(runs, "long"))[2] == REFUSED
+    assert seen == [("template", "library://books/long")]
