@@ -66,7 +66,7 @@ class News:
         snapshots = Snapshots(
             edge, CatalogClient(edge), settings.endpoints, settings=settings, tracer=Tracer(), log=log
         )
-        showing = Showing(calls, dispatch, bodies, snapshots, settings=settings, log=log)
+        showing = Showing(dispatch, bodies, snapshots, settings=settings, log=log)
         self.service = Service(edge)
         self.news = TaskNews(edge, self.service, showing, settings, tracer=Tracer(), log=log)
         self._edge, self._tasks = edge, tasks

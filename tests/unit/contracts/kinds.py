@@ -107,7 +107,7 @@ def _lines() -> list[Kind]:
         Kind("line-request", _read_request, _encoded(requests)),
         Kind("line-call", _read_request, _encoded(call_lines)),
         Kind("line-answer", _read_answer, _encoded(answers)),
-        Kind("line-error", lambda raw: ends._read_line(raw.decode()), _encoded(errors)),
+        Kind("line-error", lambda raw: ends.read_line(raw.decode()), _encoded(errors)),
         Kind("line-accepted", lambda raw: pending._accepting(raw.decode()), _encoded([f"1 {WORKER}"])),
         Kind("line-result", _read_result, _encoded([f"1 {WORKER} 300000", call.FAILED])),
     ]

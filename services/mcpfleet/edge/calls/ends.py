@@ -170,7 +170,7 @@ class Ends:
     def _error(self, call: Call, use: Use) -> Told:
         """Tell an error frame: the application's own error, or what the edge composes from a closed list (M24)."""
         identifier = use.inquiry.request.id
-        kind, words = _read_line(call.line)
+        kind, words = read_line(call.line)
         if kind == NOT_FOUND:
             return self._refused(use, unknown_resource(str(use.inquiry.request.params.get("uri", ""))))
         if kind == BAD_PARAMS:
@@ -210,7 +210,7 @@ def as_told(envelope: Envelope, rejection: Rejection) -> Rejection:
     return Rejection(200, code, rejection.message, rejection.data)
 
 
-def _read_line(line: str | None) -> tuple[str | None, list[str]]:
+def read_line(line: str | None) -> tuple[str | None, list[str]]:
     """Split an error frame's line into what it says and the words after it."""
     words = (line or "").split(" ")
     return " ".join(words[:2]) if line else None, words[2 : 2 + _MOST_LACKING]

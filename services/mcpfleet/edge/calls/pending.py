@@ -208,6 +208,10 @@ class Calls:
         elif self._open.pop(call.id, None) is not None and not call.is_settled:
             self._cancel(call)
 
+    def drop_result(self, call: Call) -> None:
+        """Have the worker of a call that has ended drop the result that waits to be fetched."""
+        self._cancel(call)
+
     def end_all(self) -> None:
         """End every call as uncertain: this edge leaves."""
         for call in list(self._open.values()):

@@ -128,6 +128,35 @@ class Dispatch:
         except NotRun:
             return None
 
+    async def run(self, make_order: MakeOrder) -> Call:
+        """Place an order, wait for room where it is refused, and return the call once it has ended.
+
+        Nobody hears what it says before its end. Who asks sets a limit to the wait: it cancels the call.
+
+        Raises:
+            Rejection: as `wait_for_room`, and as `make_order`.
+        """
+        call = self.place(make_order())
+        try:
+            while True:
+                if call is None or call.refusal is not None:
+                    self._release(call)
+                    call = None
+                    call = await self.wait_for_room(make_order)
+                if call.end is not None:
+                    return call
+                await call.wait(max(0.0, call.order.deadline - time.monotonic()) + self._settings.probe_max)
+        finally:
+            self._release(call)
+
+    def _release(self, call: Call | None) -> None:
+        if call is not None:
+            self._calls.release(call)
+
+    def drop_result(self, call: Call) -> None:
+        """Have the worker of a call that has ended drop the result that it keeps there."""
+        self._calls.drop_result(call)
+
     def _place(self, order: Order, flags: str = "") -> Call:
         """Place an order; what is too large for any worker is told so at once, and never tried again."""
         try:

@@ -18,7 +18,7 @@ from mcpfleet.contracts.kept_result import is_kept
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import Status, TaskView
 from mcpfleet.edge.calls.bodies import Bodies, ResultLost
-from mcpfleet.edge.calls.pending import Call, Calls, End, Order
+from mcpfleet.edge.calls.pending import Call, End, Order
 from mcpfleet.edge.calls.waiting import Dispatch, MakeOrder
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
@@ -31,7 +31,6 @@ class Showing:
 
     def __init__(
         self,
-        calls: Calls,
         dispatch: Dispatch,
         bodies: Bodies,
         snapshots: Snapshots,
@@ -39,7 +38,6 @@ class Showing:
         settings: EdgeSettings,
         log: FilteringBoundLogger,
     ) -> None:
-        self._calls = calls
         self._dispatch = dispatch
         self._bodies = bodies
         self._snapshots = snapshots
@@ -78,19 +76,12 @@ class Showing:
         return target.listed.digest
 
     async def _cleared(self, view: TaskView, make_order: MakeOrder) -> bytes:
-        call = self._dispatch.place(make_order())
         try:
-            while True:
-                if call is None or call.refusal is not None:
-                    self._release(call)
-                    call = None
-                    call = await self._dispatch.wait_for_room(make_order)
-                if call.remote is not None:
-                    async with self._bodies.fetched(call.remote) as body:
-                        return body
-                if call.end is not None:
-                    return _result(call)
-                await call.wait(self._settings.task_shown_within)
+            call = await self._dispatch.run(make_order)
+            if call.remote is None:
+                return _result(call)
+            async with self._bodies.fetched(call.remote) as body:
+                return body
         except ResultLost as error:
             self._log.warning("a cleared result was lost", pool=view.pool, error=str(error))
             raise no_capacity(1) from None
@@ -103,12 +94,6 @@ class Showing:
                 status=rejection.status,
             )
             raise
-        finally:
-            self._release(call)
-
-    def _release(self, call: Call | None) -> None:
-        if call is not None:
-            self._calls.release(call)
 
 
 def _result(call: Call) -> bytes:
