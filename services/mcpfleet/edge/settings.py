@@ -100,6 +100,15 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     watched_room: Bytes = Field(64 * 1024 * 1024, description="memory for the URIs that listen streams watch")
     watched_tasks: int = Field(10_000, description="different tasks that listen streams of this edge watch", gt=0)
     watched_stated: Seconds = Field(15.0, gt=0, description="between two statements to pools of what streams watch")
+    read_checked_within: Seconds = Field(
+        5.0, gt=0, description="how long a resource may take to say whether a listener may read it"
+    )
+    read_checks_rate: int = Field(
+        50, description="readings a second by which an edge renews what its listeners may hear", gt=0
+    )
+    read_checks_kept: int = Field(
+        10_000, description="decisions on what a caller may hear that are kept while nobody listens", gt=0
+    )
     task_shown_within: Seconds = Field(
         5.0, gt=0, description="how long a sanitizer may take to clear a task's result for who reads it"
     )

@@ -23,6 +23,7 @@ from mcpfleet.edge.calls.answering import Answering
 from mcpfleet.edge.calls.bodies import Bodies
 from mcpfleet.edge.calls.ends import Ends
 from mcpfleet.edge.calls.pending import Calls
+from mcpfleet.edge.calls.read_check import ReadCheck
 from mcpfleet.edge.calls.uses import Uses
 from mcpfleet.edge.calls.waiting import Dispatch
 from mcpfleet.edge.http.app import Application
@@ -48,6 +49,7 @@ from mcpfleet.edge.streams.listens import Listens
 from mcpfleet.edge.streams.permission import Permits
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.task_news import TaskNews
+from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.edge.tasks.creation import Creation
 from mcpfleet.edge.tasks.methods import TaskMethods
 from mcpfleet.edge.tasks.once import OnceCalls
@@ -114,8 +116,11 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
     rounds = Rounds(protector, settings)
     answering = _answering(process, bus, calls, rounds, instruments)
-    showing = Showing(calls, answering.dispatch, answering.bodies, snapshots, settings=settings, log=log)
-    hub, listens = _streams(process, bus, callers, snapshots, showing)
+    showing = Showing(answering.dispatch, answering.bodies, snapshots, settings=settings, log=log)
+    streams = StreamInstruments(metrics)
+    check = ReadCheck(answering.dispatch, snapshots, callers.limits, settings, instruments=streams, log=log)
+    permits = UriPermits(check, settings, instruments=streams, log=log)
+    hub, listens = _streams(process, bus, callers, snapshots, showing=showing, permits=permits, instruments=streams)
     tasks = TasksClient(bus)
     sessions = _sessions(process, bus, callers, listens, hub)
     uses = Uses(
@@ -137,7 +142,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         snapshots=snapshots,
         lists=lists,
         uses=uses,
-        legacy=_legacy(settings, callers, lists, uses, sessions),
+        legacy=_legacy(settings, callers, lists, uses, sessions=sessions, permits=permits),
         listens=listens,
         tasks=TaskMethods(tasks, callers.limits, showing, log=log),
         audit=Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost),
@@ -182,16 +187,32 @@ def _answering(
 
 
 def _streams(
-    process: Process[EdgeSettings], bus: Bus, callers: Callers, snapshots: Snapshots, showing: Showing
+    process: Process[EdgeSettings],
+    bus: Bus,
+    callers: Callers,
+    snapshots: Snapshots,
+    *,
+    showing: Showing,
+    permits: UriPermits,
+    instruments: StreamInstruments,
 ) -> tuple[Hub, Listens]:
     settings, log, tracer = process.settings, process.log, process.telemetry.tracer
-    instruments = StreamInstruments(process.telemetry.metrics)
     news = TaskNews(bus, TasksClient(bus), showing, settings, tracer=tracer, log=log)
     quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)
-    hub = Hub(bus, snapshots, settings, tasks=news, quota=quota, tracer=tracer, instruments=instruments, log=log)
+    hub = Hub(
+        bus,
+        snapshots,
+        settings,
+        tasks=news,
+        permits=permits,
+        quota=quota,
+        tracer=tracer,
+        instruments=instruments,
+        log=log,
+    )
     callers.admission.on_ended(hub.revoke)
-    permits = Permits(callers.admission, longest=settings.permission_lasts)
-    return hub, Listens(bus, hub, quota, permits, callers.limits, settings=settings, instruments=instruments)
+    given = Permits(callers.admission, longest=settings.permission_lasts)
+    return hub, Listens(bus, hub, quota, given, callers.limits, settings=settings, instruments=instruments)
 
 
 def _door(settings: EdgeSettings, callers: Callers, snapshots: Snapshots, sessions: SessionParts) -> SessionDoor:
@@ -216,8 +237,16 @@ def _sessions(process: Process[EdgeSettings], bus: Bus, callers: Callers, listen
     return SessionParts(known, running, Questions(bus, client, log=log), streams)
 
 
-def _legacy(settings: EdgeSettings, callers: Callers, lists: Lists, uses: Uses, sessions: SessionParts) -> Legacy:
-    methods = SessionMethods(sessions.known, sessions.streams, callers.admission, callers.limits)
+def _legacy(
+    settings: EdgeSettings,
+    callers: Callers,
+    lists: Lists,
+    uses: Uses,
+    *,
+    sessions: SessionParts,
+    permits: UriPermits,
+) -> Legacy:
+    methods = SessionMethods(sessions.known, sessions.streams, callers.admission, callers.limits, permits)
     return Legacy(settings.endpoints, lists, uses, sessions=sessions.known, running=sessions.running, methods=methods)
 
 

@@ -81,6 +81,17 @@ class StreamInstruments:
             "mcpfleet.edge.streams.refused", "Listen streams that were not opened, by why.", labels=("reason",)
         )
         self.told = metrics.counter("mcpfleet.edge.streams.told", "Changes that were written to listen streams.")
+        self.read_checks = metrics.histogram(
+            "mcpfleet.edge.read.checks",
+            "How long resources took to say whether listeners may read them, by what they said.",
+            WAIT_BOUNDS,
+            unit="s",
+            labels=("outcome",),
+        )
+        """`permitted`, `refused` or `undecided`."""
+        self.read_checks_waiting = metrics.gauge(
+            "mcpfleet.edge.read.checks.waiting", "Readings for listeners that wait for their turn."
+        )
 
 
 class WorkerInstruments:

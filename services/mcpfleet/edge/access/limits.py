@@ -93,6 +93,14 @@ class Limits:
         if self._requests is not None:
             await self._take(_key(endpoint, principal.partition, "looks", self._requests))
 
+    async def take_read(self, endpoint: str, principal: Principal) -> None:
+        """Count a reading by which an edge finds out what a listener may hear, by the rate of requests.
+
+        Raises as `take_request`.
+        """
+        if self._requests is not None:
+            await self._take(_key(endpoint, principal.partition, "reads", self._requests))
+
     async def take_control(self, endpoint: str, principal: Principal) -> None:
         """Count an answer to the server, or what takes something back: requests at their limit keep nobody from that.
 

@@ -7,13 +7,15 @@ from typing import Any, Final
 from mcpfleet.contracts.sessions import Session
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.calls.read_check import Question, Undecided
 from mcpfleet.edge.protocol.ladder import LOG_LEVELS
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.sessions.known import Known, Named, Sessions
 from mcpfleet.edge.sessions.stream import LISTS
 from mcpfleet.edge.sessions.streams import SessionStreams
+from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.wire import reply
-from mcpfleet.wire.errors import bad_params, unknown_resource
+from mcpfleet.wire.errors import bad_params, not_answered, unknown_resource
 from mcpfleet.wire.filter import LONGEST_URI
 from mcpfleet.wire.versions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -29,11 +31,14 @@ _LEVEL: Final = "info"
 class SessionMethods:
     """Answers what only sessions have."""
 
-    def __init__(self, sessions: Sessions, streams: SessionStreams, admission: Admission, limits: Limits) -> None:
+    def __init__(
+        self, sessions: Sessions, streams: SessionStreams, admission: Admission, limits: Limits, permits: UriPermits
+    ) -> None:
         self._sessions = sessions
         self._streams = streams
         self._admission = admission
         self._limits = limits
+        self._permits = permits
 
     async def begin(self, inquiry: Inquiry) -> str:
         """Begin a session for who shakes hands; returns its id.
@@ -56,8 +61,9 @@ class SessionMethods:
         """Answer `resources/subscribe`: once it is answered, changes are told on the session's stream.
 
         Raises:
-            Rejection: -32602, in the same words for what is not there and what is hidden, and where the session
-                subscribes to as much as it may; 403 where a scope is lacking.
+            Rejection: -32602, in the same words for what is not there, what is hidden and what the caller may not
+                read (L23), and where the session subscribes to as much as it may; 403 where a scope is lacking; 504
+                where the resource does not say whether the caller may read it.
         """
         uri = _uri(inquiry)
         target = inquiry.view.find_resource(uri)
@@ -66,12 +72,21 @@ class SessionMethods:
         endpoint, principal = inquiry.request.endpoint, inquiry.principal
         self._admission.require(endpoint, principal, target.listed.definition.scopes)
         await self._limits.take_request(endpoint, principal)
+        await self._check_read(Question(endpoint, principal, uri))
         read = await self._sessions.change(named, subscribe=uri)
         if read.is_full:
             raise bad_params("the session subscribes to as many resources as it may")
         assert read.session is not None
         await self._streams.watch(named.key, read.session)
         await _done(inquiry)
+
+    async def _check_read(self, question: Question) -> None:
+        try:
+            may_read = await self._permits.may_read(question)
+        except Undecided:
+            raise not_answered("the resource") from None
+        if not may_read:
+            raise unknown_resource(question.uri)
 
     async def unsubscribe(self, inquiry: Inquiry, named: Named) -> None:
         """Answer `resources/unsubscribe`, whether or not there was anything to undo."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
 
@@ -16,6 +16,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.watched import statements, watched_subject
 from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.edge.streams.uri_permits import UriPermit
 
 _PAUSE: Final = 1.0
 """Seconds between two statements, for each of a set's parts: what many URIs cost has a bound as well."""
@@ -31,8 +32,8 @@ class Stating:
     def __init__(
         self,
         bus: Bus,
-        watched: Callable[[], Mapping[Key, Iterable[Stream]]],
-        pool_of: Callable[[str, Iterable[Stream]], str | None],
+        watched: Callable[[], Mapping[Key, Mapping[Stream, UriPermit]]],
+        pool_of: Callable[[str, Mapping[Stream, UriPermit]], str | None],
         *,
         interval: float,
         log: FilteringBoundLogger,

@@ -131,6 +131,10 @@ class Stream:
         else:
             self.offer(key, notice)
 
+    def withdraw(self, key: str) -> None:
+        """Have a change not told that waits."""
+        self._pending.pop(key, None)
+
     def see(self, view: View) -> None:
         """Take what the caller sees from now on, and tell of the lists that differ."""
         self.view = view

@@ -1,0 +1,145 @@
+"""Asks the handler of a resource whether a caller may read a URI, for those who are told of changes there (S21).
+
+The handler decides reads, so it runs as for `resources/read`: for the caller's principal, in a worker's slot, behind
+the application's interceptors. What it returns stays with the worker. A `permit` of the definition, which decides
+without reading, takes this place one day.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple
+
+import anyio
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, OUTCOME_ONLY, REFUSED, CallBody
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.calls.ends import read_line
+from mcpfleet.edge.calls.pending import Call, End, Order
+from mcpfleet.edge.calls.waiting import Dispatch
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.views.rights import holds
+from mcpfleet.views.view import Target
+from mcpfleet.wire.errors import Rejection, unknown_resource
+
+_REFUSALS: Final = frozenset({AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, REFUSED})
+"""The lines of errors by which a handler says no; any other error is a failure, which decides nothing."""
+
+
+class Question(NamedTuple):
+    """Whether a caller may read a URI."""
+
+    endpoint: str
+    principal: Principal
+    uri: str
+
+
+class Decision(NamedTuple):
+    """The answer to a question."""
+
+    may_read: bool
+    definition: str | None
+    """The digest of the definition that decided; none where the caller's view has nothing under the URI."""
+
+
+class Undecided(Exception):
+    """Raised when nobody could say whether a caller may read: no worker, no room, no answer in time, a failure."""
+
+
+class ReadCheck:
+    """Asks workers. It bounds one question; `ReadQueue` bounds how many are asked at once."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        snapshots: Snapshots,
+        limits: Limits,
+        settings: EdgeSettings,
+        *,
+        instruments: StreamInstruments,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._dispatch = dispatch
+        self._snapshots = snapshots
+        self._limits = limits
+        self._within = settings.read_checked_within
+        self._durations = instruments.read_checks
+        self._log = log
+
+    def find(self, question: Question) -> Target | None:
+        """Find what serves a URI to a caller now; none where its view has nothing there."""
+        view = self._snapshots.view(question.endpoint, question.principal)
+        return None if view is None else view.find_resource(question.uri)
+
+    async def ask(self, question: Question, *, counts: bool) -> Decision:
+        """Ask whether a caller may read a URI.
+
+        Args:
+            question: by whom and what.
+            counts: it counts against the rate of the caller's requests.
+
+        Raises:
+            Undecided: nobody could say so in time.
+        """
+        target = self.find(question)
+        if target is None:
+            return Decision(may_read=False, definition=None)
+        if not holds(question.principal, target.listed.definition.scopes):
+            return Decision(may_read=False, definition=target.listed.digest)
+        began, outcome = time.monotonic(), "undecided"
+        try:
+            with anyio.fail_after(self._within):
+                decision = await self._ask(question, counts=counts)
+            outcome = "permitted" if decision.may_read else "refused"
+        except (Undecided, TimeoutError) as error:
+            why = str(error) or "no answer in time"
+            self._log.warning(
+                "read check not answered", resource=target.listed.definition.name, pool=target.listed.pool, why=why
+            )
+            raise Undecided from error
+        finally:
+            self._durations.record(time.monotonic() - began, outcome)
+        return decision
+
+    async def _ask(self, question: Question, *, counts: bool) -> Decision:
+        body = CallBody({}, principal=question.principal, uri=question.uri).write()
+        definition = ""
+
+        def make_order() -> Order:
+            nonlocal definition
+            target = self.find(question)
+            if target is None:
+                raise unknown_resource(question.uri)
+            definition = target.listed.digest
+            lasts = min(target.listed.definition.timeout, self._within)
+            return Order(target.listed.pool, definition, body, time.monotonic() + lasts, None, OUTCOME_ONLY)
+
+        try:
+            if counts:
+                await self._limits.take_read(question.endpoint, question.principal)
+            call = await self._dispatch.run(make_order)
+        except Rejection as rejection:
+            raise Undecided(rejection.message) from rejection
+        if call.remote is not None:  # of a worker from before this flag, which would keep it for a while
+            self._dispatch.drop_result(call)
+        return Decision(_may_read(call), definition)
+
+
+def _may_read(call: Call) -> bool:
+    """Read the decision out of a call's end.
+
+    Raises:
+        Undecided: it failed, or was lost.
+    """
+    match call.end:
+        case End.RESULT:
+            return True
+        case End.ASK | End.TASK:  # it would read on with an answer, which nobody is there to give
+            return False
+        case End.ERROR if read_line(call.line)[0] in _REFUSALS:
+            return False
+    raise Undecided(str(call.end))

@@ -1,0 +1,218 @@
+"""How long a decision holds, what ends it, and who is asked again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from structlog.testing import LogCapture
+
+from mcpfleet.contracts.catalog import Listed
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
+from mcpfleet.edge.calls.read_check import Decision, Question, Undecided
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.edge.streams.uri_permits import UriPermit, UriPermits
+from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.views.view import Target
+from tests.kit.logs import captured
+from tests.kit.waiting import until
+from tests.unit.edge.served import tool
+from tests.unit.edge.streams.opened import stream
+
+ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
+URI = "acct://accounts/ann"
+DIGEST = tool("account").digest
+
+
+@dataclass
+class Resource:
+    """Decides as a test says."""
+
+    answers: dict[str | None, bool | None] = field(default_factory=lambda: {"ann": True})
+    """By subjects; none is no answer."""
+    asked: list[tuple[str | None, bool]] = field(default_factory=list)
+    """By whom, and whether it counts against the caller's rate."""
+    gate: anyio.Event | None = None
+    """A reading waits for it, where there is one."""
+    digest: str = DIGEST
+
+    def find(self, question: Question) -> Target | None:
+        """All but one endpoint have it."""
+        listed = Listed(pool="bank", digest=self.digest, definition=tool("account"))
+        return None if question.endpoint == "other" else Target(listed)
+
+    async def ask(self, question: Question, *, counts: bool) -> Decision:
+        """Answer."""
+        self.asked.append((question.principal.subject, counts))
+        answer = self.answers.get(question.principal.subject, False)
+        if self.gate is not None:
+            await self.gate.wait()
+        if answer is None:
+            raise Undecided
+        return Decision(answer, self.digest)
+
+
+@dataclass
+class Made:
+    """The permits of a test, and what was heard of them."""
+
+    permits: UriPermits
+    resource: Resource
+    heard: list[tuple[bool | None, bool]] = field(default_factory=list)
+
+    def watch(self, principal: Principal = ANN) -> tuple[Stream, UriPermit]:
+        """A stream of somebody that watches the URI."""
+        opened = stream().stream
+        opened.permission.principal = principal
+        [permit] = self.permits.watch(opened, [URI])
+        return opened, permit
+
+
+@asynccontextmanager
+async def made(resource: Resource | None = None, **settings: Any) -> AsyncIterator[Made]:
+    resource = resource or Resource()
+    chosen: dict[str, Any] = {"permission_lasts": 30.0} | settings
+    instruments = StreamInstruments(Metrics())
+    log = captured(LogCapture())
+    permits = UriPermits(resource, EdgeSettings(**chosen), instruments=instruments, log=log)
+    found = Made(permits, resource)
+    permits.on_decision(lambda permit, has_news: found.heard.append((permit.may_read, has_news)))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(permits.run)
+        yield found
+        tasks.cancel_scope.cancel()
+
+
+async def test_s22_a_change_asks_once_waits_and_is_told_by_the_decision() -> None:
+    async with made() as it:
+        _, permit = it.watch()
+        assert not it.permits.may_tell(permit, DIGEST)
+        assert not it.permits.may_tell(permit, DIGEST)
+        await until(lambda: it.heard == [(True, True)])
+        assert it.resource.asked == [("ann", True)]
+        assert it.permits.may_tell(permit, DIGEST)
+        assert not it.permits.may_tell(permit, "other"), "another definition has not decided"
+
+
+async def test_s22_a_decision_lapses_and_is_renewed_without_a_change() -> None:
+    """It does not count against the caller's rate, and nobody is told of a renewal that changes nothing."""
+    async with made(permission_lasts=0.1) as it:
+        _, permit = it.watch()
+        await it.permits.decide([permit])
+        began = time.monotonic()
+        await until(lambda: len(it.resource.asked) >= 4)
+        assert time.monotonic() - began >= 0.2
+        assert set(it.resource.asked[1:]) == {("ann", False)}
+        assert it.heard == [(True, False)]
+
+
+async def test_s22_what_was_asked_before_a_permission_was_taken_back_does_not_count() -> None:
+    """S3: the resource is asked again, under the number that holds now."""
+    resource = Resource(gate=anyio.Event())
+    async with made(resource) as it:
+        _, permit = it.watch()
+        it.permits.may_tell(permit, DIGEST)
+        await until(lambda: resource.asked)
+        resource.answers["ann"] = False
+        it.permits.take_back(lambda principal: principal == ANN, spread=False)
+        assert resource.gate is not None
+        resource.gate.set()
+        await until(lambda: it.heard)
+        assert (len(resource.asked), it.heard) == (2, [(False, True)])
+
+
+async def test_s22_a_revocation_takes_back_the_decisions_of_those_whom_it_concerns() -> None:
+    async with made(Resource({"ann": True, "bob": True})) as it:
+        (_, anns), (_, bobs) = it.watch(ANN), it.watch(BOB)
+        await it.permits.decide([anns, bobs])
+        it.permits.take_back(lambda principal: principal == ANN, spread=False)
+        assert not it.permits.is_known(anns)
+        assert it.permits.is_known(bobs)
+        it.permits.take_back(lambda _: True, spread=True)
+        assert bobs.until <= time.monotonic() + 15
+
+
+async def test_s22_silence_is_asked_again_at_growing_distances_and_a_failure_decides_nothing() -> None:
+    resource = Resource({"ann": None})
+    async with made(resource) as it:
+        _, permit = it.watch()
+        for _ in range(3):
+            await it.permits.decide([permit])
+            assert not it.permits.may_tell(permit, DIGEST)
+        assert len(resource.asked) == 1, "it did not answer just now"
+        assert 0.5 < permit.again - time.monotonic() <= 1
+        permit.again = 0.0
+        await it.permits.decide([permit])
+        assert 1.5 < permit.again - time.monotonic() <= 2
+        resource.answers["ann"], permit.again = True, 0.0
+        await it.permits.decide([permit])
+        assert it.heard == [(True, True)]
+
+
+async def test_s22_who_may_read_again_is_told_once_and_what_comes_into_view_is_not() -> None:
+    async with made(Resource({"ann": False})) as it:
+        _, permit = it.watch()
+        await it.permits.decide([permit])
+        assert permit.is_refused
+        it.resource.answers["ann"] = True
+        permit.until = 0.0
+        await it.permits.decide([permit])
+        assert it.heard == [(False, False), (True, True)]
+
+
+async def test_t12_what_is_not_in_view_is_asked_of_nobody_and_is_not_refused() -> None:
+    async with made() as it:
+        opened = stream().stream
+        opened.endpoint = "other"
+        [permit] = it.permits.watch(opened, [URI])
+        await it.permits.decide([permit])
+        assert (it.resource.asked, permit.may_read, permit.is_refused) == ([], False, False)
+
+
+async def test_s22_decisions_that_nobody_watches_are_kept_within_a_bound_and_their_time() -> None:
+    """Invariant 7."""
+    async with made(Resource({None: True}), read_checks_kept=2) as it:
+        for number in range(5):
+            assert await it.permits.may_read(Question("mcp", ANONYMOUS, f"x://{number}"))
+        assert len(it.resource.asked) == 5
+        assert await it.permits.may_read(Question("mcp", ANONYMOUS, "x://4"))
+        assert len(it.resource.asked) == 5
+        assert await it.permits.may_read(Question("mcp", ANONYMOUS, "x://0"))
+        assert len(it.resource.asked) == 6
+
+
+async def test_a_stream_that_leaves_leaves_nothing_behind() -> None:
+    """Also where its resource is just being asked, or waits for that."""
+    resource = Resource({"ann": None}, gate=anyio.Event())
+    async with made(resource) as it:
+        for principal in (ANN, BOB):
+            for _ in range(3):
+                opened, permit = it.watch(principal)
+                it.permits.may_tell(permit, DIGEST)
+                it.permits.unwatch(opened, permit)
+        assert resource.gate is not None
+        resource.gate.set()
+        await until(lambda: not it.permits._callers)
+
+
+async def test_s22_requests_that_wait_for_one_decision_are_one_reading() -> None:
+    resource = Resource(gate=anyio.Event())
+    found: list[bool] = []
+    async with made(resource) as it, anyio.create_task_group() as tasks:
+
+        async def ask() -> None:
+            found.append(await it.permits.may_read(Question("mcp", ANN, URI)))
+
+        for _ in range(5):
+            tasks.start_soon(ask)
+        await until(lambda: resource.asked)
+        assert resource.gate is not None
+        resource.gate.set()
+        await until(lambda: found == [True] * 5)
+        assert len(resource.asked) == 1
