@@ -41,3 +41,29 @@ async def plain(number: int, seconds: float) -> int:
     note("run", number, None)
     await anyio.sleep(seconds)
     return 2 * number
+
+
+@app.tool(task="required")
+async def slow(number: int, seconds: float, ctx: Context) -> int:
+    """Take a while, and then have an effect in a step, which is an async function."""
+    note("run", number, None)
+    await anyio.sleep(seconds)
+
+    async def effect(value: int) -> int:
+        note("effect", value, ctx.step_key)
+        return 2 * value
+
+    return await ctx.step("effect", effect, number)
+
+
+@app.tool(task="required")
+def blocking(number: int, seconds: float, ctx: Context) -> int:
+    """The same in a thread, as plain functions."""
+    note("run", number, None)
+    time.sleep(seconds)
+
+    def effect(value: int) -> int:
+        note("effect", value, None)
+        return 2 * value
+
+    return ctx.sync.step("effect", effect, number)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.sleepers import stop_and_go_on
 from tests.chaos.task_deaths import deaths
 from tests.chaos.tasks import SHORT, WAYS, kill_while_tasks_run
 from tests.chaos.tasks_outage import LONG, Way, stand_still
@@ -47,3 +48,12 @@ async def test_d8_a_task_without_steps_is_completed_whenever_its_worker_is_kille
     for number, each in enumerate(found, 1):
         assert (each.status, each.result, each.runs) == ("completed", str(2 * number), 2)
         assert each.taken < 3 + lasts + 5
+
+
+@pytest.mark.timeout(120)
+async def test_k26_a_worker_that_was_stopped_begins_no_step_of_a_task_that_another_has() -> None:
+    """In threads as on the loop: the first goes on when its steps are due, after its lease has ended."""
+    found = await stop_and_go_on(stops=1, tasks=4, lasts=0.5, settings=SHORT)
+    assert found.taken_over == 4
+    assert not found.doubled
+    assert not found.wrong

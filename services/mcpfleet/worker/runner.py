@@ -200,7 +200,9 @@ class Runner:
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                         raise
-                    if running.rounds is None or not running.rounds.is_waiting:
+                    # A plain function hears of ours in its thread, before the loop does, which waits for the thread.
+                    is_ours = isinstance(error, asyncio.CancelledError) and running.scope.cancel_called
+                    if not is_ours and (running.rounds is None or not running.rounds.is_waiting):
                         ending = self._endings.raised(held, handler, error)
                 # A question that has no answer ends the run, whatever the handler made of that.
                 if running.rounds is not None and running.rounds.is_waiting:

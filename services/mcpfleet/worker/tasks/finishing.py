@@ -24,7 +24,7 @@ from mcpfleet.worker.tasks.settling import Release, failed, internal
 
 _END_OFFERED: Final = 3600.0
 """Seconds for which an end is offered to a service that does not answer."""
-_REFUSED_FOR: Final = 5.0
+REFUSED_FOR: Final = 5.0
 """Seconds for which an end is offered that the service refuses, before a failure stands in its place."""
 _UNWRITABLE: Final = "The task has run, and its result could not be kept."
 
@@ -32,7 +32,15 @@ _UNWRITABLE: Final = "The task has run, and its result could not be kept."
 class Finishing:
     """Finishes holdings."""
 
-    def __init__(self, client: PoolTasksClient, settings: WorkerSettings, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        client: PoolTasksClient,
+        settings: WorkerSettings,
+        log: FilteringBoundLogger,
+        *,
+        refused_for: float = REFUSED_FOR,
+    ) -> None:
+        self._refused_for = refused_for
         self._client = client
         self._settings = settings
         self._log = log
@@ -76,7 +84,7 @@ class Finishing:
         if is_too_large(error):
             self._log.error("a task's result is too large", task=holding.id, error=str(error))
             return _too_large(holding, str(error))
-        if seconds < _REFUSED_FOR or not isinstance(then, Settle):
+        if seconds < self._refused_for or not isinstance(then, Settle):
             return then
         self._log.error("a task's result was refused", task=holding.id, error=str(error))
         return failed(holding, internal(_UNWRITABLE), "internal")
