@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 
 from tests.kit.waiting import until
@@ -160,6 +161,38 @@ async def test_a_dead_edge_costs_its_own_calls_alone_and_none_runs_twice(proxy: 
     assert set(statuses.values()) == {200, 502}
     assert set(after) <= {200, 502}, "until the proxy knows, and nothing else"
     assert [(tmp_path / name).read_text() for name in names] == ["started\n"] * 8
+
+
+@every_proxy
+async def test_the_official_client_outlives_a_dead_edge(proxy: Proxy, tmp_path: Path) -> None:
+    """It ends whole where its connection is cut; a 502 is one failed call to it."""
+    failed: list[int] = []
+
+    async def call(client: Client, name: str) -> None:
+        try:
+            await client.call_tool("hold", {"folder": str(tmp_path), "name": name, "silently": True})
+        except MCPError as error:
+            failed.append(error.error.code)
+
+    names = [f"call-{number}" for number in range(4)]
+    async with behind(proxy, APP, tmp_path) as found, official(found) as client:
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(call, client, name)
+            for name in names:
+                await comes(tmp_path / name)
+            await found.fleet.edges[0].kill()
+            await until(lambda: failed)
+            (tmp_path / "release").touch()
+        with anyio.fail_after(10):
+            while True:
+                try:
+                    result = await client.call_tool("echo", {"text": "on"})
+                except MCPError:  # until the proxy knows
+                    continue
+                break
+    assert text(result) == "on"
+    assert len(failed) < len(names), "the other edge's calls went on"
 
 
 @every_proxy
