@@ -17,7 +17,7 @@ from mcpfleet.testing.fleet import Fleet
 from tests.vectors import http1
 from tests.vectors.groups.authorization import GOOD, SETTINGS
 from tests.vectors.groups.host_origin_cors import PAGE
-from tests.vectors.groups.limits import BODY
+from tests.vectors.groups.limits import BODY, LARGE, VALUES
 from tests.vectors.making import Ask, request, vector
 
 APP = Path(__file__).with_name("app.py")
@@ -30,6 +30,8 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
 PLAIN = {
     "MCPFLEET_ENDPOINTS": json.dumps(ENDPOINTS),
     "MCPFLEET_MAX_REQUEST": str(BODY),
+    "MCPFLEET_LARGE_BODY": str(LARGE),
+    "MCPFLEET_MAX_VALUES": str(VALUES),
     "MCPFLEET_READ_TIMEOUT": "1",
     "MCPFLEET_CORS_ORIGINS": PAGE,
     "MCPFLEET_AUDIT": "false",

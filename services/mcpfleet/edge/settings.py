@@ -13,6 +13,7 @@ from mcpfleet.contracts.fetching import FetchSettings
 from mcpfleet.contracts.manifest import Rate
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
 from mcpfleet.telemetry.sampling import Sampling
+from mcpfleet.wire.scan import MAX_VALUES
 
 _NO_RATE: Final = "none"
 
@@ -54,6 +55,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     allow_anonymous: bool = Field(False, description="serve everybody on an address that others can reach")
 
     max_request: Bytes = Field(7 * 1024 * 1024, description="largest body of a request")
+    max_values: int = Field(
+        MAX_VALUES, description="values and keys of a request's body; four characters of numbers count as one", gt=0
+    )
     read_timeout: Seconds = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
     admission_entries: int = Field(10_000, description="verdicts kept in memory", gt=0)
     authority_silence: Seconds = Field(
@@ -125,7 +129,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
 
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
-    large_body: Bytes = Field(256 * 1024, description="size up to which a request's body needs no room of its own")
+    large_body: Bytes = Field(
+        256 * 1024, description="size up to which a request's body needs no good token and no room"
+    )
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result that is fetched from a worker")
     frame_limit: Bytes = Field(256 * 1024, description="largest report, question or error that a worker may send")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from mcpfleet.wire.errors import bad_envelope, bad_params
-from mcpfleet.wire.strict import is_utf8, parse, refuse_surrogates
+from mcpfleet.wire.strict import is_utf8, refuse_surrogates
 from mcpfleet.wire.versions import MODERN
 
 RequestId: TypeAlias = str | int | float
@@ -69,15 +69,6 @@ def read_id(message: Any) -> RequestId | None:
     if isinstance(value, str):
         return value if is_utf8(value) else None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def read_message(body: bytes) -> Any:
-    """Parse a body as JSON.
-
-    Raises:
-        Rejection: -32700 or -32600, without an id.
-    """
-    return parse(body)
 
 
 def read_envelope(body: bytes, message: Any) -> Envelope:

@@ -21,8 +21,14 @@ class Headers:
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         values: dict[bytes, tuple[bytes, ...]] = {}
+        repeated: dict[bytes, list[bytes]] = {}
         for name, value in pairs:
-            values[name] = (*values[name], value) if name in values else (value,)
+            if name in values:
+                repeated.setdefault(name, []).append(value)
+            else:
+                values[name] = (value,)
+        for name, more in repeated.items():  # added at once: a head may have one header ten thousand times
+            values[name] += tuple(more)
         self._values = values
 
     def names(self) -> Iterable[bytes]:

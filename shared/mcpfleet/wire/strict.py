@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from math import isinf
 from typing import Any, Final, NoReturn
 
 from mcpfleet.wire.errors import bad_envelope, bad_params, not_json
+from mcpfleet.wire.scan import MAX_VALUES, scan
 
-MAX_DEPTH: Final = 128
-"""Levels of nesting that a body may have; a parser's own bound would be the interpreter's stack."""
+_SMALL: Final = 16 * 1024
+"""Bytes of a body that makes few objects."""
 
 
 class _DuplicateKey(ValueError):
@@ -37,37 +39,36 @@ def _finite(text: str) -> float:
 _decoder: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes, most: int = MAX_VALUES) -> Any:
     """Read a body; integers stay exact, other numbers become doubles.
 
+    Args:
+        body: the whole.
+        most: values and keys that it may have (`Scan`).
+
     Raises:
-        Rejection: -32700 for what is no JSON or nested too deeply, -32600 for a key that stands twice.
+        Rejection: -32700 for what is no JSON or nested too deeply, -32600 for a key that stands twice, and for too many
+            values.
     """
+    for _ in scan(body, most):
+        pass
+    return parse_scanned(body)
+
+
+def parse_scanned(body: bytes) -> Any:
+    """Read a body that was looked at, as `parse` does."""
+    collects = len(body) > _SMALL and gc.isenabled()
+    if collects:
+        gc.disable()  # what is made here is no garbage, and looking through it again and again would take as long
     try:
-        value = _decoder.decode(body.decode())
+        return _decoder.decode(body.decode())
     except _DuplicateKey:
         raise bad_envelope("a key stands twice in an object") from None
     except (ValueError, RecursionError):
         raise not_json() from None
-    # As deep as it may be needs as many brackets, so that few bodies are walked.
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth_exceeds(value, MAX_DEPTH):
-        raise not_json()
-    return value
-
-
-def _depth_exceeds(value: Any, limit: int) -> bool:
-    """Walk a value level by level, without recursion."""
-    level = [value]
-    for _ in range(limit + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
+    finally:
+        if collects:
+            gc.enable()
 
 
 def refuse_surrogates(body: bytes, value: Any) -> None:

@@ -7,8 +7,9 @@ import structlog
 
 from mcpfleet.edge.http.doors import Doors
 from mcpfleet.edge.protocol.ladder import check_form, check_message, check_place
-from mcpfleet.wire.envelope import Envelope, read_message
+from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.strict import parse
 from tests.unit.edge.asgi import Exchange, Post
 
 DOORS = Doors("127.0.0.1:8000", [], log=structlog.get_logger())
@@ -21,7 +22,7 @@ def climb(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Envelope
     client = exchange.client()
     assert check_place(client, {"/mcp": "mcp"}, DOORS) == "mcp"
     check_form(client)
-    return check_message(client.headers, post.body, read_message(post.body))
+    return check_message(client.headers, post.body, parse(post.body))
 
 
 def refusal(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Rejection:

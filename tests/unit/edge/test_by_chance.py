@@ -17,10 +17,11 @@ from mcpfleet.edge.protocol.ladder import check_message
 from mcpfleet.edge.protocol.structure import METHODS
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import mirror, parameters, reply
-from mcpfleet.wire.envelope import read_envelope, read_id, read_message
+from mcpfleet.wire.envelope import read_envelope, read_id
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.parameters import Mirrored
+from mcpfleet.wire.strict import parse
 from tests.kit.logs import captured
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post
 
@@ -66,15 +67,15 @@ by_chance = settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=64) | st.text(alphabet='{}[]":,0123456789.eE-+ntf\\u', max_size=40).map(str.encode))
 def test_d18_a_body_is_read_or_refused_and_what_was_read_can_be_said_again(body: bytes) -> None:
     with suppress(Rejection):
-        value = read_message(body)
-        assert read_message(json.dumps(value).encode()) == value
+        value = parse(body)
+        assert parse(json.dumps(value).encode()) == value
 
 
 @by_chance
 @given(VALUES | OBJECTS)
 def test_m2_an_envelope_is_read_or_refused_and_its_id_comes_back_in_its_type(value: Any) -> None:
     body = json.dumps(value).encode()
-    message = read_message(body)
+    message = parse(body)
     try:
         identifier = read_envelope(body, message).id
         refusal = Rejection(400, -32600, "no")

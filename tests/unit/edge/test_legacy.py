@@ -9,9 +9,10 @@ import pytest
 from mcpfleet.bus.errors import Unanswered
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.protocol.ladder import check_message
-from mcpfleet.wire.envelope import Envelope, read_message
+from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.strict import parse
 from mcpfleet.wire.versions import LEGACY, MODERN, SERVED_WITH_LEGACY
 from tests.unit.edge.asgi import Exchange, Post, request
 from tests.unit.edge.served import SETTINGS, edge, tool
@@ -30,7 +31,7 @@ def handshake(version: str = LEGACY[0], header: str | None = None) -> Post:
 
 
 def told(post: Post, *, served: bool = True) -> Envelope:
-    return check_message(Headers(post.pairs()), post.body, read_message(post.body), legacy=served)
+    return check_message(Headers(post.pairs()), post.body, parse(post.body), legacy=served)
 
 
 def refused(post: Post, *, served: bool = True) -> Rejection:

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.wire.envelope import Envelope, is_notification, read_envelope, read_id, read_message, read_response
+from mcpfleet.wire.envelope import Envelope, is_notification, read_envelope, read_id, read_response
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.reply import error
+from mcpfleet.wire.strict import parse
 
 
 def read(message: Any) -> Envelope:
     body = json.dumps(message).encode()
-    return read_envelope(body, read_message(body))
+    return read_envelope(body, parse(body))
 
 
 def code_of(message: Any) -> int | None:
@@ -107,7 +108,7 @@ def test_d18_a_lone_surrogate_anywhere_is_invalid_params() -> None:
 def test_d18_an_id_with_a_lone_surrogate_can_be_refused() -> None:
     """The refusal itself cannot repeat such an id, so it counts as unreadable."""
     body = rb'{"jsonrpc":"2.0","id":"\ud800","method":"tools/list"}'
-    message = read_message(body)
+    message = parse(body)
     with pytest.raises(Rejection) as raised:
         read_envelope(body, message)
     assert "id" not in json.loads(error(read_id(message), raised.value))
@@ -115,7 +116,7 @@ def test_d18_an_id_with_a_lone_surrogate_can_be_refused() -> None:
 
 def responded(message: Any) -> Any:
     body = json.dumps(message).encode()
-    return read_response(body, read_message(body))
+    return read_response(body, parse(body))
 
 
 def test_m75_a_response_to_a_request_of_ours_is_read() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcpfleet.wire.errors import Rejection
-from mcpfleet.wire.strict import MAX_DEPTH, parse, refuse_surrogates
+from mcpfleet.wire.scan import MAX_DEPTH
+from mcpfleet.wire.strict import parse, refuse_surrogates
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.vectors.groups.limits import BODY, LARGE
 from tests.vectors.making import UNREAD, Ask, Group, Value, call, notification, request, vector
 
 GOOD = "good-token"
@@ -52,7 +53,8 @@ def _metadata(path: str, method: str = "GET") -> Ask:
 GROUP = Group(
     "authorization",
     "A server that takes three bearer tokens (groups/authorization.py says what each is worth). A credential that is "
-    "missing or malformed is told before the body is read; one that is no good after what the message alone can tell.",
+    "missing or malformed is told before the body is read; one that is no good after what the message alone can tell, "
+    f"but before what is beyond {LARGE} bytes of a body is read.",
     [
         vector("a good token", "M61", _by(GOOD, Ask()), 200, result={"isError": False}),
         vector("its scheme in any case", "M61", Ask(headers={"Authorization": f"bEARER {GOOD}"}), 200, result={}),
@@ -121,6 +123,66 @@ GROUP = Group(
             400,
             code=-32700,
             row="not-json",
+        ),
+        vector(
+            "an unknown token, and no JSON of the largest size that is read for anybody",
+            "T11 T29",
+            _by("unknown-token", Ask(raw={"repeat": ["{", LARGE]})),
+            400,
+            code=-32700,
+            row="not-json",
+        ),
+        *(
+            vector(
+                f"an unknown token, and no JSON beyond that size: {name}",
+                "T11 T29",
+                _by("unknown-token", ask),
+                401,
+                code=-32603,
+                identifier=None,
+                headers={"WWW-Authenticate": REFUSED},
+                row="unauthorized",
+            )
+            for name, ask in {
+                "whole": Ask(raw={"repeat": ["{", LARGE + 1]}),
+                "in pieces": Ask(raw={"repeat": ["{", LARGE + 1]}, framing="chunked"),
+                "in pieces, beyond every size": Ask(raw={"repeat": ["{", 2 * BODY]}, framing="chunked"),
+                "that never comes": Ask(raw="{", headers={"Content-Length": str(LARGE + 1)}, framing="as stated"),
+                "of a notification": Ask(notification(), padding=LARGE),
+            }.items()
+        ),
+        vector(
+            "an unknown token, and a length over the limit",
+            "T11 T29",
+            _by("unknown-token", Ask(raw="{", headers={"Content-Length": str(BODY + 1)}, framing="as stated")),
+            413,
+            **UNREAD,
+            row="too-large",
+        ),
+        vector(
+            "no token, and no JSON beyond the size that is read for anybody",
+            "T11 T29",
+            Ask(raw={"repeat": ["{", LARGE + 1]}),
+            401,
+            code=-32603,
+            identifier=None,
+            headers={"WWW-Authenticate": MISSING},
+            row="unauthorized",
+        ),
+        vector(
+            "a good token, and no JSON beyond that size",
+            "T11 T29",
+            _by(GOOD, Ask(raw={"repeat": ["{", LARGE + 1]})),
+            400,
+            code=-32700,
+            row="not-json",
+        ),
+        vector(
+            "a good token, and a request beyond that size",
+            "T29",
+            _by(GOOD, Ask(call(arguments={"text": "a" * LARGE}))),
+            200,
+            result={"isError": False},
         ),
         vector(
             "an unknown token, and a bad structure",

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.vectors.making import UNREAD, Ask, Group, call, request, vector
 
 BODY = 100_000
 """The largest body that the server under test takes."""
 HEAD = 65_536
 """The largest head."""
+LARGE = 50_000
+"""A body that is larger needs a good token before it is read."""
+VALUES = 25_000
+"""The most values and keys of a body."""
 
 _PADDED = len(Ask().body)
 
+FULL: dict[str, tuple[str, int, int]] = {
+    "lists": ("[]", VALUES // 2 - 20, VALUES // 2),
+    "objects": ("{}", VALUES // 2 - 20, VALUES // 2),
+    "texts": ('""', VALUES - 40, VALUES),
+    "texts and numbers": (f'"","",{"1" * 38}', VALUES // 13, VALUES // 12),
+}
+"""What a list has, how often it may be there, and how often it may not; four characters of numbers are a value."""
+TEXTS: dict[str, str] = {
+    "commas": ",",
+    "brackets": "[{",
+    "brackets behind escaped quotes": r"\"[",
+    "brackets behind escaped backslashes": r"\\[",
+}
+
+
+def _said(each: str) -> Ask:
+    """A call whose text would be many values, were it none."""
+    before, _, after = json.dumps(call()).partition("hi")
+    return Ask(call(), raw={"join": [before, {"repeat": [each, VALUES + 1]}, after]})
+
+
+def _beside(each: str, times: int) -> Ask:
+    """A call with a list among what nobody reads."""
+    before, _, after = json.dumps(call(meta={"com.example/any": ["here"]})).partition('"here"')
+    return Ask(call(), raw={"join": [before, {"repeat": [f"{each},", times - 1]}, each, after]})
+
+
 GROUP = Group(
     "limits",
-    f"Sizes and times. The server takes bodies of {BODY} bytes and heads of {HEAD}, and waits 1 s for a body. "
-    "The limit of the body is met while it is read, so faults of the head are told first.",
+    f"Sizes and times. The server takes bodies of {BODY} bytes with {VALUES} values and heads of {HEAD}, and waits 1 s "
+    "for a body. The limit of the body is met while it is read, so faults of the head are told first.",
     [
         vector("a body of the largest size", "T11", Ask(padding=BODY - _PADDED), 200, result={"isError": False}),
         vector(
@@ -94,6 +127,33 @@ GROUP = Group(
             400,
             code=-32700,
             row="not-json",
+        ),
+        *(
+            vector(f"nearly more {name} than a body may have", "T31", _beside(each, most), 200, result={}, identifier=1)
+            for name, (each, most, _) in FULL.items()
+        ),
+        *(
+            vector(
+                f"more {name} than a body may have",
+                "T11 T31",
+                _beside(each, over),
+                400,
+                code=-32600,
+                row="bad-envelope",
+            )
+            for name, (each, _, over) in FULL.items()
+        ),
+        *(
+            vector(f"a text of {name} is one value", "T31", _said(each), 200, result={}, identifier=1)
+            for name, each in TEXTS.items()
+        ),
+        vector(
+            "more values than a body may have, of what is no JSON",
+            "T11 T31",
+            Ask(raw={"join": [{"repeat": ["[],", VALUES]}, "}"]}),
+            400,
+            code=-32600,
+            row="bad-envelope",
         ),
         vector(
             "a number of more digits than anybody computes",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import anyio
@@ -31,9 +32,11 @@ from mcpfleet.telemetry.sampling import Sampling
 from mcpfleet.telemetry.spans import Kind, Span, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import reply
-from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, is_response, read_id, read_message
+from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, is_response, read_id
 from mcpfleet.wire.errors import Rejection, UnknownSession, internal, no_capacity
 from mcpfleet.wire.headers import SESSION, VERSION, Headers
+from mcpfleet.wire.scan import scan
+from mcpfleet.wire.strict import parse, parse_scanned
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
 _LONGEST_ID: Final = 128
@@ -138,35 +141,56 @@ class Application:
             return
         check_form(client)
         client.credential = self._admission.read(endpoint, client)
-        if client.stated_size(self._settings.max_request) <= self._settings.large_body:
+        size = client.stated_size(self._settings.max_request)
+        if size is not None and size <= self._settings.large_body:
             # Most requests: what is small needs no account.
             await self._serve_message(client, endpoint, await self._read(client))
         else:
-            await self._serve_large(client, endpoint)
+            await self._serve_large(client, endpoint, is_known=size is not None)
 
-    async def _serve_large(self, client: Client, endpoint: str) -> None:
-        """Serve a request with a large body, or one of unsaid size: beyond `large_body` it takes room as it arrives."""
-        arrived = 0
+    async def _serve_large(self, client: Client, endpoint: str, *, is_known: bool) -> None:
+        """Serve a request with a large body, or one of unsaid size: what is beyond `large_body` is a known caller's.
+
+        Group 4c: a stranger's is not read, let alone kept or parsed (T29). A known caller's takes room as it arrives,
+        and is looked at slice by slice, so that others are served between (T31).
+        """
+        arrived, is_judged = 0, is_known
+        if is_known:
+            await self._judge(endpoint, client)
 
         async def charge(size: int) -> None:
-            nonlocal arrived
+            nonlocal arrived, is_judged
             free = max(0, self._settings.large_body - arrived)
             arrived += size
-            if size > free:
-                await account.charge(size - free)
+            if size <= free:
+                return
+            if not is_judged:
+                await self._judge(endpoint, client)
+                is_judged = True
+            await account.charge(size - free)
 
         async with self._room.account(within=self._settings.queue_wait) as account:
             client.forget_body = account.close
-            await self._serve_message(client, endpoint, await self._read(client, charge))
+            body = await self._read(client, charge)
+            for _ in scan(body, self._settings.max_values):
+                await asyncio.sleep(0)
+            await self._serve_message(client, endpoint, body, parse_scanned)
+
+    async def _judge(self, endpoint: str, client: Client) -> None:
+        """Have a caller's credential judged before the request is known; where nobody needs one, there is none."""
+        if client.credential is not None:
+            await self._admission.admit(endpoint, client.credential)
 
     async def _read(self, client: Client, charge: Charge | None = None) -> bytes:
         return await client.read_body(self._settings.max_request, self._settings.read_timeout, charge)
 
-    async def _serve_message(self, client: Client, endpoint: str, body: bytes) -> None:
+    async def _serve_message(
+        self, client: Client, endpoint: str, body: bytes, read: Callable[[bytes], Any] | None = None
+    ) -> None:
         identifier: RequestId | None = None
         silent = False
         try:
-            message = read_message(body)
+            message = parse(body, self._settings.max_values) if read is None else read(body)
             identifier = None if is_response(message) else read_id(message)
             silent = is_notification(message)
             if (response := self._sessions.response(endpoint, client, body, message)) is not None:

@@ -107,15 +107,15 @@ class Client:
         self._is_whole = False
         self._closing = closing and not self.http_version.startswith("2")
 
-    def stated_size(self, limit: int) -> int:
-        """How large the head says that the body is; the limit, where it does not say.
+    def stated_size(self, limit: int) -> int | None:
+        """How large the head says that the body is; None where it does not say.
 
         Raises:
             Rejection: 413 where it says more than the limit.
         """
         stated = self.headers.all(b"content-length")
-        size = int(stated[0]) if stated and stated[0].isdigit() else limit
-        if size > limit:
+        size = int(stated[0]) if stated and stated[0].isdigit() else None
+        if size is not None and size > limit:
             raise too_large(limit)
         return size
 

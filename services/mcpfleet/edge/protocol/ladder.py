@@ -1,6 +1,7 @@
 """The order in which a request is checked: first failure wins (T11), read from top to bottom.
 
-`check_place` and `check_form` need no body, `check_message` no caller. What needs the caller, its view and its limits
+`check_place` and `check_form` need no body, `check_message` no caller. Between them `http.app` reads the credential,
+and has it judged before it reads a large body (groups 4b and 4c). What needs the caller, its view and its limits
 follows in `methods`, what needs the target in `uses`.
 """
 
@@ -43,6 +44,8 @@ _VALUES_REMEMBERED: Final = 256
 _REFUSED: Final = re.compile(r"q\s*=\s*0(\.0{0,3})?")
 """The weight 0 of a range in `Accept`."""
 
+_MOST_RANGES: Final = 64
+"""Ranges of an `Accept` that are looked at; a head has room for ten thousand."""
 _EVENTS: Final = "text/event-stream"
 _BOTH: Final = ("application/json", _EVENTS)
 _MODERN_PARAMS: Final = ("inputResponses", "requestState")
@@ -200,10 +203,9 @@ def _is_json(value: bytes) -> bool:
 def _welcomes(values: tuple[bytes, ...], kinds: tuple[str, ...]) -> bool:
     """Whether all of these kinds are: of a POST's answer both, since the server chooses (T2); `*/*` counts (M13)."""
     weights: dict[str, bool] = {}
-    for value in values:
-        for part in value.decode("latin-1").split(","):
-            kind, *parameters = (word.strip().lower() for word in part.split(";"))
-            weights[kind] = not any(_REFUSED.fullmatch(parameter) for parameter in parameters)
+    for part in b",".join(values).decode("latin-1").split(",", _MOST_RANGES)[:_MOST_RANGES]:
+        kind, *parameters = (word.strip().lower() for word in part.split(";"))
+        weights[kind] = not any(_REFUSED.fullmatch(parameter) for parameter in parameters)
     return all(_weighs(weights, kind) for kind in kinds)
 
 

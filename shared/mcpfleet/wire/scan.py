@@ -1,0 +1,105 @@
+"""How much a JSON text would make of a parser, counted without making it: values, and how deep they are nested (T31).
+
+A parser holds the interpreter until it is done, whichever thread it is on. Seven megabytes of `[[],[],…]` would hold it
+for a second, and as many bytes of one string for a hundredth of that. Everything here is done by a few passes over the
+bytes, which cost a thousandth of a second for each 256 KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate, count
+from operator import sub
+from typing import Final
+
+from mcpfleet.wire.errors import bad_envelope, not_json
+
+MAX_DEPTH: Final = 128
+"""Levels of nesting that a text may have; a parser's own bound would be the interpreter's stack."""
+MAX_VALUES: Final = 100_000
+"""Values and keys that a text may have, where nobody says otherwise: a parse of the worst takes 40 ms."""
+SLICE: Final = 256 * 1024
+"""Bytes that are looked at in one go."""
+DIGITS: Final = 4
+"""Characters of numbers that cost a parser as much as one value."""
+
+_ALL: Final = frozenset(range(256))
+_NO_NUMBER: Final = bytes(_ALL - frozenset(b"0123456789+-.eE"))
+_NO_BRACKET: Final = bytes(_ALL - frozenset(b"[]{}"))
+_STEPS: Final = bytes.maketrans(b"[]{}", b"\2\0\2\0")
+"""Brackets as steps up and down, one too high each: bytes have no sign."""
+
+
+class Scan:
+    """Looks at a text slice by slice.
+
+    A text that is no JSON may pass, since a parser stops where it begins to be none.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Have seen nothing yet.
+
+        Args:
+            most: values and keys that the text may have; `DIGITS` characters of numbers count as one.
+        """
+        self._most = most
+        self._is_escaped = False
+        """The next character follows a backslash."""
+        self._is_inside = False
+        """The next character is a string's."""
+        self._strings = self._values = self._digits = self._opened = self._depth = 0
+
+    def feed(self, part: bytes) -> None:
+        """Look at the next bytes.
+
+        Raises:
+            Rejection: -32600 for too many values, -32700 for too many levels.
+        """
+        outside = self._outside(part)
+        opened = outside.count(b"[") + outside.count(b"{")
+        self._opened += opened
+        self._step(outside)
+        self._values += opened + outside.count(b",") + outside.count(b":")
+        self._digits += len(outside.translate(None, _NO_NUMBER))
+        self._check(self._values + self._digits // DIGITS)
+
+    def _check(self, values: int) -> None:
+        if values > self._most:
+            raise bad_envelope(f"more than {self._most} values")
+
+    def _outside(self, part: bytes) -> bytes:
+        """What of it is in no string."""
+        if self._is_escaped:
+            part, self._is_escaped = part[1:], not part
+        if b"\\" in part:
+            self._is_escaped = (len(part) - len(part.rstrip(b"\\"))) % 2 == 1
+            part = part.replace(b"\\\\", b"").replace(b'\\"', b"")
+        quotes = part.count(b'"')
+        self._strings += quotes
+        self._check(self._strings // 2 - 1)  # before they are split; beside each but one stands something that counts
+        pieces = part.split(b'"')
+        outside = b"".join(pieces[self._is_inside :: 2])
+        self._is_inside ^= quotes % 2 == 1
+        return outside
+
+    def _step(self, outside: bytes) -> None:
+        """Follow the nesting; what opens no more than is allowed in all cannot be nested more deeply."""
+        steps = outside.translate(_STEPS, _NO_BRACKET)
+        deepest = max(map(sub, accumulate(steps), count(1)), default=0) if self._opened > MAX_DEPTH else 0
+        if self._depth + deepest > MAX_DEPTH:
+            raise not_json()
+        self._depth += sum(steps) - len(steps)
+
+
+def scan(body: bytes, most: int) -> Iterator[None]:
+    """Look at a whole text, with a pause after each slice for whoever wants one.
+
+    Raises:
+        Rejection: as `Scan.feed`.
+    """
+    if len(body) <= most and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return  # each value takes a byte, so that few bodies are looked at
+    look = Scan(most)
+    for start in range(0, len(body), SLICE):
+        look.feed(body[start : start + SLICE])
+        yield
