@@ -17,6 +17,8 @@ from h11._receivebuffer import ReceiveBuffer
 
 LONGEST_HEAD: Final = 64 * 1024
 """Bytes of a request's head, or of what follows the last chunk of a body."""
+_MOST_FIELDS: Final = 512
+"""Fields of a head: each costs a few microseconds, and 64 KiB have room for sixteen thousand."""
 _LONGEST_CHUNK_LINE: Final = 1024
 """Bytes of the line before a chunk: its size, and extensions that nobody reads."""
 
@@ -120,6 +122,8 @@ def _read_head(buffer: _Buffer) -> h11.Request | None:
     method, target, version = line.groups()
     if version not in _VERSIONS:
         raise _refused("unknown version", 505)
+    if block.count(b"\n") > _MOST_FIELDS + 2:
+        raise _refused("too many fields", 431)
     if _FIELDS.fullmatch(block, line.end()) is None:
         raise _refused("bad field line")
     fields = [(name, value.strip(b" \t")) for name, value in _FIELD.findall(block, line.end())]
