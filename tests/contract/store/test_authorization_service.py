@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,18 +14,22 @@ from typing import Any
 
 import anyio
 import pytest
+import structlog
 from pydantic import SecretStr
 
 from mcpfleet.authorization.__main__ import serve
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.tables import SCHEMA
+from mcpfleet.authorization.windows import take
+from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import BusError, Failed
+from mcpfleet.bus.errors import BusError, Failed, NoResponders
 from mcpfleet.bus.exchange import ask
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.authorization import (
     ADMIT_ALL,
     AUTHORITY_SUBJECT,
+    LIMITS,
     Admit,
     AdmitAll,
     Admitted,
@@ -31,10 +37,15 @@ from mcpfleet.contracts.authorization import (
     AuthorizationClient,
     Revoke,
     TakeFromLimit,
+    Taken,
+    TakeTokens,
+    TokensGranted,
+    TokensWanted,
 )
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
+from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
@@ -217,6 +228,69 @@ async def test_a_limit_holds_over_replicas(url: str, store: Store, tmp_path: Pat
             question = TakeFromLimit(key="a" * 32, limit=25, seconds=10_000, wanted=3, id=identifier)
             granted += (await running.client().take(question)).granted
         assert granted == 25
+
+
+def wanted(number: int, *limits: TokensWanted) -> TakeTokens:
+    return TakeTokens(id=f"{'e' * 16}{number:016x}", limits=limits)
+
+
+def limit_of(key: str, wanted: int, ahead: int = 0) -> TokensWanted:
+    return TokensWanted(key=key * 32, limit=25, seconds=10_000, wanted=wanted, ahead=ahead)
+
+
+async def test_m82_many_limits_hold_over_replicas(url: str, store: Store, tmp_path: Path) -> None:
+    async with authorization(url, tmp_path, replicas=2) as running:
+        client, granted = running.client(), Counter[str]()
+
+        async def take(number: int) -> None:
+            for key, found in zip("ab", await client.take_tokens(question(number)), strict=True):
+                assert found is not None
+                assert 0 < found.rest <= 10_000
+                granted[key] += found.granted
+
+        def question(number: int) -> TakeTokens:
+            return TakeTokens(id=f"{number:016x}" * 2, limits=(limit_of("a", 3), limit_of("b", 2)))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(take, number)
+        assert granted == {"a": 25, "b": 25}
+
+
+async def test_m82_a_service_of_the_release_before_is_asked_in_its_own_way(
+    url: str, store: Store, tmp_path: Path
+) -> None:
+    """It knows `authorization.limits` alone: limits hold, and finding that out costs one question of many."""
+    async with nats_server(tmp_path) as nats, anyio.create_task_group() as tasks:
+        service, edge = [await connect(tasks.start, nats, user) for user in ("authorization", "edge")]
+        own = ProcessSettings()
+        actor = Actor(service, own, tracer=Process("authorization", own).telemetry.tracer, log=structlog.get_logger())
+        await tasks.start(actor.run)
+
+        async def answer(question: TakeFromLimit, asked: Asked) -> Taken:
+            return await take(store, question)
+
+        await actor.answer(LIMITS, answer, group="authorization")
+        client, found = AuthorizationClient(edge, timeout=5), list[TokensGranted | None]()
+        began = time.monotonic()
+        for number in range(10):
+            limits = (limit_of("a", 3, ahead=100), limit_of("b", 0, ahead=100), limit_of("c", 1))
+            found += await client.take_tokens(wanted(number, *limits))
+        assert time.monotonic() - began < 3
+        assert found[1::3] == [None] * 10, "nobody waits for it"
+        assert [each.granted for each in found[::3] if each] == [3] * 8 + [1, 0]
+        assert [each.granted for each in found[2::3] if each] == [1] * 10
+        assert all(each.rest > 0 for each in (*found[::3], *found[2::3]) if each)
+        tasks.cancel_scope.cancel()
+
+
+async def test_limits_are_not_known_where_no_service_answers(tmp_path: Path) -> None:
+    async with nats_server(tmp_path) as nats, anyio.create_task_group() as tasks:
+        client = AuthorizationClient(await connect(tasks.start, nats, "edge"), timeout=0.4)
+        for number in range(2):
+            with pytest.raises(NoResponders):
+                await client.take_tokens(wanted(number, limit_of("a", 1)))
+        tasks.cancel_scope.cancel()
 
 
 async def test_it_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: Path) -> None:

@@ -22,8 +22,12 @@ from mcpfleet.wire.errors import not_answered, rate_limited
 
 _PAUSE: Final = 1.0
 """Seconds for which a limit that could not be asked for is not asked for again."""
-_ASKERS: Final = 2
-"""Questions on their way at once: while one waits, those who come meanwhile gather in the next."""
+_ASKERS: Final = 3
+"""Questions on their way at once, where answers are slow."""
+_PATIENCE: Final = 0.1
+"""Seconds for which a question keeps the next one from going: who comes meanwhile gathers in that."""
+_SPACING: Final = 0.01
+"""Seconds between the beginnings of two questions, at least."""
 _GATHERS: Final = 0.1
 """Seconds for which what nobody waits for gathers: a transaction costs the same for one limit and for ten."""
 _LOOKS_EVERY: Final = 1.0
@@ -66,6 +70,8 @@ class Limits:
         self._due: deque[TokenBatch] = deque()
         self._idle: list[anyio.Event] = []
         """Wakes an asker that has nothing to ask."""
+        self._next_at = -math.inf
+        """When the next question may go."""
         self._gathering = anyio.Event()
         """Set when something is due that nobody waits for."""
         self._numbers = itertools.count()
@@ -245,12 +251,18 @@ class Limits:
     async def _ask_on(self) -> None:
         """Ask about what is due, many limits at once."""
         while True:
-            if self._due:
-                await self._ask([self._due.popleft() for _ in range(min(len(self._due), MOST_LIMITS))])
-            else:
+            now = time.monotonic()
+            if not self._due:
                 woken = anyio.Event()
                 self._idle.append(woken)
                 await woken.wait()
+            elif now < self._next_at:
+                await anyio.sleep(self._next_at - now)
+            else:
+                due = [self._due.popleft() for _ in range(min(len(self._due), MOST_LIMITS))]
+                self._next_at = now + _PATIENCE
+                await self._ask(due)
+                self._next_at = min(self._next_at, now if self._due else now + _SPACING)
 
     async def _ask(self, batches: list[TokenBatch]) -> None:
         asked = time.monotonic()
