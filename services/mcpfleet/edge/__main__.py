@@ -22,6 +22,7 @@ from mcpfleet.edge.wiring import wire
 from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
+from mcpfleet.telemetry.instruments import ConnectionInstruments
 
 Server: TypeAlias = Callable[[Application, anyio.Event], Coroutine[Any, Any, None]]
 """Serves an application to clients until the event is set."""
@@ -38,9 +39,10 @@ async def serve(process: Process[EdgeSettings]) -> None:
     if any(refusals):
         raise ConfigurationError(*filter(None, refusals))
     config = EdgeConfig(settings)
+    instruments = ConnectionInstruments(process.telemetry.metrics)
 
     async def server(application: Application, stop: anyio.Event) -> None:
-        await run_server(application, config, stop)
+        await run_server(application, config, stop, instruments=instruments, log=process.log)
 
     urls = [config.url(each.path) for each in settings.endpoints.values()]
     lead_away = config.farewell.lead_away

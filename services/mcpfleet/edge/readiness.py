@@ -7,6 +7,7 @@ import anyio
 from mcpfleet.bus.bus import Bus
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.process.reporting import say_ready
 from mcpfleet.process.service import Process
 
 
@@ -31,7 +32,7 @@ class Readiness:
         await self._snapshots.wait_known()
         health.set("catalog", ok=True)
         for url in self._urls:
-            print(f"ready {url}", flush=True)  # noqa: T201  # for whoever started this process
+            say_ready(self._process.log, url)
         while True:
             await self._bus.wait_up()
             health.set("nats", ok=True)

@@ -54,9 +54,17 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     scopes: Names = Field((), description="scopes that clients ask for first; all that tools name if none is named")
     allow_anonymous: bool = Field(False, description="serve everybody on an address that others can reach")
 
+    max_connections: int = Field(
+        16_384,
+        description="clients' connections at once, as far as the limit of descriptors allows; more wait to be accepted",
+        gt=0,
+    )
     max_request: Bytes = Field(7 * 1024 * 1024, description="largest body of a request")
     max_values: int = Field(
         MAX_VALUES, description="values and keys of a request's body; four characters of numbers count as one", gt=0
+    )
+    head_timeout: Seconds = Field(
+        10.0, gt=0, description="longest time that a request's head may take to arrive, and a new connection's first"
     )
     read_timeout: Seconds = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
     admission_entries: int = Field(10_000, description="verdicts kept in memory", gt=0)

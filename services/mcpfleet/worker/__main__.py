@@ -7,6 +7,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.live.telling import tell
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.reporting import say_ready
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.sampling import Sampling
@@ -45,7 +47,7 @@ async def serve(process: Process[WorkerSettings]) -> None:
     settings = process.settings
     app = _load(settings.target)
     pool = settings.pool or default_pool(settings.target)
-    await serve_over(process, bus_of(process, pool_user(pool)), app, pool, _say_ready)
+    await serve_over(process, bus_of(process, pool_user(pool)), app, pool, partial(say_ready, process.log))
 
 
 async def serve_over(
@@ -105,10 +107,6 @@ async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_r
         await tasks.start(announcer.run)
         process.health.set("catalog", ok=True)
         on_ready()
-
-
-def _say_ready() -> None:
-    print("ready", flush=True)  # noqa: T201  # for whoever started this process
 
 
 def _sides(

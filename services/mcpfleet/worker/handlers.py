@@ -19,6 +19,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process.loop import loop_factory
+from mcpfleet.process.reporting import reporting
 from mcpfleet.worker.crossing import Crossing
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.table import Held, Key
@@ -76,8 +77,9 @@ class HandlerThread:
                 continue
             is_blocked = not is_blocked
             if is_blocked:
-                frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  # the only way to look
-                log.warning("a handler blocks its loop", seconds=round(held, 1), **_where(frame))
+                with reporting(log, "what blocks the handlers' loop"):
+                    frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  # the only way to look
+                    log.warning("a handler blocks its loop", seconds=round(held, 1), **_where(frame))
             await tell(is_blocked)
 
     def _touch(self) -> None:

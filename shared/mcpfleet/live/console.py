@@ -8,15 +8,19 @@ from typing import Final
 
 import anyio
 from pydantic import ValidationError
+from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.figures import ALL_SUBJECTS, MOST_BYTES, Figures, Speaker, speaker
 from mcpfleet.live.known import Known
 from mcpfleet.live.picture import picture
+from mcpfleet.process.reporting import reporting
 
 MOST_WATCHERS: Final = 16
 """Pages that are open at once; one more is told to come later."""
+_RETRY: Final = 1.0
+"""Seconds after which hearing begins anew where it failed."""
 _FRESH: Final = 0.9
 """Seconds for which a picture serves all who look."""
 
@@ -24,14 +28,17 @@ _FRESH: Final = 0.9
 class Console:
     """Hears figures while pages are open, and draws the picture that they show."""
 
-    def __init__(self, bus: Bus, own: Speaker, *, jaeger: str) -> None:
+    def __init__(self, bus: Bus, own: Speaker, *, jaeger: str, log: FilteringBoundLogger) -> None:
         """Hear nothing yet.
 
         Args:
             bus: the process's.
             own: this process, whose figures need no bus.
             jaeger: the address of Jaeger's page; empty for none.
+            log: hears of what goes wrong with hearing.
         """
+        self._log = log
+        self._hearing: Subscription | None = None
         self._bus = bus
         self._own = own
         self._jaeger = jaeger
@@ -46,18 +53,21 @@ class Console:
     async def run(self) -> None:
         """Hear while somebody looks, until cancelled; one task subscribes and leaves, so that neither overtakes."""
         try:
-            await self._hear()
+            while True:
+                with reporting(self._log, "console"):
+                    await self._hear()
+                await anyio.sleep(_RETRY)
         finally:
             self.over.set()
 
     async def _hear(self) -> None:
-        hearing: Subscription | None = None
+        """Hear while somebody looks; runs until something fails."""
         while True:
-            if self._watchers and hearing is None:
-                hearing = await self._bus.subscribe(ALL_SUBJECTS, self._on_message)
-            elif not self._watchers and hearing is not None:
+            if self._watchers and self._hearing is None:
+                self._hearing = await self._bus.subscribe(ALL_SUBJECTS, self._on_message)
+            elif not self._watchers and self._hearing is not None:
+                hearing, self._hearing = self._hearing, None
                 await self._bus.leave(hearing)
-                hearing = None
                 self._known.clear()
             else:
                 self._changed = anyio.Event()

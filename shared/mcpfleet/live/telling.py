@@ -14,6 +14,7 @@ from mcpfleet.contracts.figures import EVERY, Figures, Role, Speaker, pool_figur
 from mcpfleet.live.console import Console
 from mcpfleet.live.gathering import figures
 from mcpfleet.live.page import PATH, ConsolePage
+from mcpfleet.process.reporting import reporting
 from mcpfleet.process.service import Process
 
 
@@ -22,7 +23,7 @@ async def show(process: Process[Any], bus: Bus, role: Role) -> None:
     settings = process.settings
     if not settings.console:
         return
-    console = Console(bus, Speaker(role.value, "", process.id), jaeger=settings.jaeger_url)
+    console = Console(bus, Speaker(role.value, "", process.id), jaeger=settings.jaeger_url, log=process.log)
     page = ConsolePage(console, settings.console_hosts)
     is_served = process.pages.offer(page.pages())
     if is_served and process.pages.url:
@@ -44,9 +45,9 @@ async def _say(process: Process[Any], bus: Bus, subject: str, also: Callable[[Fi
     has_said_so = False
     while True:
         has_said_so = process.stopping.is_set()
-        said = figures(process, bus)
-        also(said)
-        with suppress(NotRun):  # the next ones are newer
+        with reporting(process.log, "figures"), suppress(NotRun):  # the next ones are newer
+            said = figures(process, bus)
+            also(said)
             bus.publish(subject, said.model_dump_json().encode())
         with anyio.move_on_after(EVERY):
             await (anyio.sleep_forever() if has_said_so else process.stopping.wait())

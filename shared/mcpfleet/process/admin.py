@@ -8,11 +8,12 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from hypercorn.asyncio import serve as serve_http
 from hypercorn.config import Config
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
+from mcpfleet.process.descriptors import connections_within
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.http_server import HttpServer
 from mcpfleet.process.pages import Page
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import host_and_port
@@ -20,6 +21,9 @@ from mcpfleet.telemetry.exposition import MEDIA_TYPE, Exposition
 
 GRACE: Final = 0.5
 """Seconds that a scrape under way has to finish once the process ends."""
+
+MOST_CONNECTIONS: Final = 64
+"""Connections that the admin port takes at once: probes, scrapes, and a few consoles."""
 
 _OWN: Final = ("/livez", "/readyz", "/metrics")
 _Answer = tuple[int, str, bytes]
@@ -46,12 +50,20 @@ async def serve(
 ) -> None:
     """Answer on the port until `stopped` returns; the socket is closed then."""
     config = Config()
-    config.bind = [f"fd://{listening.detach()}"]
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.graceful_timeout = GRACE
     config.include_server_header = False
-    await serve_http(AdminApp(processes), config, shutdown_trigger=stopped)
+    listening.setblocking(False)
+    server = HttpServer(
+        AdminApp(processes),
+        config,
+        listening,
+        most=connections_within(MOST_CONNECTIONS),
+        setting="MCPFLEET_ADMIN_BIND",
+        log=processes[0].log,
+    )
+    await server.run(stopped)
 
 
 class AdminApp:
@@ -62,10 +74,8 @@ class AdminApp:
         self._exposition = Exposition({process.name: process.telemetry.metrics for process in processes})
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Serve one request, or the server's own start and end."""
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-        elif scope["type"] == "http":
+        """Serve one request."""
+        if scope["type"] == "http":
             page = self._page(scope)
             await (page(scope, receive, send) if page is not None else self._answer(scope, send))
 
@@ -111,14 +121,3 @@ class AdminApp:
             },
         }
         return 200 if ready else 503, "application/json", json.dumps(told).encode() + b"\n"
-
-
-async def _live(receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    """Say yes to the server's start and end: there is nothing to prepare."""
-    while True:
-        event = await receive()
-        if event["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        else:
-            await send({"type": "lifespan.shutdown.complete"})
-            return

@@ -31,7 +31,7 @@ _OURS: Final = ""
 LIBRARIES: Final = frozenset(("asyncio", "h2", "hypercorn", "mcpfleet", "nats", "uvloop"))
 """Loggers, by their first word, whose lines strangers cause. An application's own are its author's business."""
 
-_DISTINCT: Final = ("tool", "prompt", "resource", "template", "lister", "function", "condition", "setting")
+_DISTINCT: Final = ("tool", "prompt", "resource", "template", "lister", "function", "condition", "setting", "report")
 """Fields that make a kind of its own: names by the application's author or by us, never by who sent a message."""
 
 _Kind = tuple[str, ...]

@@ -17,6 +17,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process import admin, logs
+from mcpfleet.process.descriptors import raise_limit
 from mcpfleet.process.errors import ConfigurationError, causes, leaves
 from mcpfleet.process.loop import loop_factory
 from mcpfleet.process.pages import Pages
@@ -56,6 +57,7 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
         The exit code: 0 when all ended by themselves or drained, 1 when one failed or was cancelled, 2 when a setting
         is wrong, which is then printed on standard error, a line a problem.
     """
+    raise_limit()
     try:
         settings = _read(services, known)
         listening = admin.listen(settings[0].admin_bind)

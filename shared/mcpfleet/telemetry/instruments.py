@@ -39,6 +39,16 @@ class EdgeInstruments:
         )
 
 
+class ConnectionInstruments:
+    """What an edge measures of its clients' connections."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.open = metrics.gauge("mcpfleet.edge.connections.open", "Connections of clients.")
+        self.waits = metrics.counter(
+            "mcpfleet.edge.connections.waits", "Times that clients waited to be accepted, since there was no room."
+        )
+
+
 class AdmissionInstruments:
     """What an edge measures of how callers are admitted."""
 

@@ -9,6 +9,7 @@ Instruments may be used from any thread. Labels are of few values: no ids, nothi
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from bisect import bisect_left
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
+_log: Final = logging.getLogger(__name__)
 SERIES_LIMIT: Final = 2000
 """Label sets that an instrument keeps apart; what comes with later ones is counted under `OVERFLOW`."""
 OVERFLOW: Final = "_OTHER"
@@ -131,7 +133,11 @@ class Gauge:
         """The values now."""
         with self._lock:
             values, readers = dict(self._values), dict(self._readers)
-        values.update((labels, read()) for labels, read in readers.items())
+        for labels, observed in readers.items():
+            try:
+                values[labels] = observed()
+            except Exception:  # the other values are worth telling
+                _log.exception("a metric cannot be read: %s", self.about.name)
         return _family(self.about, "gauge", tuple(Point(labels, value) for labels, value in values.items()))
 
 

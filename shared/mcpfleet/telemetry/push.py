@@ -56,10 +56,11 @@ class MetricPush:
         self._send()
 
     def _send(self) -> None:
-        families = [family for family in self._metrics.read() if family.points]
-        if not families:
-            return
+        families: list[Family] = []
         try:
+            families = [family for family in self._metrics.read() if family.points]
+            if not families:
+                return
             result = self._exporter.export(snapshot(families, self._resource, self._metrics.since_ns, time.time_ns()))
         except Exception:  # whatever a client library raises, the next reading has these counts too
             result = MetricExportResult.FAILURE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,18 +12,21 @@ from anyio.abc import SocketStream
 
 from mcpfleet.edge.http.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.telemetry.instruments import ConnectionInstruments
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serving(desk: Application) -> AsyncIterator[EdgeConfig]:
+async def serving(
+    desk: Application, *, instruments: ConnectionInstruments | None = None, **settings: Any
+) -> AsyncIterator[EdgeConfig]:
     """Serve for the length of a block."""
-    config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0"))
+    config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0", **settings))
     stop = anyio.Event()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run_server, desk, config, stop)
+            tasks.start_soon(partial(run_server, instruments=instruments), desk, config, stop)
             yield config
             stop.set()
 

@@ -16,7 +16,7 @@ from h2.connection import H2Connection
 from psutil import Process
 
 from mcpfleet.edge.http.client import Client, ClientStalled
-from mcpfleet.edge.http.connection import IdleConnections
+from mcpfleet.edge.http.connection import Waits
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
 
@@ -60,7 +60,7 @@ async def test_a_connection_is_kept_between_requests_and_closed_when_it_is_idle_
     desk = Desk()
     desk.may_answer.set()
     async with serving(desk) as config:
-        config.idle = IdleConnections(0.5)
+        config.waits = Waits(keep_alive=0.5, head=5.0)
         async with await connect(config) as stream:
             for _ in range(4):
                 await stream.send(REQUEST)

@@ -143,7 +143,7 @@ async def test_d14_a_connection_that_is_closed_names_the_last_request_that_was_t
     async with connected(Slow(), config) as peer:
         await peer.request(1, ends=True)
         await peer.until(StreamEnded, 1)
-        config.idle.close_all()
+        config.waits.end_all()
         ended = await peer.until_closed()
     assert [event.last_stream_id for event in ended if isinstance(event, ConnectionTerminated)] == [1]
 

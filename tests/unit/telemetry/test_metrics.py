@@ -25,6 +25,17 @@ def test_a_histogram_counts_by_inclusive_bounds() -> None:
     assert histogram.read().points == (Point(("search",), 7.65, (2, 1, 1)),)
 
 
+def test_t24_a_metric_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever scrapes gets what there is, and the log says what is missing."""
+    metrics = Metrics()
+    gauge = metrics.gauge("g", "", labels=("pool",))
+    gauge.observe(lambda: 1 / 0, "bad")
+    gauge.observe(lambda: 7, "good")
+    metrics.counter("c", "").add(3)
+    assert [family.points for family in metrics.read()] == [(Point(("good",), 7),), (Point((), 3),)]
+    assert "a metric cannot be read: g" in caplog.text
+
+
 def test_a_counter_without_labels_begins_at_zero() -> None:
     """Else the first event would be no increase for whoever watches the rate."""
     counter = Metrics().counter("c", "")

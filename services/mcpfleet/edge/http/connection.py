@@ -14,88 +14,97 @@ from typing import Any, Final
 from h2.exceptions import ProtocolError
 from hypercorn.asyncio.tcp_server import MAX_RECV, TCPServer
 from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.typing import LifespanState
 from priority.priority import PriorityError
 
+from mcpfleet.edge.http.deadlines import Deadlines
+from mcpfleet.edge.http.h2_head import BegunHead
 from mcpfleet.edge.http.http1 import Http1
 from mcpfleet.edge.http.http2 import Http2
 
 CONNECTION: Final = "mcpfleet.connection"
 """Names the connection in the `state` of an ASGI scope."""
 _log: Final = logging.getLogger("hypercorn.error")
+_SPARED_HEAD: Final = 1.0
+"""Seconds that a client has for a head though others wait for its connection."""
+_SPARED_IDLE: Final = 5.0
+"""Seconds that a connection is kept after a request though others wait for it."""
 _BATCH: Final = 64 * 1024
 """Bytes that may wait for the end of the loop's turn; with more, the sender waits for the client to read."""
 
 
-class IdleConnections:
-    """The connections without a request: each is closed after a while, and all that are left at the end."""
+class Waits:
+    """What the connections of one server wait for, and how long each may."""
 
-    def __init__(self, timeout: float) -> None:
-        """Close what is idle for `timeout` seconds."""
-        self._timeout = timeout
-        self._since: dict[Connection, float] = {}
-        """When each became idle by the loop's clock, the oldest first."""
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(
+        self, *, keep_alive: float, head: float, spared_idle: float = _SPARED_IDLE, spared_head: float = _SPARED_HEAD
+    ) -> None:
+        """Know no connection yet.
 
-    def add(self, connection: Connection) -> None:
-        """Start a connection's time; one timer serves all, since each request ends one time and begins another."""
-        loop = asyncio.get_running_loop()
-        self._since.pop(connection, None)
-        self._since[connection] = loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(self._timeout, self._sweep)
+        Args:
+            keep_alive: seconds that a connection may have no request after one.
+            head: seconds from a head's first byte to its end; of the first one, since the connection was made.
+            spared_idle: seconds that a connection without a request is kept though others wait for it.
+            spared_head: seconds that a head may take though others wait for its connection.
+        """
+        self._spared_idle = spared_idle
+        self._spared_head = spared_head
+        self.idle: Deadlines[Connection] = Deadlines(keep_alive, _close)
+        self.heads: Deadlines[Connection] = Deadlines(head, _refuse_head)
 
-    def remove(self, connection: Connection) -> None:
-        """Stop a connection's time, if it runs."""
-        self._since.pop(connection, None)
+    def end_all(self) -> None:
+        """Close all connections without a request."""
+        self.idle.end_all()
+        self.heads.end_all()
 
-    def close_all(self) -> None:
-        """Close all of them now."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while self._since:
-            self._close(next(iter(self._since)))
+    def make_room(self) -> bool:
+        """Close a connection without a request, since another client waits; false where all are to be spared.
 
-    def _sweep(self) -> None:
-        """Close those whose time is over, and come back when that of the next is."""
-        loop = asyncio.get_running_loop()
-        self._timer = None
-        while self._since:
-            oldest, since = next(iter(self._since.items()))
-            if since + self._timeout > loop.time():
-                self._timer = loop.call_at(since + self._timeout, self._sweep)
-                return
-            self._close(oldest)
+        Whoever sends no head goes first, and where they are many, one of them is waited for: so strangers who open
+        connections cannot push out known clients.
+        """
+        if self.heads.end_oldest(self._spared_head, _has_no_request):
+            return True
+        if len(self.heads) >= len(self.idle):
+            return False
+        return self.idle.end_oldest(self._spared_idle, _has_no_request)
 
-    def _close(self, connection: Connection) -> None:
-        del self._since[connection]
-        connection.close_soon()
+
+def _close(connection: Connection) -> None:
+    connection.close_soon()
+
+
+def _refuse_head(connection: Connection) -> None:
+    connection.refuse_head_soon()
+
+
+def _has_no_request(connection: Connection) -> bool:
+    return not connection.is_serving
 
 
 class _IdleTimer:
     """What Hypercorn takes for its task that times a connection's idleness."""
 
-    def __init__(self, connection: Connection, idle: IdleConnections) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._idle = idle
 
     async def restart(self, _group: object, _action: object) -> None:
-        self._idle.add(self._connection)
+        self._connection.begin_wait()
 
     async def stop(self) -> None:
-        self._idle.remove(self._connection)
+        self._connection.end_wait()
 
 
 class Connection(TCPServer):
     """One client's connection."""
 
     def __init__(self, *arguments: Any) -> None:
-        """Take what Hypercorn's connection takes; the admin port's, in the same process, is one too."""
+        """Take what Hypercorn's connection takes."""
         super().__init__(*arguments)
-        idle = getattr(self.config, "idle", None)
-        if isinstance(idle, IdleConnections):
-            self.idle_task = _IdleTimer(self, idle)  # type: ignore[assignment]  # it asks for no more than this
+        self._waits: Waits = self.config.waits  # type: ignore[attr-defined]  # the edge's configuration has them
+        self.idle_task = _IdleTimer(self)  # type: ignore[assignment]  # it asks for no more than this
+        self._head = BegunHead()
         # What an application finds in its scope; the copy is this connection's own.
         self.state = LifespanState({**self.state, CONNECTION: self})
         self._unwritten: list[bytes] = []
@@ -117,9 +126,73 @@ class Connection(TCPServer):
         """Close the connection at once: its client has left, and its descriptor is free while the request goes on."""
         self.writer.transport.abort()
 
+    # -- without a request --------------------------------------------------------------------------------------------
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a request is being served."""
+        protocol = self.protocol.protocol
+        return bool(protocol.streams) if isinstance(protocol, H2Protocol) else protocol.stream is not None
+
+    def begin_wait(self) -> None:
+        """Time what the client does next: it was let in, or its last request is over."""
+        if self._reading is None or (self._is_passing_on and not isinstance(self.protocol.protocol, Http2)):
+            # The first head; or what was sent behind the last request, which could not be read before.
+            self._waits.heads.add(self)
+        else:
+            self._waits.idle.add(self)
+
+    def end_wait(self) -> None:
+        """Time nothing: a request is there, or the connection is over."""
+        self._waits.idle.remove(self)
+        if self._is_over or not isinstance(self.protocol.protocol, Http2):
+            self._waits.heads.remove(self)
+
+    def _time_head(self, arrived: int) -> None:
+        """Bound the time of a head of which a part has arrived."""
+        protocol = self.protocol.protocol
+        if isinstance(protocol, H2Protocol):
+            self._head.look(protocol.connection.incoming_buffer, arrived)
+            self._time_head2(protocol)
+        elif protocol.stream is None and isinstance(protocol, Http1):
+            self._time_head1(protocol)
+
+    def _time_head1(self, protocol: Http1) -> None:
+        heads, idle = self._waits.heads, self._waits.idle
+        if protocol.has_partial_head:
+            if self not in heads:
+                idle.remove(self)
+                heads.add(self)
+        elif self in heads and protocol.keep_alive_requests:
+            heads.remove(self)
+            idle.add(self)
+
+    def _time_head2(self, protocol: H2Protocol) -> None:
+        heads, idle = self._waits.heads, self._waits.idle
+        if not self._head.is_partial:
+            heads.remove(self)
+            if not protocol.streams and self not in idle:
+                idle.add(self)
+        elif self._head.is_new or self not in heads:
+            heads.add(self)
+
     def close_soon(self) -> None:
         """Close the connection, which nobody uses."""
         self._task_group.spawn(self._initiate_server_close)
+
+    def refuse_head_soon(self) -> None:
+        """Close the connection, whose client takes too long for a head."""
+        self._task_group.spawn(self._refuse_head)
+
+    async def _refuse_head(self) -> None:
+        protocol = self.protocol.protocol
+        if isinstance(protocol, Http1):
+            if protocol.stream is not None:
+                return  # it came at the last moment
+            await protocol.refuse_late_head()
+        elif not self._head.is_partial:
+            return
+        await self._initiate_server_close()
 
     async def _initiate_server_close(self) -> None:
         if isinstance(self.protocol.protocol, Http2):
@@ -153,6 +226,7 @@ class Connection(TCPServer):
                     await self.protocol.handle(RawData(data))
                 finally:  # also where the client broke the protocol: what ends then is not to be stopped
                     self._is_passing_on = False
+                self._time_head(len(data))
         except asyncio.CancelledError:
             if not self._is_lost or (self._reading is not None and self._reading.uncancel() > 0):
                 raise

@@ -71,6 +71,16 @@ class Http1(H11Protocol):
         """Whether the request that is being served has arrived to its end."""
         return self.connection.their_state is h11.DONE
 
+    @property
+    def has_partial_head(self) -> bool:
+        """Whether a part of the next request has arrived; asked while none is being served."""
+        return bool(self.connection.trailing_data[0])
+
+    async def refuse_late_head(self) -> None:
+        """Say that the next request's head took too long, where a part of one has arrived."""
+        if self.connection.our_state is h11.IDLE and self.has_partial_head:
+            await self._send_error_response(408)
+
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
         """Answer the request that is being served, and be ready for the next.
 

@@ -10,16 +10,19 @@ from wsgiref.handlers import format_date_time
 
 import anyio
 import hypercorn.protocol
-from hypercorn.asyncio import run as hypercorn_run
-from hypercorn.asyncio import serve
-from hypercorn.config import Config, Sockets
+import structlog
+from hypercorn.config import Config
+from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.edge.http.connection import Connection, IdleConnections
+from mcpfleet.edge.http.connection import Connection, Waits
 from mcpfleet.edge.http.http1 import Http1
 from mcpfleet.edge.http.http2 import Farewell, Http2
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.process.descriptors import connections_within
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.http_server import HttpServer
 from mcpfleet.process.settings import host_and_port
+from mcpfleet.telemetry.instruments import ConnectionInstruments
 
 _BACKLOG: Final = 2048
 """Connections that may wait to be accepted; Hypercorn's 100 refuses a burst of clients (D14)."""
@@ -36,13 +39,14 @@ class EdgeConfig(Config):
     def __init__(self, settings: EdgeSettings) -> None:
         super().__init__()
         self.backlog = _BACKLOG
-        self.idle = IdleConnections(_KEEP_ALIVE)
+        self.waits = Waits(keep_alive=_KEEP_ALIVE, head=settings.head_timeout)
         self.farewell = Farewell()
         self.keep_alive_max_requests = 1_000_000_000
         self.h2_max_concurrent_streams = 500  # its priority tree holds 1,000, those just closed among them
         self.graceful_timeout = 1.0
         self.accesslog = None
         self.errorlog = logging.getLogger("hypercorn.error")
+        self.most_connections = connections_within(settings.max_connections)
         self.listening = _listen(settings)
         self._date = (0, b"")
 
@@ -53,9 +57,9 @@ class EdgeConfig(Config):
             self._date = (now, format_date_time(now).encode())
         return [_CACHE_CONTROL, (b"date", self._date[1])]
 
-    def create_sockets(self) -> Sockets:
-        """Hand over the socket that listens already, so that its port is known."""
-        return Sockets([], [self.listening], [])
+    def make_room(self) -> bool:
+        """Close a connection without a request, since another client waits; false where there is none to close."""
+        return self.waits.make_room()
 
     def url(self, path: str) -> str:
         """Where clients on this machine reach an endpoint's path."""
@@ -63,18 +67,35 @@ class EdgeConfig(Config):
         return f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
 
 
-async def run_server(application: Any, config: EdgeConfig, stop: anyio.Event) -> None:
+async def run_server(
+    application: Any,
+    config: EdgeConfig,
+    stop: anyio.Event,
+    *,
+    instruments: ConnectionInstruments | None = None,
+    log: FilteringBoundLogger | None = None,
+) -> None:
     """Serve an ASGI application until told to stop; then connections that are left are closed within a second."""
 
     async def stopped() -> None:
         await stop.wait()
-        config.idle.close_all()
+        config.waits.end_all()
 
-    # Hypercorn offers no other place for any of them.
-    hypercorn_run.TCPServer = Connection  # type: ignore[assignment, attr-defined]
+    # Hypercorn offers no other place for either.
     hypercorn.protocol.H11Protocol = Http1  # type: ignore[assignment, attr-defined]
     hypercorn.protocol.H2Protocol = Http2  # type: ignore[assignment, attr-defined]
-    await serve(application, config, shutdown_trigger=stopped, mode="asgi")
+    server = HttpServer(
+        application,
+        config,
+        config.listening,
+        most=config.most_connections,
+        setting="MCPFLEET_MAX_CONNECTIONS",
+        instruments=instruments,
+        log=log or structlog.get_logger(),
+        connection=Connection,
+        make_room=config.make_room,
+    )
+    await server.run(stopped)
 
 
 def _listen(settings: EdgeSettings) -> socket.socket:

@@ -26,6 +26,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import KEY_BYTES
+from mcpfleet.process.reporting import reporting
 
 _NAME_BYTES: Final = 4
 _NONCE_BYTES: Final = 12
@@ -78,14 +79,18 @@ class Protector:
         """Read the file again at every interval, until cancelled; where that fails the known keys stay."""
         while self.path:
             await anyio.sleep(interval)
-            try:
-                text = await anyio.to_thread.run_sync(_read, self.path)
-                if text != self._text:
-                    self._take(text, since=time.monotonic())
-                    self._log.info("keys were read", keys=len(self._keys), setting=_SETTING)
-            except ConfigurationError as error:
-                self._log.error("keys cannot be read", error=str(error), setting=_SETTING)
+            with reporting(self._log, "seal keys"):
+                await self._read_again()
         await anyio.sleep_forever()
+
+    async def _read_again(self) -> None:
+        try:
+            text = await anyio.to_thread.run_sync(_read, self.path)
+            if text != self._text:
+                self._take(text, since=time.monotonic())
+                self._log.info("keys were read", keys=len(self._keys), setting=_SETTING)
+        except ConfigurationError as error:
+            self._log.error("keys cannot be read", error=str(error), setting=_SETTING)
 
     def seal(self, content: Any, *, bound: bytes, lasts: float) -> str:
         """Seal a JSON value for `lasts` seconds; it opens with the same `bound` bytes only.

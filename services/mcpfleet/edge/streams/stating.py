@@ -17,6 +17,7 @@ from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.watched import statements, watched_subject
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.streams.uri_permits import UriPermit
+from mcpfleet.process.reporting import reporting
 
 _PAUSE: Final = 1.0
 """Seconds between two statements, for each of a set's parts: what many URIs cost has a bound as well."""
@@ -85,8 +86,10 @@ class Stating:
             if is_time or self._is_stale:
                 self._is_stale = False
                 self._pools.clear()
-            await self._look()
-            told = self._state(again=is_time)
+            told = 0
+            with reporting(self._log, "what is watched"):
+                await self._look()
+                told = self._state(again=is_time)
             await anyio.sleep(_PAUSE * max(1, told))
 
     async def _look(self) -> None:

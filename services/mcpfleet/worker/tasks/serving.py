@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.pool_tasks import PoolTasksClient, Serve
+from mcpfleet.process.reporting import reporting
 
 
 class Serving:
@@ -37,7 +38,11 @@ class Serving:
             self._news = anyio.Event()
             if not self._tools:
                 continue
-            try:
-                await self._client.serve(Serve(process=self._process, tools=dict(self._tools)))
-            except BusError as error:
-                self._log.debug("it was not heard which tasks run here", error=str(error))
+            with reporting(self._log, "tasks that run here"):
+                await self._say()
+
+    async def _say(self) -> None:
+        try:
+            await self._client.serve(Serve(process=self._process, tools=dict(self._tools)))
+        except BusError as error:
+            self._log.debug("it was not heard which tasks run here", error=str(error))

@@ -1,0 +1,172 @@
+"""Serves HTTP by Hypercorn's connections, and accepts no more of them than there is room for.
+
+Hypercorn leaves accepting to the event loop, which accepts for as long as there are descriptors. Without one uvloop
+closes the listening socket without a word, and the process needs descriptors for more than its clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.asyncio.worker_context import WorkerContext
+from hypercorn.config import Config
+from hypercorn.typing import LifespanState
+from hypercorn.utils import wrap_app
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.telemetry.instruments import ConnectionInstruments
+
+_AT_ONCE: Final = 64
+"""Connections that are accepted in one turn of the loop."""
+_LOOK_AGAIN: Final = 0.25
+"""Seconds after which a server that has no room looks again whether it can make some."""
+
+
+def no_room() -> bool:
+    """Make no room: no connection is closed for another."""
+    return False
+
+
+class HttpServer:
+    """Serves one application on one listening socket."""
+
+    def __init__(
+        self,
+        application: Any,
+        config: Config,
+        listening: socket.socket,
+        *,
+        most: int,
+        setting: str,
+        instruments: ConnectionInstruments | None = None,
+        log: FilteringBoundLogger,
+        connection: type[TCPServer] = TCPServer,
+        make_room: Callable[[], bool] = no_room,
+    ) -> None:
+        """Accept nothing yet.
+
+        Args:
+            application: answers requests, by ASGI; it hears of no lifespan.
+            config: Hypercorn's.
+            listening: where clients connect; it is closed when the server ends.
+            most: connections at once; those beyond it wait to be accepted.
+            setting: by which an operator allows more.
+            instruments: count connections, and when they had to wait.
+            log: hears when they have to wait.
+            connection: serves one.
+            make_room: closes a connection that nobody uses, if there is one.
+        """
+        self._application = wrap_app(application, config.wsgi_max_body_size, "asgi")
+        self._config = config
+        self._listening = listening
+        self._most = most
+        self._setting = setting
+        self._instruments = instruments
+        self._log = log
+        self._connection = connection
+        self._make_room = make_room
+        self._context = WorkerContext(None)
+        self._open: set[asyncio.Task[None]] = set()
+        self._tasks = asyncio.TaskGroup()
+        self._has_ended = False
+        self._is_reading = False
+        self._later: asyncio.TimerHandle | None = None
+
+    async def run(self, stopped: Callable[[], Awaitable[object]]) -> None:
+        """Serve until `stopped` returns; connections that are left are cut after the configuration's grace."""
+        if self._instruments is not None:
+            self._instruments.open.observe(lambda: len(self._open))
+        try:
+            async with self._tasks:
+                self._read_on()
+                await stopped()
+                self._end()
+                await self._context.terminated.set()
+                if self._open:
+                    await asyncio.wait(self._open, timeout=self._config.graceful_timeout)
+                for task in self._open:
+                    task.cancel()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Accept nothing any more."""
+        self._has_ended = True
+        self._read_no_more()
+        self._listening.close()
+
+    # -- accepting ----------------------------------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if not self._has_ended and not self._is_reading:
+            self._is_reading = True
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    def _read_no_more(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self._is_reading:
+            self._is_reading = False
+            asyncio.get_running_loop().remove_reader(self._listening)
+
+    def _accept(self) -> None:
+        """Accept those who wait, as far as there is room."""
+        if len(self._open) >= self._most:
+            self._log.warning("connections wait to be accepted", open=len(self._open), setting=self._setting)
+            self._make_room()
+            self._wait()
+            return
+        for _ in range(min(_AT_ONCE, self._most - len(self._open))):
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # no descriptor, or no memory, is left in this process or on this machine
+                self._log.error("a connection cannot be accepted", error=str(error))
+                self._make_room()
+                self._wait()
+                return
+            accepted.setblocking(False)
+            task = self._tasks.create_task(self._serve(accepted))
+            self._open.add(task)
+            task.add_done_callback(self._closed)
+
+    def _wait(self) -> None:
+        """Accept again as soon as a connection has closed; look again after a while whether one can be closed."""
+        if self._instruments is not None:
+            self._instruments.waits.add(1)
+        self._read_no_more()
+        self._later = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._read_on)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        self._read_on()
+
+    # -- serving ------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        """Serve one connection to its end, and let nothing that goes wrong with it end another."""
+        loop = asyncio.get_running_loop()
+        try:
+            reader = asyncio.StreamReader(loop=loop)
+            protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted)
+        except OSError:  # the client has left already
+            accepted.close()
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        state = LifespanState({})
+        try:
+            await self._connection(self._application, loop, self._config, self._context, state, reader, writer)
+        except Exception:
+            self._log.exception("connection failed")
+        finally:
+            transport.abort()  # nothing happens to one that is closed, and no descriptor is left otherwise

@@ -1,0 +1,210 @@
+"""Connections are bounded: those beyond wait to be accepted, and unused ones make room."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+
+from mcpfleet.edge.http.client import Client, ClientGone, while_there
+from mcpfleet.edge.http.connection import Waits
+from mcpfleet.edge.http.server import EdgeConfig
+from mcpfleet.process.descriptors import RESERVE, connections_within, raise_limit
+from mcpfleet.telemetry.instruments import ConnectionInstruments
+from mcpfleet.telemetry.metrics import Metrics
+from mcpfleet.telemetry.usage import usage
+from tests.kit.waiting import until
+from tests.unit.edge.serving import connect, serving
+
+REQUEST: Final = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
+SLOW: Final = b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+class Desk:
+    """An application that answers at once, and `/slow` as soon as it is let."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = anyio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked += 1
+        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        with suppress(ClientGone):
+            if client.path == "/slow":
+                await while_there(client, self.may_answer.wait)
+            await client.answer(200, b"{}")
+
+
+class Counts:
+    """What is measured of connections."""
+
+    def __init__(self) -> None:
+        self.instruments = ConnectionInstruments(Metrics())
+
+    @property
+    def open(self) -> float:
+        """Connections that are open."""
+        return self.instruments.open.read().points[0].value
+
+    @property
+    def waits(self) -> float:
+        """Times that clients had to wait."""
+        return self.instruments.waits.read().points[0].value
+
+
+async def ask(stream: SocketStream, request: bytes = REQUEST) -> bytes:
+    """Send a request, and receive its answer."""
+    await stream.send(request)
+    return await stream.receive()
+
+
+async def test_t24_clients_beyond_the_bound_wait_until_a_connection_ends() -> None:
+    """N16: nothing is refused, and a metric says that they wait."""
+    desk, counts = Desk(), Counts()
+    async with (
+        serving(desk, instruments=counts.instruments, max_connections=3) as config,
+        AsyncExitStack() as stack,
+        anyio.create_task_group() as tasks,
+    ):
+        served = [await stack.enter_async_context(await connect(config)) for _ in range(3)]
+        for stream in served:
+            await stream.send(SLOW)
+        await until(lambda: desk.asked == 3)
+        late = await stack.enter_async_context(await connect(config))
+        answers: list[bytes] = []
+
+        async def wait_for_answer() -> None:
+            answers.append(await ask(late))
+
+        tasks.start_soon(wait_for_answer)
+        await until(lambda: counts.waits)
+        assert (desk.asked, counts.open, answers) == (3, 3, [])
+        await served[0].aclose()
+        await until(lambda: answers)
+        assert desk.asked == 4
+        desk.may_answer.set()
+        assert (await served[1].receive()).endswith(b"{}"), "who was served is served on"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["after a request", "without one"])
+async def test_t24_the_longest_unused_connection_makes_room(*, is_known: bool) -> None:
+    """One that has had a request, or one that never had any."""
+    async with serving(Desk(), max_connections=2) as config, AsyncExitStack() as stack:
+        config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
+        oldest, newer = [await stack.enter_async_context(await connect(config)) for _ in range(2)]
+        for stream in (oldest, newer) if is_known else ():
+            await ask(stream)
+        late = await stack.enter_async_context(await connect(config))
+        assert (await ask(late)).endswith(b"{}")
+        with pytest.raises(anyio.EndOfStream):
+            await oldest.receive()
+        assert (await ask(newer)).endswith(b"{}")
+
+
+async def test_t24_a_known_client_is_kept_while_strangers_hold_connections_without_asking() -> None:
+    async with serving(Desk(), max_connections=3) as config, AsyncExitStack() as stack:
+        config.waits = Waits(keep_alive=60, head=60, spared_idle=0.1, spared_head=0.1)
+        known = await stack.enter_async_context(await connect(config))
+        await ask(known)
+        for _ in range(20):
+            await stack.enter_async_context(await connect(config))
+        late = await stack.enter_async_context(await connect(config))
+        assert (await ask(late)).endswith(b"{}")
+        assert (await ask(known)).endswith(b"{}")
+
+
+async def test_t24_a_connection_with_a_request_is_never_closed_for_another() -> None:
+    desk, counts = Desk(), Counts()
+    async with (
+        serving(desk, instruments=counts.instruments, max_connections=1) as config,
+        await connect(config) as busy,
+    ):
+        config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
+        await busy.send(SLOW)
+        await until(lambda: desk.asked)
+        async with await connect(config):
+            await until(lambda: counts.waits >= 2)
+            desk.may_answer.set()
+            assert (await busy.receive()).endswith(b"{}")
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Leave this process without a free descriptor for the length of a block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, soft), hard))
+        with suppress(OSError):
+            while True:
+                taken.append(Path("/dev/null").open("rb"))  # noqa: SIM115  # all are closed below
+        yield
+    finally:
+        for each in taken:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_t24_a_server_without_descriptors_accepts_as_soon_as_there_are_some() -> None:
+    """The event loop would close the socket that listens, without a word."""
+    counts = Counts()
+    async with (
+        serving(Desk(), instruments=counts.instruments) as config,
+        await anyio.connect_tcp(*address(config)) as first,
+    ):
+        await ask(first)
+        with anyio.fail_after(10):
+            raw = await waiting_client(config, counts)
+        async with await anyio.connect_tcp(*address(config)) as stream:
+            assert (await ask(stream)).endswith(b"{}")
+        assert (await ask(first)).endswith(b"{}")
+        raw.close()
+
+
+def address(config: EdgeConfig) -> tuple[str, int]:
+    """Where clients connect."""
+    host, port = config.listening.getsockname()[:2]
+    return str(host), int(port)
+
+
+async def waiting_client(config: EdgeConfig, counts: Counts) -> Any:
+    """Connect while the server has no descriptor, until it has noticed."""
+    import socket  # made before the descriptors are gone
+
+    client = socket.socket()
+    with no_descriptors():
+        client.connect(address(config))
+        await until(lambda: counts.waits)
+    return client
+
+
+def test_t24_figures_are_told_without_a_free_descriptor() -> None:
+    """Counting descriptors needs one; whoever reads the others still gets them."""
+    with no_descriptors():
+        names = {family.name for family in usage()}
+    assert {"process.cpu", "process.max_fds"} <= names
+    assert "process.open_fds" in {family.name for family in usage()}
+
+
+@pytest.mark.parametrize(
+    ("limit", "connections"),
+    [(20_000, 16_384), (1024, 1024 - RESERVE), (256, 128), (100, 50), (2, 1)],
+)
+def test_n16_connections_leave_a_reserve_below_the_limit(limit: int, connections: int) -> None:
+    """N16: for NATS, the store, the admin port and files; the soft limit is the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, hard), hard))
+        expected = connections if limit <= hard else min(16_384, hard - RESERVE)
+        assert connections_within(16_384) == expected
+        raise_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,209 @@
+"""A request's head has its whole time from its first byte, however steadily its bytes come, by either HTTP."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+import anyio
+from anyio.abc import SocketStream
+from h2.connection import H2Connection
+from h2.events import ConnectionTerminated, StreamEnded
+from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, SettingsFrame
+
+from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.http.connection import Waits
+from mcpfleet.edge.http.server import EdgeConfig
+from mcpfleet.edge.settings import EdgeSettings
+from tests.kit.http2 import HEAD, Peer
+from tests.unit.edge.serving import connect, serving
+
+TIME: Final = 0.5
+"""Seconds that a head may take here."""
+SLACK: Final = 3.0
+"""Seconds that a busy machine may need more."""
+REQUEST: Final = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS: Final = SettingsFrame(0, settings=dict.fromkeys(range(1, 20), 1)).serialize()
+
+
+class Desk:
+    """An application that answers at once; `/slow` as soon as it is let, and what has a body when it is whole."""
+
+    def __init__(self) -> None:
+        self.is_asked = anyio.Event()
+        self.may_answer = anyio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.is_asked.set()
+        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        if client.path == "/slow":
+            await self.may_answer.wait()
+        elif client.method == "POST":
+            await client.read_body(1_000_000, 10.0)
+        await client.answer(200, b"{}")
+
+
+async def trickle(stream: SocketStream, data: bytes, *, every: float = 0.05) -> None:
+    """Send bytes one by one, for as long as anybody takes them."""
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        for byte in data:
+            await stream.send(bytes([byte]))
+            await anyio.sleep(every)
+
+
+async def rest(stream: SocketStream) -> bytes:
+    """All that comes until the server closes."""
+    came = b""
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        while True:
+            came += await stream.receive()
+    return came
+
+
+async def ended_while_sending(config: EdgeConfig, first: bytes, slowly: bytes) -> tuple[bytes, float]:
+    """What came back to a client that sends the rest slowly, and after how many seconds the server closed."""
+    async with await connect(config) as stream:
+        await stream.send(first)
+        started = time.monotonic()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(trickle, stream, slowly)
+            came = await rest(stream)
+            tasks.cancel_scope.cancel()
+        return came, time.monotonic() - started
+
+
+async def test_t25_a_head_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> None:
+    async with serving(Desk(), head_timeout=TIME) as config:
+        came, took = await ended_while_sending(config, b"GET / HTTP/1.1\r\nhost: a\r\n", b"x: " + b"y" * 1000)
+    assert came.startswith(b"HTTP/1.1 408")
+    assert b"connection: close" in came
+    assert TIME * 0.9 < took < TIME + SLACK
+
+
+def test_n17_a_head_has_ten_seconds() -> None:
+    assert EdgeSettings().head_timeout == 10
+
+
+async def test_t25_a_connection_that_sends_nothing_is_closed_without_a_word() -> None:
+    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+        with anyio.fail_after(TIME + SLACK):
+            assert await rest(stream) == b""
+
+
+async def test_t25_a_later_head_has_its_time_from_its_first_byte() -> None:
+    """Between two requests a connection may be silent for much longer."""
+    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+        await stream.send(REQUEST)
+        assert (await stream.receive()).endswith(b"{}")
+        await anyio.sleep(TIME * 2)
+        await stream.send(REQUEST)
+        assert (await stream.receive()).endswith(b"{}")
+        started = time.monotonic()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(trickle, stream, REQUEST[:-2] + b"x: " + b"y" * 1000)
+            came = await rest(stream)
+            tasks.cancel_scope.cancel()
+    assert came.startswith(b"HTTP/1.1 408")
+    assert time.monotonic() - started < TIME + SLACK
+
+
+async def test_t25_a_head_behind_a_request_has_its_time_from_that_ones_answer() -> None:
+    """It is not read while the request is served, which is not its client's fault."""
+    desk = Desk()
+    async with serving(desk, head_timeout=TIME) as config, await connect(config) as stream:
+        await stream.send(REQUEST.replace(b"/x", b"/slow") + REQUEST[:10])
+        await desk.is_asked.wait()
+        await anyio.sleep(TIME * 2)
+        desk.may_answer.set()
+        assert (await stream.receive()).endswith(b"{}")
+        await stream.send(REQUEST[10:])
+        assert (await stream.receive()).endswith(b"{}")
+        await stream.send(REQUEST.replace(b"/x", b"/slow") + REQUEST[:10])
+        assert (await stream.receive()).endswith(b"{}")
+        assert (await rest(stream)).startswith(b"HTTP/1.1 408")
+
+
+async def test_t25_requests_sent_together_leave_a_connection_that_is_idle() -> None:
+    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+        await stream.send(REQUEST * 5)
+        came = b""
+        while came.count(b"HTTP/1.1 200") < 5:
+            came += await stream.receive()
+        await anyio.sleep(TIME * 2)
+        await stream.send(REQUEST)
+        assert (await stream.receive()).endswith(b"{}")
+
+
+async def test_t25_a_preface_of_http2_has_the_time_of_a_head() -> None:
+    async with serving(Desk(), head_timeout=TIME) as config:
+        for first, slowly in ((b"", PREFACE), (PREFACE, SETTINGS), (PREFACE[:20], b"")):
+            _, took = await ended_while_sending(config, first, slowly)
+            assert took < TIME * 2 + SLACK
+
+
+def opened() -> tuple[H2Connection, bytes]:
+    """The state of a client's connection, and what it sends first."""
+    http = H2Connection()
+    http.initiate_connection()
+    return http, http.data_to_send()
+
+
+def head(*flags: str, stream: int = 1) -> bytes:
+    """A request's HEADERS frame."""
+    frame = HeadersFrame(stream, H2Connection().encoder.encode(list(HEAD.items())))
+    for flag in flags:
+        frame.flags.add(flag)
+    return frame.serialize()
+
+
+def continuations() -> bytes:
+    """Parts of a header block without end, which are themselves well-formed."""
+    return b"".join(ContinuationFrame(1, b"").serialize() for _ in range(50))
+
+
+async def test_t25_a_header_block_of_http2_has_its_time_over_all_its_frames() -> None:
+    _, greeting = opened()
+    async with serving(Desk(), head_timeout=TIME) as config:
+        _, took = await ended_while_sending(config, greeting + head("END_STREAM"), continuations())
+        assert took < TIME + SLACK
+        _, took = await ended_while_sending(config, greeting + head("END_STREAM")[:12], b"")
+        assert took < TIME + SLACK
+
+
+async def test_t25_a_late_head_ends_a_connection_of_http2_that_serves_another_request() -> None:
+    """No frame of any other request can pass it."""
+    desk = Desk()
+    async with serving(desk, head_timeout=TIME) as config, await connect(config) as stream:
+        peer = Peer(stream)
+        peer.http.initiate_connection()
+        await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await desk.is_asked.wait()
+        await anyio.sleep(TIME * 2)
+        await peer.say(head("END_STREAM", stream=3))
+        with anyio.fail_after(TIME + SLACK):
+            events = await peer.until_closed()
+        assert [event for event in events if isinstance(event, ConnectionTerminated)]
+        desk.may_answer.set()
+
+
+async def test_t25_a_slow_body_of_http2_is_no_late_head() -> None:
+    """Its frames are often cut; a body's time is another one."""
+    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+        peer = Peer(stream)
+        peer.http.initiate_connection()
+        await peer.request(1, ends=False)
+        body = DataFrame(1, b"x" * 40)
+        body.flags.add("END_STREAM")
+        await trickle(stream, body.serialize(), every=TIME * 3 / 49)
+        await peer.until(StreamEnded, 1)
+
+
+async def test_t25_a_connection_of_http2_that_never_asks_is_closed_when_it_is_idle_for_too_long() -> None:
+    """A preface used to end the time that a connection may be idle."""
+    _, greeting = opened()
+    async with serving(Desk()) as config:
+        config.waits = Waits(keep_alive=TIME, head=60.0)
+        _, took = await ended_while_sending(config, greeting, b"")
+    assert took < TIME + SLACK
