@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from mcpfleet.wire.reply import read
 from mcpfleet.wire.versions import OLDEST
 
 WRAPPED: Final = "result"
@@ -56,9 +57,9 @@ def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
         wraps: the tool's structured content stands below a member, as its list says.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is no JSON object, or has too many values.
     """
-    fields = from_json(body)
+    fields = read(body)
     if not isinstance(fields, dict):
         raise ValueError("a result must be an object")  # noqa: TRY004  # it is bad input
     for name in _MODERN_MEMBERS:

@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.scan import scan, uncollected
 from mcpfleet.wire.versions import SERVER_INFO_META_KEY
 
 RESULT_HEAD: Final = b'{"_meta":{'
@@ -20,6 +21,10 @@ RESULT_HEAD: Final = b'{"_meta":{'
 
 KEEPALIVE: Final = b": keepalive\n\n"
 """A comment: it shows proxies that the stream lives, and carries no event (D17)."""
+
+
+MOST_READ: Final = 500_000
+"""Values of a result that an edge reads, where it cannot splice it: to read and write them takes 100 ms at worst."""
 
 
 class NotSpliceable(ValueError):
@@ -42,6 +47,23 @@ def written(value: Any) -> bytes:
     if b"NaN" in body or b"Infinity" in body:  # as text they are harmless, so it is read again to tell
         json.loads(body, parse_constant=_refuse_constant)
     return body
+
+
+def read(body: bytes) -> Any:
+    """Read what an application made, which a worker that was taken over may have made to hold the loop (T31).
+
+    Raises:
+        ValueError: it is no JSON, or has more than `MOST_READ` values.
+    """
+    if len(body) <= MOST_READ:  # each value takes a byte
+        return from_json(body)
+    try:
+        for _ in scan(body, MOST_READ, levels=MOST_READ):  # the parser bounds them itself
+            pass
+    except Rejection as rejection:
+        raise ValueError(rejection.message) from rejection
+    with uncollected():
+        return from_json(body)
 
 
 def _refuse_constant(name: str) -> NoReturn:

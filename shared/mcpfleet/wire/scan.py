@@ -7,7 +7,9 @@ bytes, which cost a thousandth of a second for each 256 KiB.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate, count
 from operator import sub
 from typing import Final
@@ -28,6 +30,7 @@ _NO_NUMBER: Final = bytes(_ALL - frozenset(b"0123456789+-.eE"))
 _NO_BRACKET: Final = bytes(_ALL - frozenset(b"[]{}"))
 _STEPS: Final = bytes.maketrans(b"[]{}", b"\2\0\2\0")
 """Brackets as steps up and down, one too high each: bytes have no sign."""
+_PAIR: Final = b"\2\0"
 
 
 class Scan:
@@ -36,13 +39,15 @@ class Scan:
     A text that is no JSON may pass, since a parser stops where it begins to be none.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, levels: int = MAX_DEPTH) -> None:
         """Have seen nothing yet.
 
         Args:
             most: values and keys that the text may have; `DIGITS` characters of numbers count as one.
+            levels: of nesting that it may have.
         """
         self._most = most
+        self._levels = levels
         self._is_escaped = False
         """The next character follows a backslash."""
         self._is_inside = False
@@ -85,21 +90,40 @@ class Scan:
     def _step(self, outside: bytes) -> None:
         """Follow the nesting; what opens no more than is allowed in all cannot be nested more deeply."""
         steps = outside.translate(_STEPS, _NO_BRACKET)
-        deepest = max(map(sub, accumulate(steps), count(1)), default=0) if self._opened > MAX_DEPTH else 0
-        if self._depth + deepest > MAX_DEPTH:
+        if self._opened > self._levels and self._may_be_deep(steps) and self._highest(steps) > self._levels:
             raise not_json()
         self._depth += sum(steps) - len(steps)
 
+    def _may_be_deep(self, steps: bytes) -> bool:
+        """Whether it is worth the time to follow each step: mostly it is not, with the innermost pairs left out."""
+        without = steps.replace(_PAIR, b"").replace(_PAIR, b"")
+        return self._highest(without) + 2 > self._levels
 
-def scan(body: bytes, most: int) -> Iterator[None]:
+    def _highest(self, steps: bytes) -> int:
+        return self._depth + max(0, max(map(sub, accumulate(steps), count(1)), default=0))
+
+
+def scan(body: bytes, most: int, levels: int = MAX_DEPTH) -> Iterator[None]:
     """Look at a whole text, with a pause after each slice for whoever wants one.
 
     Raises:
         Rejection: as `Scan.feed`.
     """
-    if len(body) <= most and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+    if len(body) <= most and body.count(b"[") + body.count(b"{") <= levels:
         return  # each value takes a byte, so that few bodies are looked at
-    look = Scan(most)
+    look = Scan(most, levels)
     for start in range(0, len(body), SLICE):
         look.feed(body[start : start + SLICE])
         yield
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector off a parse of much: what it makes is no garbage, and is looked through in vain."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

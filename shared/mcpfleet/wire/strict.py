@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from math import isinf
 from typing import Any, Final, NoReturn
 
+from pydantic_core import to_json
+
 from mcpfleet.wire.errors import bad_envelope, bad_params, not_json
-from mcpfleet.wire.scan import MAX_VALUES, scan
+from mcpfleet.wire.scan import MAX_VALUES, scan, uncollected
 
 _SMALL: Final = 16 * 1024
 """Bytes of a body that makes few objects."""
@@ -57,18 +58,15 @@ def parse(body: bytes, most: int = MAX_VALUES) -> Any:
 
 def parse_scanned(body: bytes) -> Any:
     """Read a body that was looked at, as `parse` does."""
-    collects = len(body) > _SMALL and gc.isenabled()
-    if collects:
-        gc.disable()  # what is made here is no garbage, and looking through it again and again would take as long
     try:
-        return _decoder.decode(body.decode())
+        if len(body) <= _SMALL:
+            return _decoder.decode(body.decode())
+        with uncollected():
+            return _decoder.decode(body.decode())
     except _DuplicateKey:
         raise bad_envelope("a key stands twice in an object") from None
     except (ValueError, RecursionError):
         raise not_json() from None
-    finally:
-        if collects:
-            gc.enable()
 
 
 def refuse_surrogates(body: bytes, value: Any) -> None:
@@ -80,8 +78,10 @@ def refuse_surrogates(body: bytes, value: Any) -> None:
     # Only an escape can make one, so a body without any is not walked.
     if b"\\ud" not in body and b"\\uD" not in body:
         return
-    if not is_utf8(json.dumps(value, ensure_ascii=False)):
-        raise bad_params("a string has a lone surrogate")
+    try:
+        to_json(value)
+    except ValueError:
+        raise bad_params("a string has a lone surrogate") from None
 
 
 def is_utf8(text: str) -> bool:

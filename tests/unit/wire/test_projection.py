@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
 from mcpfleet.wire.projection import NotInRevision, capabilities, declaration, question, result
-from mcpfleet.wire.reply import result_body
+from mcpfleet.wire.reply import MOST_READ, result_body
 from mcpfleet.wire.versions import LEGACY
 
 ICONS = [{"src": "https://example.com/i.png"}]
@@ -125,3 +126,17 @@ def test_m78_what_a_client_of_the_oldest_revision_can_answer() -> None:
 @pytest.mark.parametrize("revision", LEGACY)
 def test_m71_an_extension_means_nothing_in_2025(revision: str) -> None:
     assert capabilities({"extensions": {"io.modelcontextprotocol/tasks": {}}, "roots": {}}, revision) == {"roots": {}}
+
+
+@pytest.mark.parametrize("unit", [b"[]", b"{}", b"1", b'""', b"9" * 4_000])
+def test_t31_a_result_of_more_values_than_an_edge_reads_is_refused_unread(unit: bytes) -> None:
+    """A worker that was taken over must not hold the loop of an edge, which serves other pools too."""
+    body = b'{"_meta":{},"structuredContent":{"a":[%b]}}' % b",".join([unit] * (7_000_000 // (len(unit) + 1)))
+    began = time.thread_time()
+    with pytest.raises(ValueError, match=f"more than {MOST_READ} values"):
+        result(body, LEGACY[0], wraps=False)
+    assert time.thread_time() - began < 0.1
+
+
+def test_a_large_result_of_few_values_is_read() -> None:
+    assert projected({"structuredContent": {"a": "[,]" * MOST_READ}}) == {"structuredContent": {"a": "[,]" * MOST_READ}}

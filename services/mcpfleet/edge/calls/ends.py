@@ -219,7 +219,7 @@ def read_line(line: str | None) -> tuple[str | None, list[str]]:
 def _text(body: bytes) -> str:
     """The one text of a tool's result that says what is wrong with the arguments."""
     try:
-        return str(from_json(body)["content"][0]["text"])
+        return str(reply.read(body)["content"][0]["text"])
     except (ValueError, LookupError, TypeError):
         raise reply.NotSpliceable("a result must have a text") from None
 

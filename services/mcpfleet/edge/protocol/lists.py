@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.edge.calls.uses import Uses
@@ -147,8 +147,10 @@ def _bound(inquiry: Inquiry) -> bytes:
 def _read(body: bytes) -> tuple[list[dict[str, Any]], str | None] | None:
     """Read what a lister answered; None where it is malformed."""
     try:
-        value = from_json(body)
+        value = reply.read(body)
     except ValueError:
+        return None
+    if not isinstance(value, dict):
         return None
     resources, following = value.get("resources"), value.get("nextCursor")
     if not isinstance(resources, list) or not isinstance(following, str | None):
