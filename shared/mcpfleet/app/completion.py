@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, get_origin
 
 import anyio
-from mcp_types import Completion
+from mcp_types import CompleteResult, Completion
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import InvalidArguments, Mistake, OutputError, Problem
 from mcpfleet.app.function import Function
+from mcpfleet.app.handler import Answer, Handler
 from mcpfleet.app.handler import Completion as Asked
-from mcpfleet.app.handler import Handler
+from mcpfleet.app.official import refuse_no_end
 from mcpfleet.app.signature import MISSING, read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import MOST_WORDS, Definition
@@ -49,11 +50,14 @@ class Completer:
         """The function."""
         return self._function.site
 
-    async def complete(self, asked: Asked, ctx: Context, threads: anyio.CapacityLimiter | None) -> dict[str, Any]:
+    async def complete(
+        self, asked: Asked, ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> dict[str, Any] | Answer:
         """Offer values.
 
         Returns:
-            The members of `completion`; at most `MOST_VALUES` values, and whether there are more.
+            The members of `completion`; at most `MOST_VALUES` values, and whether there are more. The whole answer,
+            where the function wrote the result itself.
 
         Raises:
             OutputError: the function returned no list of texts.
@@ -61,7 +65,11 @@ class Completer:
         values: dict[str, Any] = {self._value: asked.value}
         if self._settled is not None:
             values[self._settled] = dict(asked.context)
-        return _members(await self._function.start(values, ctx, threads))
+        value = await self._function.start(values, ctx, threads)
+        refuse_no_end(value)
+        if isinstance(value, CompleteResult):
+            return Answer({"completion": _members(value.completion)}, value.meta)
+        return _members(value)
 
 
 class Completes(Handler):
@@ -91,11 +99,16 @@ class Completes(Handler):
         members = self.definition.model_dump() | {"completes": tuple(sorted(self._completers))}
         self.definition = Definition(**members)  # anew, since its text and digest are kept once they were asked for
 
-    def _complete(self, asked: Asked, ctx: Context, threads: anyio.CapacityLimiter | None) -> Awaitable[dict[str, Any]]:
+    def _complete(self, asked: Asked, ctx: Context, threads: anyio.CapacityLimiter | None) -> Awaitable[Any]:
         completer = self._completers.get(asked.argument)
         if completer is None:
             raise InvalidArguments([Problem("", "the argument has no completions")])
         return completer.complete(asked, ctx, threads)
+
+
+def completed(value: Any) -> Answer:
+    """Make the answer of what a completer offered."""
+    return value if isinstance(value, Answer) else Answer({"completion": value})
 
 
 def _is_mapping(annotation: Any) -> bool:

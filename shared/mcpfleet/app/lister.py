@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
+from mcp_types import ListResourcesResult
 from mcp_types import Resource as WireResource
 
 from mcpfleet.app.context import Context
@@ -52,6 +53,8 @@ class Lister(Handler):
 
     def _finish(self, value: Any, request: Asked) -> Answer:
         del request
+        if isinstance(value, ListResourcesResult):
+            value = Page(value.resources, value.next_cursor)
         page = value if isinstance(value, Page) else Page(list(value or ()))
         _check(page)
         if page.next_cursor is not None and not self._takes_cursor:

@@ -9,12 +9,13 @@ import anyio
 from mcp_types import ContentBlock, GetPromptResult, PromptArgument, PromptMessage, TextContent
 from mcp_types import Prompt as WirePrompt
 
-from mcpfleet.app.completion import Completer, Completes
+from mcpfleet.app.completion import Completer, Completes, completed
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import OutputError
 from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Answer, Asked
+from mcpfleet.app.official import refuse_no_end
 from mcpfleet.app.result import BLOCKS
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.texts import Texts
@@ -47,7 +48,8 @@ class Prompt(Completes):
 
     def _finish(self, value: Any, request: Asked) -> Answer:
         if request.completing is not None:
-            return Answer({"completion": value})
+            return completed(value)
+        refuse_no_end(value)
         if isinstance(value, GetPromptResult):
             described = {} if value.description is None else {"description": value.description}
             return Answer(described | {"messages": [_written(message) for message in value.messages]}, value.meta)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import types
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Union, get_args, get_origin
 
 import anyio
-from mcp_types import Annotations, BlobResourceContents, TextResourceContents
+from mcp_types import Annotations, BlobResourceContents, ReadResourceResult, TextResourceContents
 from mcp_types import Resource as WireResource
 from mcp_types import ResourceTemplate as WireTemplate
 from pydantic import TypeAdapter
 
-from mcpfleet.app.completion import Completer, Completes
+from mcpfleet.app.completion import Completer, Completes, completed
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import InvalidArguments, Mistake, NotFound, OutputError, Problem
 from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Answer, Asked, Handler
+from mcpfleet.app.official import refuse_no_end, speaks_of
 from mcpfleet.app.schema import adapter_for
 from mcpfleet.app.signature import MISSING, Signature
 from mcpfleet.app.texts import Texts
@@ -34,7 +35,7 @@ class Contents:
     """How what a handler returned becomes the contents of a resource.
 
     `str` is text and `bytes` a blob; contents blocks, or a list with these, stay what they are; `None` says that
-    there is nothing under the URI. All else is JSON text.
+    there is nothing under the URI; a `ReadResourceResult` is the result itself. All else is JSON text.
 
     Args:
         annotation: the return annotation.
@@ -52,7 +53,7 @@ class Contents:
             inferred = "text/plain"
         elif annotation is bytes:
             inferred = "application/octet-stream"
-        elif annotation not in _OPEN and not self._is_listed:
+        elif annotation not in _OPEN and not self._is_listed and not speaks_of(annotation, ReadResourceResult):
             self._adapter = adapter_for(annotation, "serialization", "return")
             inferred = "application/json"
         self.mime_type = mime_type or inferred
@@ -68,6 +69,10 @@ class Contents:
         if value is None or (self._is_listed and not value):
             raise NotFound(uri)
         parts = value if isinstance(value, list | tuple) and _is_listed(value) else [value]
+        return self.written(parts, uri)
+
+    def written(self, parts: Iterable[Any], uri: str) -> list[dict[str, Any]]:
+        """Compose `contents` of these parts, one of each."""
         return [self._part(part, uri) for part in parts]
 
     def _part(self, value: Any, uri: str) -> dict[str, Any]:
@@ -95,8 +100,12 @@ class Reads(Handler):
 
     def _finish(self, value: Any, request: Asked) -> Answer:
         if request.completing is not None:
-            return Answer({"completion": value})
-        return Answer({"contents": self._contents.members(value, request.uri or self.definition.name)})
+            return completed(value)
+        uri = request.uri or self.definition.name
+        if isinstance(value, ReadResourceResult):
+            return Answer({"contents": self._contents.written(value.contents, uri)}, value.meta)
+        refuse_no_end(value)
+        return Answer({"contents": self._contents.members(value, uri)})
 
 
 class Resource(Reads):

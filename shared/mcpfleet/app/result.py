@@ -9,12 +9,21 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
-from mcp_types import AudioContent, ContentBlock, EmbeddedResource, ImageContent, ResourceLink, TextContent
+from mcp_types import (
+    AudioContent,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from mcpfleet.app.errors import Mistake, OutputError
 from mcpfleet.app.kept import Kept
+from mcpfleet.app.official import outcome_of, speaks_of
 from mcpfleet.app.outcome import ABSENT, Outcome
 from mcpfleet.app.schema import adapter_for, brought_along, output_schema
 from mcpfleet.app.signature import MISSING
@@ -51,7 +60,8 @@ class Returns:
     """How a handler's return value becomes an outcome.
 
     `str` is text, content blocks (one, or a list with text among them) stay what they are, `None` is no content. All
-    else is structured content with its schema, repeated as JSON text for clients that read only that.
+    else is structured content with its schema, repeated as JSON text for clients that read only that. A
+    `CallToolResult` is the result itself.
 
     Args:
         annotation: the return annotation.
@@ -78,6 +88,7 @@ class Returns:
         Raises:
             OutputError: the value is not what the declaration says, or no JSON (M39).
         """
+        value = outcome_of(value)
         if isinstance(value, Outcome):
             return self._completed(value)
         content = self._content(value)
@@ -114,6 +125,8 @@ class Returns:
         if shape is Shape.DATA:
             text = result["content"][0]["text"]  # the same data, where it is structured too
             return from_json(text) if self._adapter is None else self._adapter.validate_json(text)
+        if shape is Shape.RESULT:
+            return CallToolResult.model_validate(result, by_alias=True, by_name=False)
         content = _BLOCKS.validate_python(result["content"], by_alias=True, by_name=False)
         match shape:
             case Shape.OUTCOME:
@@ -129,6 +142,8 @@ class Returns:
                 return content if shape is Shape.BLOCKS else None
 
     def _shape(self, value: Any) -> Shape:
+        if isinstance(value, CallToolResult):
+            return Shape.RESULT
         if isinstance(value, Outcome):
             return Shape.OUTCOME
         if self._content(value) is None:
@@ -157,7 +172,9 @@ class Returns:
 
     def _completed(self, outcome: Outcome) -> Outcome:
         """Check what the handler composed itself, and add the text that it left to us."""
-        content = as_content(list(outcome.content)) or ()
+        content = as_content(list(outcome.content))
+        if content is None:
+            raise OutputError("returned a result whose content is not made of texts and content blocks")
         if outcome.structured is ABSENT:
             if self._validator is not None and not outcome.is_error:
                 raise OutputError("returned no structured content, though it has an output schema")
@@ -241,4 +258,6 @@ def _parts(annotation: Any) -> set[str]:
     if origin in (list, tuple, Sequence):
         parts = set[str]().union(*(_parts(item) for item in arguments if item is not Ellipsis))
         return parts if "block" in parts else {"data"}
+    if speaks_of(annotation, CallToolResult):
+        return {"open"}
     return {next((part for part, members in _PARTS.items() if annotation in members), "data")}

@@ -17,6 +17,8 @@ class Shape(StrEnum):
     """What the handler returned: its sanitizer takes the same."""
 
     OUTCOME = "outcome"
+    RESULT = "result"
+    """MCP's own."""
     TEXT = "text"
     BLOCK = "block"
     BLOCKS = "blocks"
