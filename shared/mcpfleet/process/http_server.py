@@ -80,18 +80,17 @@ class HttpServer:
         """Serve until `stopped` returns; connections that are left are cut after the configuration's grace."""
         if self._instruments is not None:
             self._instruments.open.observe(lambda: len(self._open))
-        try:
-            async with self._tasks:
+        async with self._tasks:
+            try:
                 self._read_on()
                 await stopped()
+            finally:  # before the connections that are left are waited for: nobody could take another
                 self._end()
-                await self._context.terminated.set()
-                if self._open:
-                    await asyncio.wait(self._open, timeout=self._config.graceful_timeout)
-                for task in self._open:
-                    task.cancel()
-        finally:
-            self._end()
+            await self._context.terminated.set()
+            if self._open:
+                await asyncio.wait(self._open, timeout=self._config.graceful_timeout)
+            for task in self._open:
+                task.cancel()
 
     def _end(self) -> None:
         """Accept nothing any more."""

@@ -9,13 +9,14 @@ from typing import Any, Final
 import anyio
 from anyio.abc import SocketStream
 from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, StreamEnded
+from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded
 from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, SettingsFrame
 
 from mcpfleet.edge.http.client import Client
 from mcpfleet.edge.http.connection import Waits
 from mcpfleet.edge.http.server import EdgeConfig
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.wire.errors import Rejection
 from tests.kit.http2 import HEAD, Peer
 from tests.unit.edge.serving import connect, serving
 
@@ -31,7 +32,8 @@ SETTINGS: Final = SettingsFrame(0, settings=dict.fromkeys(range(1, 20), 1)).seri
 class Desk:
     """An application that answers at once; `/slow` as soon as it is let, and what has a body when it is whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: float = 10.0) -> None:
+        self._body = body
         self.is_asked = anyio.Event()
         self.may_answer = anyio.Event()
 
@@ -41,7 +43,11 @@ class Desk:
         if client.path == "/slow":
             await self.may_answer.wait()
         elif client.method == "POST":
-            await client.read_body(1_000_000, 10.0)
+            try:
+                await client.read_body(1_000_000, self._body)
+            except Rejection as rejection:
+                await client.answer(rejection.status, headers=rejection.headers)
+                return
         await client.answer(200, b"{}")
 
 
@@ -198,6 +204,26 @@ async def test_t25_a_slow_body_of_http2_is_no_late_head() -> None:
         body.flags.add("END_STREAM")
         await trickle(stream, body.serialize(), every=TIME * 3 / 49)
         await peer.until(StreamEnded, 1)
+
+
+async def test_a_body_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> None:
+    """By either HTTP: its whole time counts, as that of a head."""
+    post = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n"
+    async with serving(Desk(body=TIME)) as config:
+        came, took = await ended_while_sending(config, post, b"y" * 1000)
+        assert came.startswith(b"HTTP/1.1 408")
+        assert took < TIME + SLACK
+        async with await connect(config) as stream:
+            peer = Peer(stream)
+            peer.http.initiate_connection()
+            await peer.request(1, ends=False)
+            started = time.monotonic()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(trickle, stream, DataFrame(1, b"y").serialize() * 100)
+                answer = await peer.until(ResponseReceived, 1)
+                tasks.cancel_scope.cancel()
+            assert dict(answer.headers)[b":status"] == b"408"
+            assert time.monotonic() - started < TIME + SLACK
 
 
 async def test_t25_a_connection_of_http2_that_never_asks_is_closed_when_it_is_idle_for_too_long() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from h2.exceptions import ProtocolError
@@ -178,11 +178,16 @@ class Connection(TCPServer):
 
     def close_soon(self) -> None:
         """Close the connection, which nobody uses."""
-        self._task_group.spawn(self._initiate_server_close)
+        self._do_soon(self._initiate_server_close)
 
     def refuse_head_soon(self) -> None:
         """Close the connection, whose client takes too long for a head."""
-        self._task_group.spawn(self._refuse_head)
+        self._do_soon(self._refuse_head)
+
+    def _do_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        group: Any = self._task_group._task_group  # noqa: SLF001  # Hypercorn's own hides the state of asyncio's
+        if not group._aborting:  # noqa: SLF001  # else the connection is being closed, and the group takes no task
+            self._task_group.spawn(work)
 
     async def _refuse_head(self) -> None:
         protocol = self.protocol.protocol
