@@ -100,8 +100,12 @@ class Watchers:
 
     def want(self, stream: Stream, uris: Collection[str]) -> None:
         """Have it decided soon which of its URIs a stream may hear of."""
+        self._permits.want(self._of(stream, uris))
+
+    def _of(self, stream: Stream, uris: Collection[str]) -> list[UriPermit]:
+        """The permits by which a stream watches URIs; of one that has left there are none."""
         found = [self._by_uri.get((stream.endpoint, uri), {}).get(stream) for uri in uris]
-        self._permits.want(permit for permit in found if permit is not None)  # it may have ended meanwhile
+        return [permit for permit in found if permit is not None]
 
     async def leave_out(self, stream: Stream) -> None:
         """Leave out what a stream's caller may not read (S21).
@@ -109,8 +113,8 @@ class Watchers:
         What nobody could decide in time is honoured, and nothing is told of it before it was decided (S22).
         """
         self.watch_anew(stream)
-        permits = [self._by_uri[stream.endpoint, uri][stream] for uri in stream.honoured.uris]
-        await self._permits.decide(permits)
+        await self._permits.decide(self._of(stream, stream.honoured.uris))
+        permits = self._of(stream, stream.honoured.uris)  # as whom it watches now
         refused = [permit.uri for permit in permits if permit.is_refused]
         if refused:
             left = tuple(permit.uri for permit in permits if not permit.is_refused)
@@ -120,20 +124,21 @@ class Watchers:
     def watch_anew(self, stream: Stream) -> None:
         """Have a stream watch as whom its permission is given to now: that may be somebody with other scopes."""
         uris = stream.honoured.uris
-        if not uris or self._by_uri[stream.endpoint, uris[0]][stream].principal == stream.permission.principal:
+        first = self._of(stream, uris[:1])
+        if not first or first[0].principal == stream.permission.principal:
             return
-        former = [self._by_uri[stream.endpoint, uri][stream] for uri in uris]
+        former = self._of(stream, uris)
         self._watch(stream, uris)
         for permit in former:
             self._permits.unwatch(stream, permit)
 
     def may_hear(self, stream: Stream, uri: str) -> bool:
         """Whether a stream may be told of a URI now; where nobody knows, it is told once that was decided."""
-        permit = self._by_uri.get((stream.endpoint, uri), {}).get(stream)
-        return self._may_hear(stream, permit, _serving(stream.view, uri))
+        permits = self._of(stream, (uri,))
+        return bool(permits) and self._may_hear(stream, permits[0], _serving(stream.view, uri))
 
-    def _may_hear(self, stream: Stream, permit: UriPermit | None, listed: Listed | None) -> bool:
-        if permit is None or listed is None or not covers(listed.definition, stream.permission.principal):
+    def _may_hear(self, stream: Stream, permit: UriPermit, listed: Listed | None) -> bool:
+        if listed is None or not covers(listed.definition, stream.permission.principal):
             return False
         return self._permits.may_tell(permit, listed.digest)
 
@@ -193,14 +198,20 @@ class Watchers:
         notice = resource_updated(uri)
         known: dict[int, tuple[View, Listed | None]] = {}
         """By the view's identity, for most streams share one; the view itself keeps that from being another's."""
+        told: tuple[View, UriPermit] | None = None
+        """What the last stream was told by: those of one caller are told by the same."""
 
         def tell(stream: Stream) -> None:
-            view = stream.view
-            found = known.get(id(view))
-            if found is None:
-                found = known[id(view)] = view, _serving(view, uri, pool)
-            if self._may_hear(stream, watchers.get(stream), found[1]):
-                stream.offer(uri, notice)
+            nonlocal told
+            view, permit = stream.view, watchers.get(stream)
+            if told is None or permit is not told[1] or view is not told[0]:
+                found = known.get(id(view))
+                if found is None:
+                    found = known[id(view)] = view, _serving(view, uri, pool)
+                if permit is None or not self._may_hear(stream, permit, found[1]):
+                    return
+                told = view, permit
+            stream.offer(uri, notice)
 
         return tell
 
