@@ -219,7 +219,7 @@ class TaskActor:
         if then is None or self._tasks is None:
             self._drop(holding)
         else:
-            holding.is_deciding = True
+            holding.deciding += 1
             self._tasks.start_soon(self._finish, holding, then)
 
     async def _finish(self, holding: Holding, then: Settle | Release) -> None:
@@ -272,14 +272,14 @@ class TaskActor:
             message=holding.message,
             progress=holding.progress,
         )
-        holding.is_deciding = True
+        holding.deciding += 1
         try:
             asked = await insist(holding, lambda: self._client.ask(message), self._log)
         except Lost:
             return QuestionsAsked(lost=True)
         finally:
-            holding.is_deciding = False
-            if holding.is_refused:
+            holding.deciding -= 1
+            if holding.is_refused and not holding.is_deciding:
                 self.lose(holding, "its lease was not renewed")
         if asked.lost:
             self.lose(holding, "a question was refused")

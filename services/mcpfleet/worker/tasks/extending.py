@@ -114,7 +114,7 @@ class Extending:
         due = max(oldest, self._failed) + self._settings.task_extends
         if self._unheard:
             due = min(due, self._asked + self._settings.task_extends)
-        if any(each.message is not None for each in self._held):
+        if any(each.message is not None for each in self._held if each.is_renewed):
             due = min(due, self._asked + self._settings.task_says)
         return due - elapsed()
 

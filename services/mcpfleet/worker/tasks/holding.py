@@ -55,8 +55,8 @@ class Holding:
     """It is another's, or has ended: nothing is written for it any more."""
     is_refused: bool = False
     """Its lease was not renewed: it is not asked for again."""
-    is_deciding: bool = False
-    """What ends the holding is on its way: its own answer says what became of the task, and nothing else."""
+    deciding: int = 0
+    """Messages on their way that may end the holding: their own answers alone say what became of the task."""
     has_returned: bool = False
     """Its handler has really returned, and its slot is free."""
 
@@ -69,6 +69,11 @@ class Holding:
     def is_renewed(self) -> bool:
         """Whether its lease is to be renewed."""
         return not self.is_lost and not self.is_refused
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether such a message is on its way."""
+        return self.deciding > 0
 
     @property
     def is_sure(self) -> bool:
