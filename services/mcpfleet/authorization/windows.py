@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Insert, select
@@ -19,12 +20,9 @@ from mcpfleet.contracts.authorization import (
     TokensTaken,
     TokensWanted,
 )
-from mcpfleet.store.clock import now
+from mcpfleet.store.clock import SQLITE_NOW, now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.insert import insert_for
-
-_NONE: Final = -1
-"""The number of a window that nobody has taken from."""
 
 
 class Window(NamedTuple):
@@ -35,24 +33,16 @@ class Window(NamedTuple):
     used: int
 
 
+_FRESH: Final = Window(-1, 0)
+"""One that nobody has taken from."""
+
+
 class _Known(NamedTuple):
     """The last taking of an asker from a limit."""
 
     id: str
     granted: int
     ends_at: float
-
-
-class _Taking(NamedTuple):
-    """What a question does to one limit."""
-
-    wanted: TokensWanted
-    window: Window
-    granted: int
-
-    @property
-    def ends_at(self) -> float:
-        return (self.window.number + 1) * self.wanted.seconds
 
 
 def grant(window: Window, wanted: TokensWanted, number: int) -> tuple[Window, int]:
@@ -75,6 +65,27 @@ def grant(window: Window, wanted: TokensWanted, number: int) -> tuple[Window, in
     return Window(window.number, used + granted), granted
 
 
+class _Question(NamedTuple):
+    """What an asker wants of limits, each once."""
+
+    id: str
+    limits: Sequence[TokensWanted]
+    is_ordered: bool
+    """The ids of the asker rise, so that one that is lower than its last is late."""
+
+    @property
+    def asker(self) -> str:
+        return self.id[:ASKER_LENGTH]
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(each.key for each in self.limits)
+
+    def is_done(self, known: _Known | None) -> bool:
+        """Whether it was answered before, or comes after a newer one."""
+        return known is not None and (known.id == self.id or (self.is_ordered and self.id < known.id))
+
+
 async def take_all(store: Store, question: TakeTokens) -> TokensTaken:
     """Take tokens of many windows, and give others back, in one transaction.
 
@@ -84,7 +95,7 @@ async def take_all(store: Store, question: TakeTokens) -> TokensTaken:
     Raises:
         StoreError: the database does not do its work.
     """
-    return TokensTaken(limits=tuple(await _take(store, question.id, question.limits, is_late=_is_older)))
+    return TokensTaken(limits=await _take(store, _Question(question.id, question.limits, is_ordered=True)))
 
 
 async def take(store: Store, question: TakeFromLimit) -> Taken:
@@ -92,31 +103,49 @@ async def take(store: Store, question: TakeFromLimit) -> Taken:
     wanted = TokensWanted(
         key=question.key, limit=question.limit, seconds=question.seconds, wanted=min(question.wanted, question.limit)
     )
-    (granted,) = await _take(store, question.id, [wanted], is_late=lambda *_: False)
+    (granted,) = await _take(store, _Question(question.id, [wanted], is_ordered=False))
     return Taken(granted=granted.granted, rest=granted.rest)
 
 
-def _is_older(identifier: str, last: str) -> bool:
-    return identifier < last
-
-
-async def _take(store: Store, identifier: str, limits: Sequence[TokensWanted], *, is_late: Any) -> list[TokensGranted]:
-    found: dict[str, TokensGranted] = {}
-    takings_now: list[_Taking] = []
+async def _take(store: Store, question: _Question) -> tuple[TokensGranted, ...]:
+    if store.short is not None:
+        return await store.short.run(partial(_take_short, question))
     async with store.write() as connection:
-        kept, at = await _lock(connection, sorted(each.key for each in limits))
-        last = await _last(connection, identifier, kept)
-        for each in limits:
-            window, known = kept[each.key], last.get(each.key)
-            if known is not None and (known.id == identifier or is_late(identifier, known.id)):
-                found[each.key] = _told(each, known, window, at, is_repeat=known.id == identifier)
-                continue
-            taking = _Taking(each, *grant(window, each, int(at / each.seconds)))
-            if each.wanted or each.ahead or each.back:
-                takings_now.append(taking)
-            found[each.key] = _granted(each, taking.window, taking.granted, taking.ends_at - at)
-        await _write(connection, identifier, takings_now)
-    return [found[each.key] for each in limits]
+        kept, at = await _lock(connection, question.keys)
+        # Read once the windows are locked, since the same question may be under way.
+        decision = _decide(question, kept, await _last(connection, question), at)
+        if decision.windows:
+            statements = _statements(connection.dialect.name)
+            await connection.execute(statements.windows, decision.windows)
+            await connection.execute(statements.takings, decision.takings)
+    return decision.granted
+
+
+class _Decision(NamedTuple):
+    """What a question is answered, and what is written."""
+
+    granted: tuple[TokensGranted, ...]
+    windows: list[dict[str, Any]]
+    takings: list[dict[str, Any]]
+
+
+def _decide(question: _Question, kept: Mapping[str, Window], last: Mapping[str, _Known], at: float) -> _Decision:
+    """Decide about each limit by its row, and by the last taking of the asker."""
+    decision = _Decision((), [], [])
+    granted: list[TokensGranted] = []
+    for each in question.limits:
+        window, known = kept.get(each.key, _FRESH), last.get(each.key)
+        if known is not None and question.is_done(known):
+            granted.append(_told(each, known, window, at, is_repeat=known.id == question.id))
+            continue
+        window, count = grant(window, each, int(at / each.seconds))
+        ends_at = (window.number + 1) * each.seconds
+        granted.append(_granted(each, window, count, ends_at - at))
+        if each.wanted or each.ahead or each.back:
+            common = {"key": each.key, "granted": count, "ends_at": ends_at}
+            decision.windows.append({**common, "number": window.number, "used": window.used})
+            decision.takings.append({**common, "asker": question.asker, "id": question.id})
+    return decision._replace(granted=tuple(granted))
 
 
 def _granted(wanted: TokensWanted, window: Window, granted: int, rest: float) -> TokensGranted:
@@ -130,45 +159,22 @@ def _told(wanted: TokensWanted, known: _Known, window: Window, at: float, *, is_
     return _granted(wanted, own, known.granted if is_repeat else 0, known.ends_at - at)
 
 
+# -- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
 async def _lock(connection: AsyncConnection, keys: Sequence[str]) -> tuple[dict[str, Window], float]:
     """Lock the windows' rows in the order of their keys, and read them; also the moment at which that began."""
-    rows = (await connection.execute(_statements(connection.dialect.name).lock, [_fresh(key) for key in keys])).all()
+    fresh = {"number": _FRESH.number, "used": 0, "granted": 0, "ends_at": 0.0}
+    made = [{"key": key, **fresh} for key in keys]
+    rows = (await connection.execute(_statements(connection.dialect.name).lock, made)).all()
     return {row.key: Window(row.number, row.used) for row in rows}, max(row.at for row in rows)
 
 
-def _fresh(key: str) -> dict[str, Any]:
-    return {"key": key, "number": _NONE, "used": 0, "granted": 0, "ends_at": 0.0}
-
-
-async def _last(connection: AsyncConnection, identifier: str, keys: Iterable[str]) -> Mapping[str, _Known]:
-    """The asker's last takings: read once the windows are locked, since the same question may be under way."""
+async def _last(connection: AsyncConnection, question: _Question) -> dict[str, _Known]:
+    """The asker's last takings."""
     own = select(takings.c.key, takings.c.id, takings.c.granted, takings.c.ends_at)
-    own = own.where(takings.c.key.in_(keys), takings.c.asker == identifier[:ASKER_LENGTH])
-    rows = (await connection.execute(own)).all()
-    return {row.key: _Known(row.id, row.granted, row.ends_at) for row in rows}
-
-
-async def _write(connection: AsyncConnection, identifier: str, done: Sequence[_Taking]) -> None:
-    if not done:
-        return
-    statements = _statements(connection.dialect.name)
-    changed = [
-        {
-            "key": each.wanted.key,
-            "number": each.window.number,
-            "used": each.window.used,
-            "granted": each.granted,
-            "ends_at": each.ends_at,
-        }
-        for each in done
-    ]
-    await connection.execute(statements.windows, changed)
-    asker = identifier[:ASKER_LENGTH]
-    noted = [
-        {"key": row["key"], "asker": asker, "id": identifier, "granted": row["granted"], "ends_at": row["ends_at"]}
-        for row in changed
-    ]
-    await connection.execute(statements.takings, noted)
+    own = own.where(takings.c.key.in_(question.keys), takings.c.asker == question.asker)
+    return {key: _Known(*known) for key, *known in (await connection.execute(own)).all()}
 
 
 class _Statements(NamedTuple):
@@ -195,3 +201,37 @@ def _statements(dialect: str) -> _Statements:
             set_={name: new_taking.excluded[name] for name in ("id", "granted", "ends_at")},
         ),
     )
+
+
+# -- SQLite, where a transaction is one function ----------------------------------------------------------------------
+
+_WINDOWS: Final = """
+INSERT INTO authorization_windows (key, number, used, granted, ends_at)
+VALUES (:key, :number, :used, :granted, :ends_at)
+ON CONFLICT (key) DO UPDATE SET
+  number = excluded.number, used = excluded.used, granted = excluded.granted, ends_at = excluded.ends_at
+"""
+_TAKINGS: Final = """
+INSERT INTO authorization_takings (key, asker, id, granted, ends_at)
+VALUES (:key, :asker, :id, :granted, :ends_at)
+ON CONFLICT (key, asker) DO UPDATE SET id = excluded.id, granted = excluded.granted, ends_at = excluded.ends_at
+"""
+
+
+def _take_short(question: _Question, connection: sqlite3.Connection) -> tuple[TokensGranted, ...]:
+    """Take within a transaction that has the lock."""
+    keys = question.keys
+    listed = f"key IN ({', '.join('?' * len(keys))})"
+    ((at,),) = connection.execute(f"SELECT {SQLITE_NOW}")
+    rows = connection.execute(f"SELECT key, number, used FROM authorization_windows WHERE {listed}", keys)  # noqa: S608  # of constants
+    kept = {key: Window(number, used) for key, number, used in rows}
+    rows = connection.execute(
+        f"SELECT key, id, granted, ends_at FROM authorization_takings WHERE {listed} AND asker = ?",  # noqa: S608  # of constants
+        (*keys, question.asker),
+    )
+    last = {key: _Known(*known) for key, *known in rows}
+    decision = _decide(question, kept, last, at)
+    if decision.windows:
+        connection.executemany(_WINDOWS, decision.windows)
+        connection.executemany(_TAKINGS, decision.takings)
+    return decision.granted

@@ -6,13 +6,15 @@ which has no type for time, as on PostgreSQL. A double holds today's seconds to 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Double
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+SQLITE_NOW: Final = "((julianday('now') - 2440587.5) * 86400.0)"
+"""The moment at which a statement began, in SQLite's words."""
 Moment = Double
 """The type of columns that hold a moment."""
 
@@ -33,4 +35,4 @@ def _postgresql(element: now, compiler: SQLCompiler, **_: Any) -> str:  # noqa: 
 @compiles(now, "sqlite")
 def _sqlite(element: now, compiler: SQLCompiler, **_: Any) -> str:  # noqa: ARG001
     """Not `unixepoch('subsec')`, which the SQLite of many a Python 3.11 does not know; good to a millisecond."""
-    return "((julianday('now') - 2440587.5) * 86400.0)"
+    return SQLITE_NOW

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -29,17 +28,13 @@ from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.errors import StoreBusy, StoreError, StoreUnreachable, is_refusal, translated, unreachable
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.store.singles import MOST, SETTINGS, SingleRow, Singles
+from mcpfleet.store.sqlite import ShortTransactions, prepare
 from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
 _WRITES: Final = "mcpfleet_writes"
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _RELEASE: Final = 1.0
 """Seconds that giving a connection back may take before it is dropped."""
-_WAL_TURNS: Final = 100
-_WAL_PAUSE: Final = 0.01
-"""Seconds; the switch of another connection takes a few milliseconds, once in a file's life."""
-_LOCK_TURN: Final = 0.25
-"""Seconds that SQLite waits for a lock at a time: nobody can end that wait, so it is short, and done again."""
 
 
 class Store:
@@ -52,7 +47,7 @@ class Store:
     was being committed; PostgreSQL may still hold its locks until the statement that it was at ends, within its bound.
     On SQLite a transaction that has its lock goes on to its end first, for at most `Bounds.transaction` seconds: a
     cancelled statement would go on in its thread, and nobody would wait for it. That end is milliseconds away, since
-    nothing in it waits for others; it is the lock that does, in turns of `_LOCK_TURN` seconds.
+    nothing in it waits for others; it is the lock that does, in turns of `LOCK_TURN` seconds.
     """
 
     def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds, singles: Singles | None = None) -> None:
@@ -70,6 +65,9 @@ class Store:
         self._places = anyio.Semaphore(bounds.connections)
         # SQLite has one writer at a time. Ours wait here in their order, and only the first one in SQLite, unfairly.
         self._writers = anyio.Semaphore(1 if url.dialect == "sqlite" else bounds.connections)
+        is_sqlite = url.dialect == "sqlite"
+        self.short = ShortTransactions(url.secret, url.where, bounds, self._writers) if is_sqlite else None
+        """For transactions that a caller may wait for, where the database is SQLite."""
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Open a connection for statements that change nothing."""
@@ -190,13 +188,16 @@ async def open_store(
         straight = Singles(connect, address.where, bounds, apart)
         bounds = replace(bounds, connections=bounds.connections - apart)
     engine = (_sqlite if address.dialect == "sqlite" else _postgresql)(address, service, bounds)
+    store = Store(address, engine, bounds, straight)
     try:
-        yield Store(address, engine, bounds, straight)
+        yield store
     finally:
         with anyio.move_on_after(bounds.statement + _RELEASE, shield=True):
             await engine.dispose()
             if straight is not None:
                 await straight.close()
+            if store.short is not None:
+                store.short.close()
 
 
 def store_of(settings: StoreSettings, service: str, *, singles: bool = False) -> AbstractAsyncContextManager[Store]:
@@ -221,13 +222,7 @@ def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa
     @event.listens_for(engine.sync_engine, "connect")
     def on_connect(connection: Any, record: object) -> None:  # noqa: ARG001
         connection.isolation_level = None  # or the driver begins transactions by itself
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout = {int(bounds.connect * 1000)}")
-        _use_wal(cursor)
-        cursor.execute("PRAGMA synchronous = NORMAL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.execute(f"PRAGMA busy_timeout = {int(min(_LOCK_TURN, bounds.statement) * 1000)}")
-        cursor.close()
+        prepare(connection, bounds)
 
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: Connection) -> None:
@@ -235,23 +230,6 @@ def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
-
-
-def _use_wal(cursor: Any) -> None:
-    """Have a new file keep a write-ahead log, which it remembers.
-
-    Of several connections that make the switch at once SQLite refuses all but one, without waiting for its turn.
-    """
-    for turn in range(_WAL_TURNS):
-        cursor.execute("PRAGMA journal_mode")
-        if cursor.fetchone()[0] == "wal":
-            return
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if turn == _WAL_TURNS - 1:
-                raise
-            time.sleep(_WAL_PAUSE)
 
 
 async def _connect(

@@ -1,0 +1,135 @@
+"""SQLite's connections, and short transactions straight on its driver, for what a caller may wait for.
+
+Through SQLAlchemy and aiosqlite each statement is several hops to a thread and back. A transaction of four statements
+costs 2 ms of processor time so, and a tenth of that as one function that runs in a thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from mcpfleet.store.bounds import Bounds
+from mcpfleet.store.errors import StoreBusy, translate, translated
+
+_WAL_TURNS: Final = 100
+_WAL_PAUSE: Final = 0.01
+"""Seconds; the switch of another connection takes a few milliseconds, once in a file's life."""
+LOCK_TURN: Final = 0.25
+"""Seconds that SQLite waits for a lock at a time: nobody can end that wait, so it is short, and done again."""
+
+Result = TypeVar("Result")
+
+
+def prepare(connection: Any, bounds: Bounds) -> None:
+    """Set a connection up: its file keeps a write-ahead log, and a lock is waited for in turns."""
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {int(bounds.connect * 1000)}")
+    _use_wal(cursor)
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute(f"PRAGMA busy_timeout = {int(min(LOCK_TURN, bounds.statement) * 1000)}")
+    cursor.close()
+
+
+def _use_wal(cursor: Any) -> None:
+    """Have a new file keep a write-ahead log, which it remembers.
+
+    Of several connections that make the switch at once SQLite refuses all but one, without waiting for its turn.
+    """
+    for turn in range(_WAL_TURNS):
+        cursor.execute("PRAGMA journal_mode")
+        if cursor.fetchone()[0] == "wal":
+            return
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if turn == _WAL_TURNS - 1:
+                raise
+            time.sleep(_WAL_PAUSE)
+
+
+class ShortTransactions:
+    """One connection of its own, made when it is needed. A transaction writes, and takes its lock when it begins."""
+
+    def __init__(self, path: str, where: str, bounds: Bounds, writers: anyio.Semaphore) -> None:
+        """Describe the connection.
+
+        Args:
+            path: the file.
+            where: the same, as it may be printed.
+            bounds: how long things may take.
+            writers: the place of the one writer that a store has at a time.
+        """
+        self._path = path
+        self._where = where
+        self._bounds = bounds
+        self._writers = writers
+        self._thread = anyio.CapacityLimiter(1)
+        self._connection: sqlite3.Connection | None = None
+
+    async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Run a function in a transaction, which is committed at its end, and rolled back where it raises.
+
+        It runs in a thread, and goes on to its end where its caller is cancelled: nothing in it may wait for others.
+
+        Raises:
+            StoreError: as a transaction of the store does.
+        """
+        await self._take_place()
+        try:
+            deadline = anyio.current_time() + self._bounds.statement
+            while True:
+                with translated(self._where):
+                    done = await anyio.to_thread.run_sync(self._perform, work, limiter=self._thread)
+                if done is not None:
+                    return done[0]
+                if anyio.current_time() >= deadline:
+                    raise StoreBusy(f"the store at {self._where} is locked by another (MCPFLEET_STORE_TIMEOUT)")
+        finally:
+            self._writers.release()
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _take_place(self) -> None:
+        with anyio.move_on_after(self._bounds.statement) as waiting:
+            await self._writers.acquire()
+        if waiting.cancelled_caught:
+            raise StoreBusy(f"all connections to the store at {self._where} are busy (MCPFLEET_STORE_CONNECTIONS)")
+
+    def _perform(self, work: Callable[[sqlite3.Connection], Result]) -> tuple[Result] | None:
+        """Run the transaction in a thread; none where another has the lock."""
+        try:
+            connection = self._open()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if isinstance(translate(self._where, error), StoreBusy):
+                    return None
+                raise
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            self.close()  # which rolls back; making a connection anew costs little, and this may be broken
+            raise
+        return (result,)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            try:
+                prepare(connection, self._bounds)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
