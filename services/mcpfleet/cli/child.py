@@ -7,6 +7,7 @@ import ctypes
 import re
 import signal
 import sys
+from asyncio import StreamReader
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -57,6 +58,9 @@ class Child:
         self.environment = dict(environment)
         self.log = log
         self._process: Process | None = None
+        self._unheard = anyio.Event()
+        """Set while nobody hears what the process says."""
+        self._unheard.set()
 
     @property
     def pid(self) -> int:
@@ -95,8 +99,22 @@ class Child:
         process = self._process
         assert process is not None
         assert process.stdout is not None
+        self._unheard = anyio.Event()
+        try:
+            await self._hear_all(process.stdout)
+        finally:
+            self._unheard.set()
+        return await process.wait()
+
+    async def hear_on(self) -> None:
+        """Hear what the process says once nobody else does any more: it would wait for that, and finish nothing."""
+        await self._unheard.wait()
+        if self.is_running:
+            await self.listen()
+
+    async def _hear_all(self, said: StreamReader) -> None:
         beginning = b""
-        while part := await process.stdout.read(_CHUNK):
+        while part := await said.read(_CHUNK):
             *lines, beginning = (beginning + part).split(b"\n")
             for line in lines:
                 self._hear(line.decode(errors="replace"))
@@ -104,7 +122,6 @@ class Child:
             if len(beginning) > _CHUNK:
                 self._hear(beginning.decode(errors="replace"))
                 beginning = b""
-        return await process.wait()
 
     def _hear(self, line: str) -> None:
         ready = _READY.fullmatch(line.strip())

@@ -196,10 +196,16 @@ class Fleet:
     async def stop(self) -> None:
         """Drain every process: edges first, so that their last calls still find workers; NATS last."""
         nats = [self.nats.child] if self.nats is not None else []
-        for group in (self.edges, self.workers, self.service_processes, nats):
-            async with anyio.create_task_group() as tasks:
+        groups = self.edges, self.workers, self.service_processes, nats
+        async with anyio.create_task_group() as hearing:
+            for group in groups:
                 for child in group:
-                    tasks.start_soon(child.stop, self.plan.settings.last_deadline)
+                    hearing.start_soon(child.hear_on)
+            for group in groups:
+                async with anyio.create_task_group() as tasks:
+                    for child in group:
+                        tasks.start_soon(child.stop, self.plan.settings.last_deadline)
+            hearing.cancel_scope.cancel()
 
     def nats_settings(self, user: str) -> ProcessSettings:
         """The settings with which one of the embedded NATS server's users connects."""
