@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import anyio
+import pytest
 from hyperframe.frame import GoAwayFrame
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -43,6 +45,32 @@ async def test_a_draining_edge_finishes_its_calls_and_leads_clients_away(tmp_pat
         (tmp_path / "release").touch()
         finished = await running.answer()
         assert b"released" in finished.body
+        await until(lambda: not fleet.edges[0].is_running)
+        assert fleet.edges[0].exit_code == 0
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_s23_the_official_client_gets_its_result_from_the_only_edge_which_drains(
+    mode: Literal["auto", "legacy"], tmp_path: Path
+) -> None:
+    """It asks for the tool list before it returns the result, on another connection; and so may whoever called it."""
+    async with (
+        Fleet(APP, environment={"MCPFLEET_DRAIN_GRACE": "2"}) as fleet,
+        Client(fleet.urls[0], mode=mode) as client,
+    ):
+        results: list[CallToolResult] = []
+
+        async def hold() -> None:
+            results.append(await client.call_tool("hold", {"folder": str(tmp_path)}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hold)
+            await until((tmp_path / "started").exists)
+            fleet.edges[0].signal(signal.SIGTERM)
+            await until(lambda: "stopping" in fleet.logs())
+            (tmp_path / "release").touch()
+        assert [said(result) for result in results] == ["released"]
+        assert (await client.list_tools(cache_mode="bypass")).tools
         await until(lambda: not fleet.edges[0].is_running)
         assert fleet.edges[0].exit_code == 0
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,10 +18,16 @@ import httpx2
 import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+from mcp import Client
+from mcp_types import CallToolResult
 from psutil import Process as Children
+
+from tests.kit.raw import connected
+from tests.kit.waiting import until
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "examples" / "library.py"
+APP = Path(__file__).with_name("app.py")
 MCPFLEET = [sys.executable, "-m", "mcpfleet.cli"]
 BROKEN = "from mcpfleet.app import App\napp = App('broken', version='1')\n@app.tool()\ndef f(x): ...\n"
 
@@ -208,6 +215,67 @@ async def test_a_nats_that_dies_is_started_again_and_the_same_processes_use_it()
         assert again.stdout == first
 
 
+async def held(url: str, folder: Path, results: list[CallToolResult]) -> None:
+    """Call what is held until it is released, by the official client: it asks for the tool list before it returns."""
+    async with Client(url) as client:
+        results.append(await client.call_tool("hold", {"folder": str(folder)}))
+
+
+async def test_s23_control_c_of_one_edge_costs_a_running_call_nothing(tmp_path: Path) -> None:
+    """What the handler prints meanwhile is heard: nobody else would read it, and the worker would wait for that."""
+    results: list[CallToolResult] = []
+    application = tmp_path / "app.py"
+    application.write_text(HOLDING)
+    async with dev(application, "--no-reload") as terminal, anyio.create_task_group() as tasks:
+        [url] = await terminal.ready(1)
+        tasks.start_soon(held, url, tmp_path, results)
+        await until((tmp_path / "started").exists)
+        terminal.process.send_signal(signal.SIGINT)
+        await terminal.say("stopping")
+        (tmp_path / "release").touch()
+        assert terminal.process.stdout is not None
+        printed = 0
+        async for data in terminal.process.stdout:
+            printed += len(data)
+        assert await terminal.process.wait() == 0
+        assert printed >= 1_000_000
+    assert ["released" in str(result.content) for result in results] == [True], results
+
+
+async def test_a_second_control_c_ends_dev_at_once(tmp_path: Path) -> None:
+    async with dev(APP, "--no-reload") as terminal:
+        [url] = await terminal.ready(1)
+        async with connected(url) as connection:
+            await connection.send("tools/call", {"name": "hold", "arguments": {"folder": str(tmp_path)}})
+            await until((tmp_path / "started").exists)
+            terminal.process.send_signal(signal.SIGINT)
+            await terminal.say("once more stops at once")
+            began = time.monotonic()
+            terminal.process.send_signal(signal.SIGINT)
+            await terminal.process.wait()
+            assert time.monotonic() - began < 8
+
+
+HOLDING = """
+from pathlib import Path
+
+import anyio
+
+from mcpfleet.app import App
+
+app = App("holding", version="1.0.0")
+
+
+@app.tool()
+async def hold(folder: str) -> str:
+    '''Wait to be released, and print much.'''
+    (Path(folder) / "started").touch()
+    while not (Path(folder) / "release").exists():
+        await anyio.sleep(0.02)
+    for _ in range(1_000):
+        print("x" * 1_000)
+    return "released"
+"""
 LIBRARY_LIKE = """
 from mcpfleet.app import App
 

@@ -31,7 +31,9 @@ async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody
 
     From the first moment each answer tells its client to make a new connection, which leads to another edge, since this
     one is not ready any more. Listen streams are ended one after the other, while the calls run (S17). What still runs
-    at the end is ended as uncertain: a stream that just breaks off would say nothing (D17).
+    at the end is ended as uncertain: a stream that just breaks off would say nothing (D17). Where there is no other
+    edge, clients find this one a little longer than their calls take: some ask for more before they return a result,
+    and lose it where nobody answers (S23).
     """
     application, hub = edge.application, edge.hub
     application.is_draining = True
@@ -45,12 +47,15 @@ async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody
         # What began before could not say that its connection closes: who was told the end of a stream just now asks
         # again over the same one, and would find it closing.
         await anyio.sleep(min(settings.lame, _COMES_BACK))
-        await application.wait_idle()
+        await application.wait_quiet(settings.drain_grace)
     if patience.cancelled_caught:
         hub.end_now()
         edge.calls.end_all()
         edge.sessions.questions.give_up()
-        with anyio.move_on_after(_LAST_WORDS):
+        with anyio.move_on_after(_LAST_WORDS) as last_words:
             await application.wait_idle()
+        if not last_words.cancelled_caught:
+            with anyio.move_on_after(settings.drain_grace):
+                await application.wait_quiet(settings.drain_grace)
     with anyio.move_on_after(_LAST_WORDS):
         await edge.callers.limits.give_back()

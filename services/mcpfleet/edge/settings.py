@@ -158,6 +158,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     hide_uncovered: bool = Field(False, description="hide what a caller's scopes do not cover instead of refusing it")
 
     lame: Seconds = Field(10.0, description="how long a draining edge still serves what arrives")
+    drain_grace: Seconds = Field(
+        2.0, description="how long a draining edge stays after its last call has ended, for what its client asks next"
+    )
     unready_after: Seconds = Field(30.0, gt=0, description="time without a bus after which an edge is not ready")
     trusted_networks: Names = Field((), description="networks whose clients' sampling flag counts")
     sample_ratio: float = Field(1.0, ge=0, le=1, description="share of requests that are traced")

@@ -18,6 +18,7 @@ from mcpfleet.cli.known import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings
 from mcpfleet.process.settings_table import scaled
 from mcpfleet.testing.pausing import pause
+from mcpfleet.testing.reading import AT_ONCE
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -67,7 +68,7 @@ class Fleet:
             workers=workers,
             services=services,
             apart=apart,
-            environment={"MCPFLEET_LAME": "0", **durations, **environment},
+            environment={**AT_ONCE, **durations, **environment},
             own=own,
             route=route,
             store_url=store,

@@ -31,7 +31,7 @@ from mcpfleet.tasks import __main__ as tasks_service
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.testing.ground import POOL, laid
 from mcpfleet.testing.part import AnyPart, Part, S, Serve
-from mcpfleet.testing.reading import check_names, durations
+from mcpfleet.testing.reading import AT_ONCE, check_names, durations
 from mcpfleet.testing.server import LocalServer, LocalTransport
 from mcpfleet.worker import __main__ as worker
 from mcpfleet.worker.settings import WorkerSettings
@@ -87,7 +87,7 @@ class LocalFleet:
             ConfigurationError: a name in the environment is no setting.
         """
         check_names(environment, SETTINGS.values())
-        variables = {"MCPFLEET_LAME": "0", **durations(SETTINGS.values(), factor), **environment}
+        variables = {**AT_ONCE, **durations(SETTINGS.values(), factor), **environment}
         self.edges: list[Part[EdgeSettings]] = []
         self.workers: list[Part[WorkerSettings]] = []
         self._app = app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from pydantic_settings import EnvSettingsSource
@@ -13,6 +14,8 @@ from mcpfleet.process.settings_table import scaled, unknown_names
 
 S = TypeVar("S", bound=Settings)
 
+AT_ONCE: Final[Mapping[str, str]] = MappingProxyType({"MCPFLEET_LAME": "0", "MCPFLEET_DRAIN_GRACE": "0"})
+"""Variables by which an edge that drains waits for what runs, and for no client that may come yet."""
 _NOBODYS: Final = "NOT_IN_THIS_ENVIRONMENT_"
 
 

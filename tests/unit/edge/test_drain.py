@@ -88,3 +88,51 @@ async def test_a_request_that_does_not_end_holds_the_edge_up_for_a_bounded_time(
         await drain(served.wired, settings(lame=0.1, drain=0.2))
         assert 0.3 <= time.monotonic() - began < 3
         exchange.leave()
+
+
+def quick(**durations: float) -> EdgeSettings:
+    return EdgeSettings(lame=0.0, drain=durations.get("drain", 5.0), drain_grace=durations.get("grace", 0.6))
+
+
+async def test_s23_what_a_client_asks_next_is_served_after_its_call_and_holds_nothing_up() -> None:
+    """The official Python client asks for the tool list before it returns a result."""
+    async with edge(tool()) as served, anyio.create_task_group() as tasks:
+        await served.answer(Post())
+        began = time.monotonic()
+        drained = anyio.Event()
+
+        async def leave() -> None:
+            await drain(served.wired, quick())
+            drained.set()
+
+        tasks.start_soon(leave)
+        await until(lambda: served.application.is_draining)
+        await anyio.sleep(0.3)
+        listed = await served.answer(Post(request("tools/list")))
+        assert (listed.status, listed.headers[b"connection"]) == (200, b"close")
+        assert not drained.is_set()
+        with anyio.fail_after(5):
+            await drained.wait()
+        assert 0.6 <= time.monotonic() - began < 3
+
+
+async def test_s23_each_call_has_its_grace_within_the_drain() -> None:
+    async with edge(tool()) as served, anyio.create_task_group() as tasks:
+        began = time.monotonic()
+
+        async def call_on() -> None:
+            while time.monotonic() - began < 2:
+                await served.answer(Post())
+
+        tasks.start_soon(call_on)
+        await anyio.wait_all_tasks_blocked()
+        await drain(served.wired, quick(drain=0.4, grace=0.2))
+        assert 0.4 <= time.monotonic() - began < 2
+
+
+async def test_s23_without_a_call_nobody_is_waited_for() -> None:
+    async with edge(tool()) as served:
+        await served.answer(Post(request("tools/list")))
+        began = time.monotonic()
+        await drain(served.wired, quick(grace=10.0))
+        assert time.monotonic() - began < 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -13,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.access.audit import AUDITED
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.access.metadata import Metadata
 from mcpfleet.edge.calls.ends import as_told
@@ -83,6 +85,8 @@ class Application:
         self._instruments = instruments
         self._log = log
         self._open = 0
+        self._call_ended = -math.inf
+        """When a call, or something else that is audited, last ended, by the monotonic clock."""
         self._idle = anyio.Event()
         self.is_draining = False
         """Every answer tells its client to make a new connection, which leads to another edge."""
@@ -109,6 +113,13 @@ class Application:
         while self._open:
             self._idle = anyio.Event()
             await self._idle.wait()
+
+    async def wait_quiet(self, grace: float) -> None:
+        """Wait until no request is being served, and the last call has ended `grace` seconds ago (S23)."""
+        await self.wait_idle()
+        while (left := self._call_ended + grace - time.monotonic()) > 0:
+            await anyio.sleep(left)
+            await self.wait_idle()
 
     async def _serve(self, client: Client) -> None:
         try:
@@ -249,8 +260,11 @@ class Application:
         version = envelope.meta[PROTOCOL_VERSION_META_KEY]
         if self._endpoints[endpoint].body_version_wins and client.headers.all(VERSION) != (version.encode(),):
             self._instruments.lenient.add(1, endpoint)
+        ended = time.monotonic()
+        if envelope.method in AUDITED:
+            self._call_ended = ended
         self._instruments.operation_duration.record(
-            time.monotonic() - started, envelope.method, tool or "", version, error_type or ""
+            ended - started, envelope.method, tool or "", version, error_type or ""
         )
 
     async def _reject(
