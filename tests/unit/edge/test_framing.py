@@ -131,3 +131,21 @@ def test_a_head_over_the_limit_is_refused_also_where_it_ends_in_one_piece() -> N
 @pytest.mark.parametrize(("fields", "status"), [(510, None), (512, 431)])
 def test_a_head_has_so_many_fields_at_most(fields: int, status: int | None) -> None:
     assert read(strict, [HEAD + b"a: b\r\n" * fields + b"\r\n"])[1] == status
+
+
+@pytest.mark.parametrize(
+    ("chunks", "status"),
+    [
+        pytest.param([1] * 4_095, None, id="as many small ones as may be"),
+        pytest.param([1] * 5_000, 400, id="more small ones"),
+        pytest.param([32] * 50_000, None, id="any number that are not small"),
+        pytest.param([4_096 * 32] + [1] * 8_000, None, id="small ones behind a large one"),
+    ],
+)
+def test_t30_small_chunks_are_bounded_since_each_costs_more_than_its_bytes(
+    chunks: list[int], status: int | None
+) -> None:
+    body = b"".join(b"%x\r\n%b\r\n" % (size, b"a" * size) for size in chunks)
+    requests, refused = read(strict, cut(CHUNKED + body + b"0\r\n\r\n", range(0, 10_000_000, 60_000)))
+    assert refused == status
+    assert [len(body) for *_, body in requests] == ([] if status else [sum(chunks)])

@@ -229,6 +229,11 @@ GROUP = Group(
             431,
         ),
         _vector(
+            "chunks of a byte, without number",
+            {"join": [_sent(_CHUNKED), {"repeat": ["1\r\n \r\n", 5_000]}, "0\r\n\r\n"]},
+            400,
+        ),
+        _vector(
             "HTTP/1.0, which ends with its answer",
             _sent("POST /other HTTP/1.0\r\nHost: localhost\r\n"),
             404,

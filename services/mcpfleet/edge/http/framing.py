@@ -21,6 +21,10 @@ _MOST_FIELDS: Final = 512
 """Fields of a head: each costs a few microseconds, and 64 KiB have room for sixteen thousand."""
 _LONGEST_CHUNK_LINE: Final = 1024
 """Bytes of the line before a chunk: its size, and extensions that nobody reads."""
+_SMALL_CHUNKS: Final = 4096
+"""Chunks that a body may have, however small they are."""
+_MEAN_CHUNK: Final = 32
+"""Bytes that each further chunk must have on average: one costs as much as two thousand bytes."""
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\n"
 """How a connection begins that is HTTP/2 by prior knowledge (RFC 9113, 3.4), as far as it looks like a head."""
@@ -165,6 +169,8 @@ class _Chunks:
     """Reads a body in chunks: all that have arrived as one part, since each part costs far more than a small chunk."""
 
     def __init__(self) -> None:
+        self._count = self._size = 0
+        """Chunks that have begun, and bytes in them."""
         self._left = 0
         """Bytes of the chunk that are still to come."""
         self._is_at_end = False
@@ -213,6 +219,10 @@ class _Chunks:
         if size is None:
             raise _refused("bad chunk line")
         self._left = int(size[1], 16)
+        self._count += 1
+        if self._count > _SMALL_CHUNKS + self._size // _MEAN_CHUNK:
+            raise _refused("too many small chunks")
+        self._size += self._left
         self._is_over = not self._left
 
 
