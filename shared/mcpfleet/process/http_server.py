@@ -26,11 +26,6 @@ _LOOK_AGAIN: Final = 0.25
 """Seconds after which a server that has no room looks again whether it can make some."""
 
 
-def no_room() -> bool:
-    """Make no room: no connection is closed for another."""
-    return False
-
-
 class HttpServer:
     """Serves one application on one listening socket."""
 
@@ -45,7 +40,7 @@ class HttpServer:
         instruments: ConnectionInstruments | None = None,
         log: FilteringBoundLogger,
         connection: type[TCPServer] = TCPServer,
-        make_room: Callable[[], bool] = no_room,
+        make_room: Callable[[], bool] | None = None,
     ) -> None:
         """Accept nothing yet.
 
@@ -58,7 +53,7 @@ class HttpServer:
             instruments: count connections, and when they had to wait.
             log: hears when they have to wait.
             connection: serves one.
-            make_room: closes a connection that nobody uses, if there is one.
+            make_room: closes a connection that nobody uses, if there is one; by default the oldest is cut, used or not.
         """
         self._application = wrap_app(application, config.wsgi_max_body_size, "asgi")
         self._config = config
@@ -68,9 +63,10 @@ class HttpServer:
         self._instruments = instruments
         self._log = log
         self._connection = connection
-        self._make_room = make_room
+        self._make_room = make_room or self._cut_oldest
         self._context = WorkerContext(None)
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], None] = {}
+        """The connections, the oldest first."""
         self._tasks = asyncio.TaskGroup()
         self._has_ended = False
         self._is_reading = False
@@ -135,7 +131,7 @@ class HttpServer:
                 return
             accepted.setblocking(False)
             task = self._tasks.create_task(self._serve(accepted))
-            self._open.add(task)
+            self._open[task] = None
             task.add_done_callback(self._closed)
 
     def _wait(self) -> None:
@@ -146,8 +142,13 @@ class HttpServer:
         self._later = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._read_on)
 
     def _closed(self, task: asyncio.Task[None]) -> None:
-        self._open.discard(task)
+        del self._open[task]
         self._read_on()
+
+    def _cut_oldest(self) -> bool:
+        for task in self._open:
+            return task.cancel()
+        return False
 
     # -- serving ------------------------------------------------------------------------------------------------------
 

@@ -132,3 +132,17 @@ def test_both_families_have_addresses() -> None:
             assert admin.url(listening).startswith("http://[::1]:")
     except ConfigurationError:
         pytest.skip("this machine has no IPv6")
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /livez HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"])
+async def test_t24_the_admin_port_answers_probes_however_many_connections_strangers_hold(said: bytes) -> None:
+    """A process whose probes fail is restarted, and its calls end with it."""
+    async with served(process()) as client:
+        host, port = client.base_url.host, client.base_url.port
+        strangers = [await asyncio.open_connection(host, port) for _ in range(2 * admin.MOST_CONNECTIONS)]
+        for _, writer in strangers:
+            writer.write(said)
+        async with asyncio.timeout(10):
+            assert (await client.get("/livez")).status_code == 200
+        for _, writer in strangers:
+            writer.close()
