@@ -15,8 +15,9 @@ from hypercorn.config import Config
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.edge.http.connection import Connection, Waits
+from mcpfleet.edge.http.farewell import Farewell
 from mcpfleet.edge.http.http1 import Http1
-from mcpfleet.edge.http.http2 import Farewell, Http2
+from mcpfleet.edge.http.http2 import Http2
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.descriptors import connections_within
 from mcpfleet.process.errors import ConfigurationError
@@ -42,7 +43,8 @@ class EdgeConfig(Config):
         self.waits = Waits(keep_alive=_KEEP_ALIVE, head=settings.head_timeout)
         self.farewell = Farewell()
         self.keep_alive_max_requests = 1_000_000_000
-        self.h2_max_concurrent_streams = 500  # its priority tree holds 1,000, those just closed among them
+        self.h2_max_concurrent_streams = 500
+        self.write_timeout = settings.write_timeout
         self.graceful_timeout = 1.0
         self.accesslog = None
         self.errorlog = logging.getLogger("hypercorn.error")

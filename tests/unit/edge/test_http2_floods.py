@@ -1,0 +1,363 @@
+"""What an HTTP/2 client may make an edge do: a flood ends its connection (T26), and no honest client's."""
+
+from __future__ import annotations
+
+import gc
+import struct
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from h2.errors import ErrorCodes
+from h2.exceptions import FlowControlError
+from h2.stream import H2Stream
+from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
+
+from mcpfleet.edge.http.client import Client, ClientGone
+from mcpfleet.edge.http.h2_budget import Budget
+from mcpfleet.edge.http.h2_state import ServerState
+from mcpfleet.edge.http.http2 import Http2
+from tests.chaos.http2_floods import CALM, FLOODS, send
+from tests.kit import h2_bytes as h2
+from tests.kit.h2_bytes import END_HEADERS, END_STREAM, block, frame, head
+from tests.kit.http2 import Frames, Peer
+from tests.kit.waiting import until
+from tests.unit.edge.serving import connect, serving
+
+WHOLE = END_HEADERS | END_STREAM
+GET = block(head(b"GET", b"/"))
+WAITS = block(head(b"GET", b"/waits"))
+STREAMS = range(1, 2**20, 2)
+CANCEL = struct.pack(">L", 8)
+
+
+class Desk:
+    """Reads bodies and answers; one path waits, and one does not hear that its client has left."""
+
+    def __init__(self, answer: bytes = b"{}") -> None:
+        self.running = self.began = 0
+        self.may_end = anyio.Event()
+        self._answer = answer
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        self.running += 1
+        self.began += 1
+        try:
+            await client.read_body(10_000_000, 20.0)
+            if client.path == "/deaf":
+                await self.may_end.wait()
+            elif client.path == "/waits":
+                await client.wait_gone()
+                return
+            await client.answer(200, self._answer)
+        except ClientGone:
+            pass
+        finally:
+            self.running -= 1
+
+
+async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left() -> None:
+    """Each is told why; those that are wrong besides are told that."""
+    desk, told = Desk(), {}
+    async with serving(desk) as config:
+        address = config.listening.getsockname()[:2]
+        for name in FLOODS:
+            told[name] = (await anyio.to_thread.run_sync(send, address, FLOODS[name], SIZE)).told
+            await until(lambda: desk.running == 0)
+        await until(lambda: not alive(Http2, H2Stream), within=10)
+    assert told == {name: WRONG.get(name, CALM) for name in FLOODS}
+    assert desk.began < 500 * len(FLOODS)
+
+
+SIZE = 5_000_000
+"""Bytes of a flood."""
+WRONG = {
+    "window of 0": ErrorCodes.PROTOCOL_ERROR,
+    "CONTINUATION": ErrorCodes.PROTOCOL_ERROR,
+    "PUSH_PROMISE": ErrorCodes.PROTOCOL_ERROR,
+    "sizes of the table": ErrorCodes.COMPRESSION_ERROR,
+    "GOAWAY": None,
+}
+"""The first frame of these may not be, and to a client that leaves nothing is said."""
+
+
+def alive(*kinds: type) -> list[object]:
+    """All objects of a class that this process still holds."""
+    gc.collect()
+    return [thing for thing in gc.get_objects() if isinstance(thing, kinds)]
+
+
+async def begin(stream: SocketStream, settings: bytes = b"") -> tuple[Peer, Frames]:
+    """Begin to speak HTTP/2."""
+    peer = Peer(stream)
+    await peer.say(h2.PREFACE + frame(h2.SETTINGS, 0, 0, settings))
+    return peer, Frames(peer)
+
+
+async def test_t26_what_follows_the_end_is_dropped_and_the_connection_closes() -> None:
+    async with serving(Desk()) as config, await connect(config) as stream:
+        peer, frames = await begin(stream)
+        await peer.say(frame(h2.PING, 0, 0, bytes(8)) * 50_000)
+        told = await frames.until(GoAwayFrame, 0)
+        await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await frames.until(HeadersFrame, 1)
+    assert told.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+
+
+async def test_t26_its_requests_end_with_a_flooded_connection() -> None:
+    desk = Desk()
+    async with serving(desk) as config, await connect(config) as stream:
+        peer, _ = await begin(stream)
+        await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, WAITS) for number in STREAMS[:20]))
+        await until(lambda: desk.running == 20)
+        await peer.say(frame(h2.PING, 0, 0, bytes(8)) * 50_000)
+        await until(lambda: desk.running == 0)
+
+
+def update(stream: int, by: int) -> bytes:
+    """More window."""
+    return frame(h2.WINDOW_UPDATE, 0, stream, struct.pack(">L", by))
+
+
+async def answered(frames: Frames, stream: int) -> None:
+    """Wait for the end of an answer."""
+    while "END_STREAM" not in (await frames.until(DataFrame, stream)).flags:
+        pass
+
+
+async def test_t26_a_client_that_updates_windows_for_each_frame_and_pings_is_served() -> None:
+    """Some libraries do: twice a frame, and a PING to measure how far the server is."""
+    async with serving(Desk()) as config, await connect(config) as stream:
+        peer, frames = await begin(stream)
+        for number in STREAMS[:1000]:
+            await peer.say(frame(h2.HEADERS, END_HEADERS, number, GET) + frame(h2.DATA, END_STREAM, number, b"{}"))
+            await answered(frames, number)
+            await peer.say((update(0, 2) + update(number, 2)) * 3 + frame(h2.PING, 0, 0, bytes(8)))
+
+
+async def test_t26_all_clients_of_a_proxy_may_leave_at_once_and_others_come() -> None:
+    desk = Desk()
+    async with serving(desk) as config, await connect(config) as stream:
+        peer, frames = await begin(stream)
+        await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, WAITS) for number in STREAMS[:500]))
+        await until(lambda: desk.running == 500)
+        await peer.say(b"".join(frame(h2.RST_STREAM, 0, number, CANCEL) for number in STREAMS[:500]))
+        await until(lambda: desk.running == 0)
+        await peer.say(frame(h2.HEADERS, WHOLE, 2001, GET))
+        await answered(frames, 2001)
+
+
+async def test_t26_many_requests_with_large_tokens_at_once_are_served() -> None:
+    desk = Desk()
+    token = block([(b"authorization", b"Bearer " + b"x" * 4000)])
+    async with serving(desk) as config, await connect(config) as stream:
+        peer, frames = await begin(stream)
+        await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, GET + token) for number in STREAMS[:500]))
+        for number in STREAMS[:500:50]:
+            await answered(frames, number)
+        await until(lambda: desk.began == 500)
+
+
+async def test_t26_a_large_body_in_parts_of_usual_size_is_taken() -> None:
+    async with serving(Desk()) as config, await connect(config) as stream:
+        peer = Peer(stream)
+        peer.http.initiate_connection()
+        await peer.request(1, head(path=b"/"), ends=False)
+        for _ in range(2000):
+            while peer.http.local_flow_control_window(1) < 1400:
+                await peer.receive()
+            peer.http.send_data(1, b"x" * 1400)
+            await peer.send()
+        peer.http.end_stream(1)
+        await peer.send()
+        frames = Frames(peer)
+        await answered(frames, 1)
+
+
+async def test_t26_a_client_that_has_small_pieces_sent_to_it_is_ended() -> None:
+    """A window of a byte makes a frame of each byte of an answer."""
+    async with serving(Desk(b"x" * 60_000)) as config, await connect(config) as stream:
+        peer, frames = await begin(stream, struct.pack(">HL", 4, 0))
+        await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
+        await frames.until(HeadersFrame, 1)
+        await peer.say(update(1, 1) * 20_000)
+        told = await frames.until(GoAwayFrame, 0)
+    assert told.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize("window", ["stream", "connection"])
+async def test_t26_a_stream_whose_client_gives_no_window_is_reset_in_time(window: str) -> None:
+    desk = Desk(b"x" * (10 if window == "stream" else 70_000))
+    async with serving(desk) as config, await connect(config) as stream:
+        config.write_timeout = 0.3
+        peer, frames = await begin(stream, struct.pack(">HL", 4, 0 if window == "stream" else 2**20))
+        await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
+        reset = await frames.until(RstStreamFrame, 1)
+        await until(lambda: desk.running == 0)
+        [connection] = [each for each in alive(Http2) if isinstance(each, Http2)]
+        assert not connection.connection.streams
+        assert not connection.stream_buffers
+    assert reset.error_code == ErrorCodes.CANCEL
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+async def test_t28_a_handler_whose_answer_waits_for_a_window_ends_with_its_client(size: int) -> None:
+    """Nothing else would end it, and its connection with it."""
+    desk = Desk(b"x" * size)
+    async with serving(desk) as config:
+        async with await connect(config) as stream:
+            peer, frames = await begin(stream, struct.pack(">HL", 4, 0))
+            await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
+            await frames.until(HeadersFrame, 1)
+        await until(lambda: desk.running == 0)
+        await until(lambda: not alive(Http2))
+
+
+async def test_t28_a_stream_counts_until_its_handler_has_ended() -> None:
+    """Else a client has as many handlers run as it can open and reset streams."""
+    desk = Desk()
+    deaf = block(head(b"GET", b"/deaf"))
+    async with serving(desk) as config:
+        config.h2_max_concurrent_streams = 10
+        async with await connect(config) as stream:
+            peer, frames = await begin(stream)
+            await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, deaf) for number in STREAMS[:10]))
+            await until(lambda: desk.running == 10)
+            await peer.say(b"".join(frame(h2.RST_STREAM, 0, number, CANCEL) for number in STREAMS[:10]))
+            await peer.say(frame(h2.HEADERS, WHOLE, 101, GET))
+            refused = await frames.until(RstStreamFrame, 101)
+            assert (refused.error_code, desk.began) == (ErrorCodes.REFUSED_STREAM, 10)
+            desk.may_end.set()
+            await until(lambda: desk.running == 0)
+            await peer.say(frame(h2.HEADERS, WHOLE, 103, GET))
+            await answered(frames, 103)
+
+
+async def test_t28_a_stream_beyond_the_limit_is_refused_and_the_others_live() -> None:
+    desk = Desk()
+    async with serving(desk) as config:
+        config.h2_max_concurrent_streams = 3
+        async with await connect(config) as stream:
+            peer, frames = await begin(stream)
+            await peer.say(b"".join(frame(h2.HEADERS, END_HEADERS, number, GET) for number in STREAMS[:4]))
+            refused = await frames.until(RstStreamFrame, 7)
+            await peer.say(frame(h2.DATA, END_STREAM, 1))
+            await answered(frames, 1)
+            await peer.say(frame(h2.HEADERS, WHOLE, 9, GET))
+            await answered(frames, 9)
+    assert refused.error_code == ErrorCodes.REFUSED_STREAM
+
+
+async def test_t28_a_request_that_is_cancelled_in_the_same_breath_has_no_handler() -> None:
+    desk = Desk()
+    async with serving(desk) as config, await connect(config) as stream:
+        peer, frames = await begin(stream)
+        await peer.say(frame(h2.PING, 0, 0, bytes(8)))
+        await frames.until(PingFrame, 0)
+        await peer.say(frame(h2.HEADERS, WHOLE, 1, WAITS) + frame(h2.RST_STREAM, 0, 1, CANCEL))
+        await peer.say(frame(h2.HEADERS, WHOLE, 3, GET))
+        await answered(frames, 3)
+        assert desk.began == 1
+
+
+async def test_t28_a_connection_of_many_requests_keeps_nothing_of_them() -> None:
+    async with serving(Desk()) as config, await connect(config) as stream:
+        peer, frames = await begin(stream)
+        for number in STREAMS[:2000]:
+            await peer.say(frame(h2.HEADERS, WHOLE, number, GET))
+            await answered(frames, number)
+        [connection] = [each for each in alive(Http2) if isinstance(each, Http2)]
+        await until(lambda: not connection.connection.streams)
+        assert (connection.stream_buffers, connection.streams, connection._handlers) == ({}, {}, set())
+        assert len(connection.connection._closed_streams) <= 1000
+
+
+class Broken:
+    """Ends in the midst of its answer."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+async def test_t28_an_answer_that_is_left_without_an_end_is_reset() -> None:
+    """Else its client waits for the rest, and its stream counts for good."""
+    async with serving(Broken()) as config, await connect(config) as stream:
+        peer, frames = await begin(stream)
+        await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
+        reset = await frames.until(RstStreamFrame, 1)
+    assert reset.error_code == ErrorCodes.INTERNAL_ERROR
+
+
+def state() -> ServerState:
+    """The state of a connection that has begun."""
+    begun = ServerState(Budget(), max_frame_size=16_384, max_streams=10, max_headers=65_536)
+    begun.initiate_connection()
+    begun.data_to_send()
+    begun.receive_data(h2.PREFACE + frame(h2.SETTINGS, 0, 0))
+    begun.data_to_send()
+    return begun
+
+
+def take(begun: ServerState, data: bytes) -> None:
+    """Take what arrives, however many turns that are."""
+    begun.receive_data(data)
+    while begun.frames.is_cut:
+        begun.frames.begin_turn()
+        begun.receive_data(b"")
+
+
+def entry(setting: int, value: int) -> bytes:
+    """A SETTINGS frame."""
+    return frame(h2.SETTINGS, 0, 0, struct.pack(">HL", setting, value))
+
+
+def test_t26_a_client_cannot_have_us_remember_more_headers_than_by_default() -> None:
+    """Each header of each answer is looked for among them all."""
+    begun = state()
+    begun.receive_data(entry(1, 2**32 - 1) + frame(h2.HEADERS, WHOLE, 1, GET))
+    begun.send_headers(1, [(b":status", b"200"), *((b"a%d" % number, b"x" * 50) for number in range(500))])
+    assert begun.encoder.header_table_size == 4096
+    assert len(begun.encoder.header_table.dynamic_entries) < 60
+
+
+def test_t27_a_body_beyond_its_window_ends_the_connection() -> None:
+    begun = state()
+    take(begun, frame(h2.HEADERS, END_HEADERS, 1, GET))
+    with pytest.raises(FlowControlError):
+        take(begun, frame(h2.DATA, 0, 1, bytes(16_384)) * 4)
+
+
+def test_t26_changes_of_the_table_are_told_once() -> None:
+    """The smallest and the last, however many there were (RFC 7541, 4.2)."""
+    begun = state()
+    begun.receive_data(
+        b"".join(entry(1, size) for size in (100, 0, 50, 50, 4096, 70)) + frame(h2.HEADERS, WHOLE, 1, GET)
+    )
+    begun.data_to_send()
+    begun.send_headers(1, [(b":status", b"200")])
+    [frames] = [bytes(found.data) for found in read(begun.data_to_send()) if isinstance(found, HeadersFrame)]
+    assert frames == b"\x20\x3f\x27\x88"
+
+
+def test_t26_settings_that_nobody_knows_are_not_kept() -> None:
+    begun = state()
+    take(begun, b"".join(entry(setting, 1) for setting in chain(range(100, 400), (8,))))
+    assert set(begun.remote_settings) <= set(range(1, 9))
+    assert len([found for found in read(begun.data_to_send()) if isinstance(found, SettingsFrame)]) == 301
+
+
+def read(data: bytes) -> Iterator[Frame]:
+    """The frames of what was sent."""
+    while data:
+        found, length = Frame.parse_frame_header(memoryview(data[:9]))
+        found.parse_body(memoryview(data[9 : 9 + length]))
+        data = data[9 + length :]
+        yield found
