@@ -22,7 +22,7 @@ from tests.vectors.making import Ask
 VECTORS = Path(__file__).parents[1] / "vectors"
 ANSWERS_WITHIN = 5.0
 """Seconds after which a request hangs."""
-SETTINGS = EdgeSettings(queue_wait=0.001, max_request=100_000, read_timeout=0.05)
+SETTINGS = EdgeSettings(queue_wait=0.001, max_request=100_000, large_body=1_000, max_values=500, read_timeout=0.05)
 """No worker is there, so a call that is let through need not wait for one."""
 
 
