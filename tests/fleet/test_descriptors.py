@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
+import pytest
 
 from mcpfleet.cli.child import Child
 from mcpfleet.testing.fleet import Fleet
@@ -34,12 +37,17 @@ def events(child: Child) -> list[str]:
     return [json.loads(line)["event"] for line in child.log.read_text().splitlines() if line.startswith("{")]
 
 
-async def figure(child: Child, name: str) -> float:
-    """One of a process's figures, from its admin port, over a connection of its own."""
+def admin_url(child: Child) -> str:
+    """Where a process's admin port is, as it has logged it last."""
     assert child.log is not None
     lines = [json.loads(line) for line in child.log.read_text().splitlines() if '"admin port"' in line]
+    return str(lines[-1]["url"])
+
+
+async def figure(child: Child, name: str) -> float:
+    """One of a process's figures, from its admin port, over a connection of its own."""
     async with httpx2.AsyncClient(timeout=10) as http:
-        text = (await http.get(f"{lines[-1]['url']}/metrics")).text
+        text = (await http.get(f"{admin_url(child)}/metrics")).text
     [value] = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(name)]
     return float(value)
 
@@ -88,3 +96,28 @@ async def test_t24_an_edge_without_descriptors_for_strangers_lives_and_serves() 
         assert "Too many open files" not in edge.log.read_text()
         assert "report failed" not in events(edge)
         assert len(events(edge)) < 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system lets a limit of another process be set")
+async def test_t24_no_process_ends_for_want_of_descriptors() -> None:
+    """Whoever took them: edge, worker and services run on, say figures, and find NATS when there are some again."""
+    async with Fleet(APP, environment={"MCPFLEET_CONSOLE": "true"}) as fleet, connected(fleet.urls[0]) as known:
+        children = [*fleet.edges, *fleet.workers, fleet.services]
+        assert await read_aloud(known) == 200
+        limits = {child: resource.prlimit(child.pid, resource.RLIMIT_NOFILE) for child in children}
+        for child, (_, hard) in limits.items():
+            resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (3, hard))
+        with ExitStack() as scrapes:
+            for child in children:
+                connect_all(scrapes, admin_url(child), 1)
+            await until(lambda: all("a connection cannot be accepted" in events(child) for child in children))
+        assert await read_aloud(known) == 200
+        await fleet.restart_nats()
+        await until(lambda: all("waiting for NATS" in events(child) for child in children), within=20)
+        for child, limit in limits.items():
+            resource.prlimit(child.pid, resource.RLIMIT_NOFILE, limit)
+        ups = [2, 2, 8]  # the services have a link each
+        await until(lambda: [events(child).count("link up") for child in children] == ups, within=20)
+        for child in children:
+            assert await figure(child, "process_open_fds") > 3
+            assert "report failed" not in events(child)

@@ -26,6 +26,9 @@ from mcpfleet.telemetry.metrics import Family, Point
 from mcpfleet.telemetry.names import ERROR_TYPE
 from mcpfleet.telemetry.usage import STARTED, usage
 
+_VERSION: Final = version("mcpfleet")
+"""Read once: it stands in a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -68,7 +71,7 @@ def figures(process: Process[Any], bus: Bus) -> Figures:
     numbers = gathered([*process.telemetry.metrics.read(), *usage()])
     numbers["hints"] = hints(bus.subscriptions)
     return Figures(
-        version=version("mcpfleet"),
+        version=_VERSION,
         started=STARTED,
         ready=process.health.ready,
         stopping=process.stopping.is_set(),

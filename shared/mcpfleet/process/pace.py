@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
@@ -46,7 +46,7 @@ class _Told:
         self.since = now
         self.written = 0
         self.left_out = 0
-        self.last: dict[str, Any] = {}
+        self.last: EventDict = {}
 
 
 class Pace:
@@ -98,7 +98,8 @@ class Pace:
             told.written += 1
             return True
         told.left_out += 1
-        told.last = {name: value for name, value in event.items() if name != "exc_info"}  # no frames are kept
+        event.pop("exc_info", None)  # whose frames hold all that the failed work had
+        told.last = event
         if self._timer is None:
             self._start_timer()
         return False
