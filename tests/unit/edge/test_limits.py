@@ -227,6 +227,21 @@ async def test_m83_a_caller_in_steady_use_waits_once_a_window() -> None:
         assert len(windows.asked) < 30
 
 
+async def test_m83_tokens_that_could_not_be_reserved_are_tried_for_again_before_any_call_waits() -> None:
+    windows = Windows()
+    async with limits(windows, rate_tools="6000/60") as made:
+        await calls(made, 1)
+        windows.is_away = True
+        await calls(made, 8)
+        await until(lambda: len(windows.asked) == 2)
+        await anyio.wait_all_tasks_blocked()
+        windows.is_away = False
+        await calls(made, 4)
+        await until(lambda: len(windows.asked) == 3)
+        await anyio.wait_all_tasks_blocked()
+        assert [suspensions(lambda: made.take_tool("mcp", ANN, tool())) for _ in range(8)] == [0] * 8
+
+
 async def test_m83_the_share_of_what_is_left_keeps_small_limits_exact() -> None:
     """Three edges with 20 calls each at the same time, a limit of 12: what each waits for, and nothing ahead."""
     windows = Windows()
@@ -271,6 +286,18 @@ async def test_m84_what_is_not_used_is_given_back(monkeypatch: pytest.MonkeyPatc
         await until(lambda: windows.used <= 300 + 16)
         await calls(made, 20)
         assert windows.used >= 320
+
+
+async def test_m84_nothing_is_taken_for_a_limit_whose_window_ended_before_it_gave_back() -> None:
+    windows = Windows()
+    async with limits(windows, rate_tools="100000/60") as made:
+        await calls(made, 300)
+        await until(lambda: windows.used > 316)
+        windows.number += 1
+        batch = made._batches[next(iter(made._batches))]
+        batch.until = 0.0
+        await made.give_back()
+        assert [window.number for window in windows.windows.values()] == [7]
 
 
 async def test_m84_an_edge_that_leaves_gives_back_what_it_holds() -> None:

@@ -272,6 +272,8 @@ class Limits:
                 await self._ask_about(asking, asked)
         except BusError as error:
             self._not_known([batch for batch, wanted in asking if wanted.wanted], str(error))
+            for batch, _ in asking:
+                batch.renew_later()
         finally:
             for batch in batches:
                 batch.is_due = False

@@ -101,7 +101,7 @@ class TokenBatch:
     def wants(self, now: float) -> TokensWanted | None:
         """Say what to ask for; none where nothing is needed any more. What is given back is gone from here."""
         if now >= self.until:
-            self.left = self.giving = 0
+            self.left = 0
         if self.waiting == 0 and self.giving:
             return self._give()
         self.giving = 0
@@ -109,7 +109,7 @@ class TokenBatch:
         ahead = max(0, self._aim(now) + self.waiting - self.left - wanted)
         is_checked = self.full_until > now
         if not (wanted or ahead or is_checked):
-            self._renew_later()
+            self.renew_later()
             return None
         self.asked_at, self.used_when_asked, self.renew_at = now, self.used, -1
         return self._item(wanted=wanted, ahead=0 if is_checked else ahead)
@@ -156,9 +156,9 @@ class TokenBatch:
             self.full_until, self.check_at = ends, now + _CHECKED_EVERY
         elif wanted.wanted or granted.left:
             self.full_until = -math.inf
-        self._renew_later()
+        self.renew_later()
 
-    def _renew_later(self) -> None:
+    def renew_later(self) -> None:
         """Renew at half of what is left, where the window has so much that something is granted ahead."""
         self.renew_at = max(0, self.left - self.waiting) // 2 if self.room >= AHEAD_SHARE else -1
 
