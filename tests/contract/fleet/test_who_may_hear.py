@@ -116,20 +116,44 @@ async def test_s22_a_change_during_the_first_reading_is_neither_lost_nor_leaked(
 async def test_s22_a_handler_that_hangs_delays_a_stream_by_its_bound_and_keeps_its_uri_silent() -> None:
     """Silence delays: once the handler says yes, what has changed is told. A handler that fails is silence, too."""
     bank = Bank()
-    bank.held.add("ann")
+    bank.held |= {"ann", "bob"}
+    uris = [ANNS, BOBS, "refused://failed", "public://1"]
     async with (
         fleet(bank, IMPATIENT) as running,
         running.http() as http,
-        listening(http, "/mcp", token=ANN, resourceSubscriptions=[ANNS, "refused://failed", "public://1"]) as [stream],
+        listening(http, "/mcp", token=ANN, resourceSubscriptions=uris) as [stream],
     ):
-        assert honoured(stream) == [ANNS, "refused://failed", "public://1"], "not refused"
+        assert honoured(stream) == uris, "not refused"
         await until(lambda: bank.cancelled)
-        for uri in (ANNS, "refused://failed", "public://1"):
+        for uri in uris:
             bank.app.publish(uri)
         await until(lambda: stream.uris() == ["public://1"])
         bank.held.clear()
         await until(lambda: stream.uris() == ["public://1", ANNS])
+        bank.app.publish(BOBS)
+        bank.app.publish("public://1")
+        await until(lambda: len(stream.uris()) == 3)
+        assert BOBS not in stream.uris(), "a refusal drops it"
         assert running.lines("read check not answered"), "an operator can find out"
+
+
+async def test_s22_a_client_that_leaves_during_the_first_reading_gives_its_place_back_at_once() -> None:
+    bank = Bank()
+    bank.held.add("ann")
+    stream = Listener()
+    async with (
+        fleet(bank, {"MCPFLEET_MAX_STREAMS": "1", "MCPFLEET_READ_CHECKED_WITHIN": "30"}) as running,
+        running.http() as http,
+    ):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.run, http, "/mcp", {"resourceSubscriptions": [ANNS]}, ANN)
+            await until(bank.began.is_set)
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            other = Listener()
+            while other.status != 200:
+                await other.run(http, "/mcp", {"resourceSubscriptions": ["refused://none"]}, BOB)
+        bank.held.clear()
 
 
 async def test_s22_a_worker_that_dies_during_readings_delays_what_its_handler_permits() -> None:

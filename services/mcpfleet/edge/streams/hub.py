@@ -142,7 +142,12 @@ class Hub:
             await self._tasks.watch(stream, capabilities)
 
     async def accept(self, stream: Stream) -> None:
-        """Go by the permission that a stream has now: leave out what it may not hear of, and keep it from ending."""
+        """Go by the permission that a stream has now: leave out what it may not hear of, and keep it from ending.
+
+        Raises:
+            Rejection: 504 where nobody can say of its tasks.
+            ClientGone: the client has left meanwhile.
+        """
         if stream.honoured.task_ids:
             await self._tasks.accept(stream)
         if stream.honoured.uris:

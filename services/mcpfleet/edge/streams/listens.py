@@ -64,6 +64,7 @@ class Listens:
             Rejection: -32602 where too much is asked for, 403 where a scope is lacking, 429 where the caller asks too
                 often, 503 where there is no room; nothing was sent yet.
             ClientStalled: the client does not read.
+            ClientGone: it has left before the stream began.
         """
         request, view = inquiry.request, inquiry.view
         asked = read_filter(request.params["notifications"], self._settings.stream_keys)
@@ -102,6 +103,7 @@ class Listens:
         Raises:
             Rejection: 503 where there is no room, as `Admission.admit`, and as `before`; nothing was sent yet.
             ClientStalled: the client does not read.
+            ClientGone: it has left before the stream began.
         """
         stream.on_written = self._instruments.told.add
         # No context managers: their frames would be kept for each of thousands of streams.

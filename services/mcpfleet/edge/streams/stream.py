@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from typing import TypedDict
 
-from mcpfleet.edge.http.client import Client, ClientStalled
+from mcpfleet.edge.http.client import Client, ClientStalled, while_there
 from mcpfleet.edge.streams.permission import Permission
 from mcpfleet.views.view import View
 from mcpfleet.wire import notices, reply
@@ -194,6 +194,10 @@ class Stream:
             raise failure
         assert self._exit is not None
         return self._exit
+
+    async def while_there(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what is to be done before it runs; raises `ClientGone` where the client leaves meanwhile."""
+        await while_there(self._client, work)
 
     async def _watch_client(self) -> None:
         await self._client.wait_gone()

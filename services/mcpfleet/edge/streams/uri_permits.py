@@ -208,19 +208,16 @@ class UriPermits:
         return permit.definition == (None if target is None else target.listed.digest)
 
     def want(self, permits: Iterable[UriPermit]) -> list[UriPermit]:
-        """Have resources asked where no decision holds, and say where."""
+        """Have resources asked where no decision holds; returns those that can be waited for."""
         unknown = [permit for permit in permits if not self.is_known(permit)]
         for permit in unknown:
             self._ask(permit)
-        return unknown
+        return [permit for permit in unknown if permit.outcome is not None]
 
-    async def decide(self, permits: Iterable[UriPermit]) -> None:
-        """Have resources asked where no decision holds, and wait for that, within MCPFLEET_READ_CHECKED_WITHIN."""
-        unknown = self.want(permits)
-        if not any(permit.pool for permit in unknown):
-            return
+    async def wait(self, permits: Iterable[UriPermit]) -> None:
+        """Wait until nobody is asked about them any more, within MCPFLEET_READ_CHECKED_WITHIN."""
         with anyio.move_on_after(self._within):
-            for permit in unknown:
+            for permit in permits:
                 if permit.outcome is not None:
                     await permit.outcome.wait()
 
@@ -233,7 +230,7 @@ class UriPermits:
         permit = self._permit(self._caller(question.endpoint, question.principal), question.uri)
         permit.awaited += 1
         try:
-            await self.decide([permit])
+            await self.wait(self.want([permit]))
             if not self.is_known(permit):
                 raise Undecided
             return permit.may_read is True

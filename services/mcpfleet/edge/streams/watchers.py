@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import anyio
@@ -111,9 +112,13 @@ class Watchers:
         """Leave out what a stream's caller may not read (S21).
 
         What nobody could decide in time is honoured, and nothing is told of it before it was decided (S22).
+
+        Raises:
+            ClientGone: the client has left meanwhile.
         """
         self.watch_anew(stream)
-        await self._permits.decide(self._of(stream, stream.honoured.uris))
+        if asked := self._permits.want(self._of(stream, stream.honoured.uris)):
+            await stream.while_there(partial(self._permits.wait, asked))
         permits = self._of(stream, stream.honoured.uris)  # as whom it watches now
         refused = [permit.uri for permit in permits if permit.is_refused]
         if refused:

@@ -66,6 +66,10 @@ class Made:
     resource: Resource
     heard: list[tuple[bool | None, bool]] = field(default_factory=list)
 
+    async def decide(self, permits: list[UriPermit]) -> None:
+        """Have it decided, and wait for that."""
+        await self.permits.wait(self.permits.want(permits))
+
     def watch(self, principal: Principal = ANN) -> tuple[Stream, UriPermit]:
         """A stream of somebody that watches the URI."""
         opened = stream().stream
@@ -104,7 +108,7 @@ async def test_s22_a_decision_lapses_and_is_renewed_without_a_change() -> None:
     """It does not count against the caller's rate, and nobody is told of a renewal that changes nothing."""
     async with made(permission_lasts=0.1) as it:
         _, permit = it.watch()
-        await it.permits.decide([permit])
+        await it.decide([permit])
         began = time.monotonic()
         await until(lambda: len(it.resource.asked) >= 4)
         assert time.monotonic() - began >= 0.2
@@ -130,7 +134,7 @@ async def test_s22_what_was_asked_before_a_permission_was_taken_back_does_not_co
 async def test_s22_a_revocation_takes_back_the_decisions_of_those_whom_it_concerns() -> None:
     async with made(Resource({"ann": True, "bob": True})) as it:
         (_, anns), (_, bobs) = it.watch(ANN), it.watch(BOB)
-        await it.permits.decide([anns, bobs])
+        await it.decide([anns, bobs])
         it.permits.take_back(lambda principal: principal == ANN, spread=False)
         assert not it.permits.is_known(anns)
         assert it.permits.is_known(bobs)
@@ -143,26 +147,26 @@ async def test_s22_silence_is_asked_again_at_growing_distances_and_a_failure_dec
     async with made(resource) as it:
         _, permit = it.watch()
         for _ in range(3):
-            await it.permits.decide([permit])
+            await it.decide([permit])
             assert not it.permits.may_tell(permit, DIGEST)
         assert len(resource.asked) == 1, "it did not answer just now"
         assert 0.5 < permit.again - time.monotonic() <= 1
         permit.again = 0.0
-        await it.permits.decide([permit])
+        await it.decide([permit])
         assert 1.5 < permit.again - time.monotonic() <= 2
         resource.answers["ann"], permit.again = True, 0.0
-        await it.permits.decide([permit])
+        await it.decide([permit])
         assert it.heard == [(True, True)]
 
 
 async def test_s22_who_may_read_again_is_told_once_and_what_comes_into_view_is_not() -> None:
     async with made(Resource({"ann": False})) as it:
         _, permit = it.watch()
-        await it.permits.decide([permit])
+        await it.decide([permit])
         assert permit.is_refused
         it.resource.answers["ann"] = True
         permit.until = 0.0
-        await it.permits.decide([permit])
+        await it.decide([permit])
         assert it.heard == [(False, False), (True, True)]
 
 
@@ -171,7 +175,7 @@ async def test_t12_what_is_not_in_view_is_asked_of_nobody_and_is_not_refused() -
         opened = stream().stream
         opened.endpoint = "other"
         [permit] = it.permits.watch(opened, [URI])
-        await it.permits.decide([permit])
+        await it.decide([permit])
         assert (it.resource.asked, permit.may_read, permit.is_refused) == ([], False, False)
 
 
