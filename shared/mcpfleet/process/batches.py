@@ -6,6 +6,8 @@ time each is a batch of its own.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -45,15 +47,18 @@ class Batches(Generic[Item, Result]):
             perform: does all or none of them, and returns a result for each, in their order.
             most: items of one batch. How many wait is bounded by who asks.
             spoils: what `perform` raises where no item is at fault, so that each by itself would fare no better.
-            patience: seconds after which those who wait are performed beside the batch that is; none where there is
-                one at a time.
+            patience: seconds after its beginning from which a batch holds nobody up: those who come are performed
+                beside it. None where there is one at a time.
         """
         self._perform = perform
         self._most = most
         self._spoils = spoils
         self._patience = patience
         self._waiting: deque[_Place[Item, Result]] = deque()
-        self._performing = 0
+        self._newest: object = None
+        """The batch that was begun last; None once it is performed."""
+        self._held_until = -math.inf
+        """Until when others wait for it (monotonic seconds)."""
 
     async def do(self, item: Item) -> Result:
         """Have an item performed; raises what its performing raises."""
@@ -61,8 +66,10 @@ class Batches(Generic[Item, Result]):
         self._waiting.append(place)
         try:
             while not place.is_performed:
-                if not self._performing or await self._has_waited(place):
+                if place in self._waiting and not self._is_held:
                     await self._next()
+                else:
+                    await self._wait(place)
         finally:
             if not place.is_performed and place in self._waiting:
                 self._waiting.remove(place)
@@ -71,23 +78,27 @@ class Batches(Generic[Item, Result]):
             raise place.error
         return place.result  # type: ignore[return-value]  # it is set where there is no error
 
-    async def _has_waited(self, place: _Place[Item, Result]) -> bool:
-        """Wait for a turn; true where patience ended first, and it is for this one to perform."""
+    @property
+    def _is_held(self) -> bool:
+        return self._newest is not None and time.monotonic() < self._held_until
+
+    async def _wait(self, place: _Place[Item, Result]) -> None:
+        """Wait for a turn, or until the newest batch holds nobody up any more."""
         # One that is being performed by another has nothing to be impatient for.
-        with anyio.move_on_after(self._patience if place in self._waiting else None):
+        rest = self._held_until - time.monotonic() if place in self._waiting else math.inf
+        with anyio.move_on_after(None if rest == math.inf else rest):
             await place.turn.wait()
             place.turn = anyio.Event()
-            return False
-        return place in self._waiting
 
     def _wake(self) -> None:
-        """Let the first who waits perform the next batch, if nobody performs one."""
-        if self._waiting and not self._performing:
+        """Let the first who waits perform the next batch, if none is waited for."""
+        if self._waiting and self._newest is None:
             self._waiting[0].turn.set()
 
     async def _next(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
-        self._performing += 1
+        self._newest = batch
+        self._held_until = math.inf if self._patience is None else time.monotonic() + self._patience
         try:
             # Who is cancelled must not take the others' work along. How long this takes, `perform` bounds.
             with anyio.CancelScope(shield=len(batch) > 1):
@@ -96,7 +107,8 @@ class Batches(Generic[Item, Result]):
             for place in batch:
                 place.error = error
         finally:
-            self._performing -= 1
+            if self._newest is batch:
+                self._newest = None
             for place in batch:
                 place.is_performed = True
                 place.turn.set()

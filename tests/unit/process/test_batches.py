@@ -120,14 +120,14 @@ async def test_who_is_being_performed_waits_without_looking_again(monkeypatch: p
     store, told = Store(), dict[int, object]()
     batches = Batches(store.double, 9, spoils=StoreBusy, patience=0.01)
     looks = 0
-    has_waited = batches._has_waited
+    wait = batches._wait
 
-    async def counted(place: Any) -> bool:
+    async def counted(place: Any) -> None:
         nonlocal looks
         looks += 1
-        return await has_waited(place)
+        await wait(place)
 
-    monkeypatch.setattr(batches, "_has_waited", counted)
+    monkeypatch.setattr(batches, "_wait", counted)
     async with anyio.create_task_group() as tasks:
         for number in range(4):
             tasks.start_soon(ask, batches, number, told)
@@ -137,3 +137,23 @@ async def test_who_is_being_performed_waits_without_looking_again(monkeypatch: p
         assert looks - before <= 3, "one more look each, at most"
         store.open.set()
     assert told == {number: 2 * number for number in range(4)}
+
+
+async def test_a_batch_that_takes_long_holds_up_nobody_who_comes_later() -> None:
+    """Neither for the patience, once that is over, nor from going together with each other."""
+    store, told = Store(), dict[int, object]()
+    batches = Batches(store.double, 9, spoils=StoreBusy, patience=30.0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, batches, 0, told)
+        await store.begun.wait()
+        batches._held_until = 0.0  # its patience has ended
+        slow, store.open = store.open, anyio.Event()
+        for number in (1, 2, 3):
+            tasks.start_soon(ask, batches, number, told)
+        await anyio.wait_all_tasks_blocked()
+        assert store.batches == [[0], [1]]
+        store.open.set()
+        await until(lambda: told == {1: 2, 2: 4, 3: 6})
+        assert store.batches == [[0], [1], [2, 3]]
+        slow.set()
+    assert told[0] == 0
