@@ -55,9 +55,14 @@ class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         self.url = f"http://127.0.0.1:{self.port}"
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.kid = "first"
+        self.kept: list[dict[str, Any]] = []
+        """Public keys that are good beside the one that signs."""
         self.subject = "ann"
         self.tenant: str | None = None
         self.lasts = 300
+        self.gate = anyio.Event()
+        """The keys are shown while it is set."""
+        self.gate.set()
         self.fetched = 0
         """How often the keys were fetched."""
         self.granted: list[str] = []
@@ -93,14 +98,19 @@ class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         """A good token for a resource, but for what is changed."""
         return self.sign(self.claims(resource, **changes))
 
-    def rotate(self) -> None:
-        """Sign by another key from now on; the old one is known no longer."""
+    def rotate(self, *, keep: bool = False) -> None:
+        """Sign by another key from now on; the old one is known no longer, unless it is kept."""
+        self.kept = [*self.kept, self.public()] if keep else []
         self.key, self.kid = ec.generate_private_key(ec.SECP256R1()), secrets.token_hex(4)
+
+    def public(self, kid: str | None = None) -> dict[str, Any]:
+        """The public key, under its own name or another."""
+        public = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
+        return {**public, "kid": kid or self.kid, "use": "sig", "alg": "ES256"}
 
     def keys(self) -> dict[str, Any]:
         """The public keys."""
-        public = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
-        return {"keys": [{**public, "kid": self.kid, "use": "sig", "alg": "ES256"}]}
+        return {"keys": [*self.kept, self.public()]}
 
     def grant(self, client: str, scopes: list[str], resource: str | None, subject: str | None) -> OAuthToken:
         """Grant a token, and one to refresh it with where somebody stands behind it."""
@@ -209,6 +219,7 @@ class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
 
         async def show_keys(request: Request) -> Response:
             self.fetched += 1
+            await self.gate.wait()
             return JSONResponse(self.keys())
 
         async def describe(request: Request) -> Response:

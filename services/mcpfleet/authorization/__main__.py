@@ -37,7 +37,7 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
     instruments = AuthorizationInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name) as store, _verifier(process, instruments) as verifier:
         ledger = Ledger(store)
-        register = Register(ledger, bus, settings, health=process.health, log=log)
+        register = Register(ledger, bus, settings, health=process.health, log=log, verifier=verifier)
         answers = AuthorizationActor(
             settings,
             verifier=verifier,

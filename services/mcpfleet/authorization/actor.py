@@ -42,8 +42,6 @@ from mcpfleet.store.engine import Store
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
 GROUP: Final = "authorization"
-_TOGETHER_WITHIN: Final = 0.5
-"""Seconds for the verdicts of one answer about many."""
 
 
 class AuthorizationActor:
@@ -89,7 +87,7 @@ class AuthorizationActor:
         return self._verdict(question, checked)
 
     async def admit_all(self, question: AdmitAll, asked: Asked) -> AdmittedAll:  # noqa: ARG002
-        """Say it of many; of one that takes longer than the others may wait, or that cannot be told, nothing."""
+        """Say it of many; of one that takes longer than the asker allows, or that cannot be told, nothing."""
         checked: dict[int, Verified | Refused | None] = {}
 
         async def check(place: int, caller: Admit) -> None:
@@ -97,7 +95,7 @@ class AuthorizationActor:
                 checked[place] = await self._check(caller)
 
         with suppress(TimeoutError):
-            async with asyncio.timeout(_TOGETHER_WITHIN), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(question.within), asyncio.TaskGroup() as tasks:
                 for place, caller in enumerate(question.callers):
                     tasks.create_task(check(place, caller))
         await self._register.learn()
@@ -150,6 +148,7 @@ class AuthorizationActor:
             verified,
             at=time.time(),
             lasts=self._settings.admission_lasts,
+            lasts_heard=self._settings.admission_lasts_heard,
             revoked=self._register.revoked_at(verified.principal),
         )
         scopes = expanded(verified.principal.scopes, self._settings.scope_implies)

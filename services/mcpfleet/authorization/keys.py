@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anyio
 import jwt
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.rules import NotKnown, Reason, Refused
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.upstream import Upstream
+from mcpfleet.authorization.verifier import Trusted
 from mcpfleet.contracts.access import is_secure
+from mcpfleet.contracts.manifest import digest_of
 
 _MOST_KEYS: Final = 100
 _KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """The kind of key that a family of algorithms needs."""
-_RETRY_SHARE: Final = 10
-"""Keys that could not be fetched are fetched again after this part of the interval."""
+_COMPLAINS_EVERY: Final = 60.0
+"""Seconds between two lines about keys that cannot be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class Key:
+    """One of the issuer's public keys."""
+
     id: str | None
     algorithm: str | None
     """The only one that it signs by; none where the set does not say."""
     kind: str | None
     public: Any
+    name: str
+    """A digest of the key itself, its id and its algorithm: another key under the same id has another name."""
 
     def signs_by(self, algorithm: str) -> bool:
+        """Whether it can have signed by an algorithm."""
         return self.algorithm == algorithm if self.algorithm else self.kind == _KINDS.get(algorithm[:2])
 
 
@@ -45,23 +53,41 @@ class Keys:
         self._settings = settings
         self._log = log
         self._url = settings.jwks_url
-        self._keys: tuple[_Key, ...] = ()
+        self._keys: tuple[Key, ...] = ()
         self._began = time.monotonic()
         self._fetched = -math.inf
-        self._tried = -math.inf
-        self._fetching = anyio.Lock()
+        self._asked = -math.inf
+        """When an unknown key was last fetched for."""
+        self._fetching: anyio.Event | None = anyio.Event()
+        """Set at the end of a fetch for an unknown key; none where nobody may wait for one. The first is for all."""
+        self._is_wanted = anyio.Event()
+        self._complained = -math.inf
 
     def age(self) -> float:
         """Seconds since the keys were fetched; since the start, where they never were."""
         return time.monotonic() - max(self._fetched, self._began)
 
-    async def run(self) -> None:
-        """Fetch the keys, and again at intervals, until cancelled."""
-        while True:
-            is_new = await self._fetch_if(lambda: time.monotonic() - self._fetched >= self._settings.jwks_lasts)
-            await anyio.sleep(self._settings.jwks_lasts / (1 if is_new else _RETRY_SHARE))
+    def trusted(self) -> Trusted | None:
+        """The keys that were fetched last; none before the first."""
+        if self._fetched == -math.inf:
+            return None
+        return Trusted(tuple(key.name for key in self._keys), time.monotonic() - self._fetched)
 
-    async def find(self, kid: str | None, algorithm: str) -> Any:
+    async def run(self) -> None:
+        """Fetch the keys, and again at intervals or when an unknown one is asked for, until cancelled."""
+        while True:
+            began, waited_for = time.monotonic(), self._fetching
+            self._is_wanted = anyio.Event()
+            try:
+                await self._fetch()
+            finally:
+                if waited_for is not None:
+                    self._fetching = None
+                    waited_for.set()
+            with anyio.move_on_after(began + self._settings.jwks_lasts - time.monotonic()):
+                await self._is_wanted.wait()
+
+    async def find(self, kid: str | None, algorithm: str) -> Key:
         """The key that a token says it is signed by.
 
         Raises:
@@ -70,37 +96,46 @@ class Keys:
         """
         key = self._look(kid, algorithm)
         if key is None:
-            # Asked for by whoever sends us a token, so not more often than once in a while.
-            since = self._tried
-            await self._fetch_if(lambda: self._tried == since and self._is_time())
+            await self._wait_fetched()
             key = self._look(kid, algorithm)
         if time.monotonic() - self._fetched > self._settings.jwks_stale:
             raise NotKnown("the issuer's keys cannot be fetched (MCPFLEET_ISSUER, MCPFLEET_JWKS_URL)")
         if key is None:
             raise Refused("it is signed by a key that the issuer does not have", Reason.KEY)
-        return key.public
+        return key
 
-    def _is_time(self) -> bool:
-        return time.monotonic() - self._tried >= self._settings.jwks_cooldown
-
-    def _look(self, kid: str | None, algorithm: str) -> _Key | None:
+    def _look(self, kid: str | None, algorithm: str) -> Key | None:
         """Find a key by its id; one without is found only where there is but one that fits."""
         fitting = [key for key in self._keys if key.signs_by(algorithm) and kid in (None, key.id)]
         return fitting[0] if len(fitting) == 1 or (kid is not None and fitting) else None
 
-    async def _fetch_if(self, wanted: Callable[[], bool]) -> bool:
-        """Fetch the keys, one at a time; false where they are not new."""
-        async with self._fetching:
-            if not wanted():
-                return False
-            self._tried = time.monotonic()
-            try:
-                keys = tuple(_read(await self._upstream.get(await self._find_url())))
-            except NotKnown as error:
+    async def _wait_fetched(self) -> None:
+        """Have the keys fetched anew, unless they were for an unknown key a while ago: whoever invents one asks.
+
+        The fetch is nobody's who waits for it: one that leaves does not end it.
+        """
+        now = time.monotonic()
+        if self._fetching is None:
+            if now - self._asked < self._settings.jwks_cooldown:
+                return
+            self._asked = now
+            self._fetching = anyio.Event()
+            self._is_wanted.set()
+        with anyio.move_on_after(2 * self._settings.authorization_timeout):  # the fetch before it may be under way
+            await self._fetching.wait()
+
+    async def _fetch(self) -> None:
+        try:
+            body = await self._upstream.get(await self._find_url())
+            keys = tuple(_read(body))
+        except NotKnown as error:
+            now = time.monotonic()
+            if now - self._complained >= _COMPLAINS_EVERY:
+                self._complained = now
                 self._log.warning("no keys from the issuer", error=str(error), known=len(self._keys))
-                return False
-            self._keys, self._fetched = keys, time.monotonic()
-            return True
+            return
+        self._keys, self._fetched = keys, time.monotonic()
+        self._complained = -math.inf
 
     async def _find_url(self) -> str:
         """Where the keys are, by the issuer's metadata if no setting says so."""
@@ -139,14 +174,26 @@ def metadata_urls(issuer: str) -> tuple[str, ...]:
     )
 
 
-def _read(body: dict[str, Any]) -> Iterator[_Key]:
-    """Read the keys for signatures that we know; others are nobody's mistake."""
+def _read(body: dict[str, Any]) -> Iterator[Key]:
+    """Read the keys for signatures that we know; others are nobody's mistake.
+
+    Raises:
+        NotKnown: it is no key set, but perhaps an error that somebody on the way tells as a success.
+    """
     listed = body.get("keys")
-    for entry in listed[:_MOST_KEYS] if isinstance(listed, list) else ():
+    if not isinstance(listed, list):
+        raise NotKnown("the issuer answers with something else than a key set (MCPFLEET_JWKS_URL)")
+    for entry in listed[:_MOST_KEYS]:
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
             continue
         try:
             key = jwt.PyJWK(entry)
-        except jwt.PyJWTError:
+            name = _name(key, entry.get("alg"))
+        except (jwt.PyJWTError, AttributeError):
             continue
-        yield _Key(key.key_id, entry.get("alg"), key.key_type, key.key)
+        yield Key(key.key_id, entry.get("alg"), key.key_type, key.key, name)
+
+
+def _name(key: jwt.PyJWK, algorithm: Any) -> str:
+    public = key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return digest_of(f"{key.key_id} {algorithm} ".encode() + public)

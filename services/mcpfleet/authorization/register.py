@@ -8,6 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.ledger import PAGE, Ledger, Page
 from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, Revocation, RevokedName, names_of
@@ -28,12 +29,20 @@ class Register:
     """Every revocation that is kept, by whom it concerns. Goes on with what it knows while the store is away."""
 
     def __init__(
-        self, ledger: Ledger, bus: Bus, settings: AuthorizationSettings, *, health: Health, log: FilteringBoundLogger
+        self,
+        ledger: Ledger,
+        bus: Bus,
+        settings: AuthorizationSettings,
+        *,
+        health: Health,
+        log: FilteringBoundLogger,
+        verifier: Verifier | None = None,
     ) -> None:
         self._ledger = ledger
         self._bus = bus
         self._settings = settings
         self._log = log
+        self._verifier = verifier
         self._moments: dict[RevokedName, float] = {}
         self._newest: tuple[Revocation, ...] = ()
         self.number = 0
@@ -93,8 +102,11 @@ class Register:
         return max(moments, default=None)
 
     def tell(self) -> None:
-        """Hint at the newest revocations. One that is lost is repeated soon."""
+        """Hint at the newest revocations, and at the keys that are good. One that is lost is repeated soon."""
         hint = Authority(number=self.number, revocations=self._newest)
+        trusted = self._verifier.trusted() if self._verifier is not None else None
+        if trusted is not None:
+            hint = hint.model_copy(update={"keys": trusted.keys, "keys_age": trusted.age})
         try:
             self._bus.publish(AUTHORITY_SUBJECT, hint.model_dump_json().encode())
         except NotRun as error:

@@ -58,6 +58,8 @@ class Verified:
     """Seconds since 1970 after which it says nothing; none where it does not end by itself."""
     issued: float | None = None
     """Seconds since 1970; none where nobody says."""
+    key: str | None = None
+    """What makes it good, where that is known here: names the key that signed it, or the list that has it."""
 
 
 def admit_anonymous(lasts: float) -> Admitted:
@@ -72,7 +74,9 @@ def admit_anonymous(lasts: float) -> Admitted:
     return Admitted(principal=Principal(), lasts=lasts)
 
 
-def admit(verified: Verified, *, at: float, lasts: float, revoked: float | None) -> Admitted:
+def admit(
+    verified: Verified, *, at: float, lasts: float, revoked: float | None, lasts_heard: float | None = None
+) -> Admitted:
     """Admit a credential's bearer for as long as both we and the credential say.
 
     Args:
@@ -80,6 +84,7 @@ def admit(verified: Verified, *, at: float, lasts: float, revoked: float | None)
         at: now, in seconds since 1970.
         lasts: seconds for which an edge may go by a verdict.
         revoked: when the permission of whom it speaks for was ended last; none where it never was.
+        lasts_heard: seconds for which an edge may that hears whether the credential's key is still good.
 
     Raises:
         Refused: it has expired, or was issued before that, or nobody says when.
@@ -89,7 +94,10 @@ def admit(verified: Verified, *, at: float, lasts: float, revoked: float | None)
     left = min(_DAY, verified.expires - at) if verified.expires is not None else _DAY
     if left <= 0:
         raise Refused("expired", Reason.EXPIRED)
-    return Admitted(principal=verified.principal, lasts=min(lasts, left), good_for=left)
+    admitted = Admitted(principal=verified.principal, lasts=min(lasts, left), good_for=left)
+    if verified.key is None or lasts_heard is None:
+        return admitted
+    return admitted.model_copy(update={"key": verified.key, "lasts_heard": min(lasts_heard, left)})
 
 
 def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, has_end: bool = True) -> Verified:

@@ -19,6 +19,11 @@ class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):
     """What authorization reads at its start."""
 
     admission_lasts: Seconds = Field(default=10.0, gt=0, description="How long an edge may go by a verdict.")
+    admission_lasts_heard: Seconds = Field(
+        default=300.0,
+        gt=0,
+        description="jwt, static: the same while the edge hears authorization, and the token's key is known.",
+    )
     refusal_lasts: Seconds = Field(default=1.0, description="How long an edge may go by a refusal.")
     authorization_concurrency: int = Field(
         default=256, ge=1, description="How many questions authorization answers at once."
@@ -35,7 +40,9 @@ class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):
     authorizer: str = Field(default="", description="custom: module:function that says who a token's bearer is.")
 
     jwks_url: SecureUrl = Field(default="", description="jwt: the issuer's keys; empty finds them by its metadata.")
-    jwks_lasts: Seconds = Field(default=300.0, gt=0, description="jwt: how often the keys are fetched again.")
+    jwks_lasts: Seconds = Field(
+        default=5.0, gt=0, description="jwt: how often the keys are fetched again: so late a key that left is noticed."
+    )
     jwks_stale: Seconds = Field(
         default=86_400.0, gt=0, description="jwt: how long keys serve that cannot be fetched again."
     )

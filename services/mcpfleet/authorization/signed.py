@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import jwt
@@ -9,6 +10,7 @@ import jwt
 from mcpfleet.authorization.keys import Keys
 from mcpfleet.authorization.rules import Reason, Refused, Verified, verified_by
 from mcpfleet.authorization.settings import AuthorizationSettings
+from mcpfleet.authorization.verifier import Trusted
 
 _REQUIRED: Final = ["exp", "iss", "aud"]
 _WHY: Final[dict[type[jwt.PyJWTError], tuple[str, Reason]]] = {
@@ -43,8 +45,13 @@ class Signed:
         if kid is not None and not isinstance(kid, str):
             raise Refused("it is no JWT", Reason.MALFORMED)
         key = await self._keys.find(kid, algorithm)
-        claims = self._claims(token, key, algorithm)
-        return verified_by(claims, resource=resource, tenant_claim=self._settings.tenant_claim)
+        claims = self._claims(token, key.public, algorithm)
+        verified = verified_by(claims, resource=resource, tenant_claim=self._settings.tenant_claim)
+        return replace(verified, key=key.name)
+
+    def trusted(self) -> Trusted | None:
+        """The issuer's keys, as they were fetched last; none before."""
+        return self._keys.trusted()
 
     def _claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import tomllib
 from datetime import UTC, datetime
 from typing import Annotated
@@ -11,7 +12,9 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from mcpfleet.authorization.rules import Reason, Refused, Verified
+from mcpfleet.authorization.verifier import Trusted
 from mcpfleet.contracts.access import is_for
+from mcpfleet.contracts.manifest import DIGEST_LENGTH
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 
@@ -72,6 +75,8 @@ class Static:
             ConfigurationError: it is of another form; the sentence names the entry and the rule, and no token.
         """
         self._tokens = {entry.digest: entry for entry in _read(text).tokens}
+        self._list = digest(text)[:DIGEST_LENGTH]
+        self._began = time.monotonic()
 
     async def verify(self, token: str, endpoint: str, resource: str) -> Verified:
         """Look the token up."""
@@ -81,7 +86,11 @@ class Static:
         if endpoint not in entry.audience and not is_for(entry.audience, resource):
             raise Refused("it is for another audience", Reason.AUDIENCE)
         principal = Principal(subject=entry.subject, client=entry.client, tenant=entry.tenant, scopes=entry.scopes)
-        return Verified(principal, _seconds(entry.expires), _seconds(entry.issued))
+        return Verified(principal, _seconds(entry.expires), _seconds(entry.issued), self._list)
+
+    def trusted(self) -> Trusted:
+        """The whole list is one key: what another list says does not hold by this one."""
+        return Trusted((self._list,), time.monotonic() - self._began)
 
 
 def digest(token: str) -> str:

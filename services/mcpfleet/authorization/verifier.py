@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from mcpfleet.authorization.rules import Verified
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """The keys by which credentials are good, as `Verified.key` names them."""
+
+    keys: tuple[str, ...]
+    age: float
+    """Seconds since they were fetched."""
 
 
 class Verifier(Protocol):
@@ -22,3 +32,6 @@ class Verifier(Protocol):
             Refused: it admits nobody here.
             NotKnown: it cannot be told now.
         """
+
+    def trusted(self) -> Trusted | None:
+        """The keys that make credentials good; none where another process decides about each, or nothing is known."""

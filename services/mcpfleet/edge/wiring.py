@@ -164,7 +164,13 @@ def _callers(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, bas
     authorization = AuthorizationClient(bus)
     instruments = AdmissionInstruments(process.telemetry.metrics)
     admission = Admission(
-        authorization, entries=settings.admission_entries, access=access, instruments=instruments, log=log
+        authorization,
+        entries=settings.admission_entries,
+        access=access,
+        silence=settings.authority_silence,
+        together=settings.authorization in ("jwt", "static"),
+        instruments=instruments,
+        log=log,
     )
     revocations = Revocations(bus, authorization, admission, settings, log=log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=log)
@@ -211,6 +217,7 @@ def _streams(
         log=log,
     )
     callers.admission.on_ended(hub.revoke)
+    callers.admission.on_keys_ended(hub.end_keys)
     given = Permits(callers.admission, longest=settings.permission_lasts)
     return hub, Listens(bus, hub, quota, given, callers.limits, settings=settings, instruments=instruments)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal, TypeAlias
 
 import anyio
@@ -30,7 +30,13 @@ _LOT: Final = 0.1
 _OLD_FOR: Final = 60.0
 """Seconds for which a service of the release before is asked in its own way: finding out costs half a second."""
 _PATIENCE: Final = 0.005
-"""Seconds that a question waits for the one before it at most, to go with others."""
+"""Seconds that a question about a stream waits for the one before it at most, to go with others."""
+_REQUEST_PATIENCE: Final = 0.002
+"""The same of a question about a request, whose client waits."""
+_STREAMS_WITHIN: Final = 0.5
+"""Seconds that the verdicts on streams may take, of one answer."""
+_REQUESTS_WITHIN: Final = 0.02
+"""The same on requests: as good as at once. Checks that need no other process are done by then."""
 _NAMES_KEPT: Final = 4_096
 
 
@@ -59,6 +65,11 @@ class Admitted(Message):
     good_for: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Seconds from the asking for which the credential itself is good, at most a day: what lasts longer than a request
     goes by it, within a bound of its own. None where nobody says: as long as the verdict."""
+    lasts_heard: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Seconds from the asking that the verdict may be cached while authorization is heard and names the key. None where
+    the credential may end at any time without authorization's knowledge: `lasts` alone counts."""
+    key: str | None = None
+    """What makes the credential good: names the key that signed it, or the list that has it."""
     reason: str | None = None
     """Why the credential was refused, for the operator's log; never for the client."""
     number: int = 0
@@ -66,9 +77,11 @@ class Admitted(Message):
 
 
 class AdmitAll(Message):
-    """An edge asks for many callers at the same time, each as if by itself: their streams go on, or end."""
+    """An edge asks for many callers at the same time, each as if by itself."""
 
     callers: tuple[Admit, ...] = Field(max_length=MOST_TOGETHER)
+    within: float = Field(_STREAMS_WITHIN, ge=0, le=_STREAMS_WITHIN)
+    """Seconds after which the answer leaves out those that could not be told."""
 
 
 class AdmittedAll(Message):
@@ -119,6 +132,10 @@ class Authority(Message):
 
     number: int
     revocations: tuple[Revocation, ...] = ()
+    keys: tuple[str, ...] | None = None
+    """All keys by which credentials are good, as `Admitted.key` names them; none where nobody can name them."""
+    keys_age: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Seconds since the keys were fetched: they say nothing against a verdict that was asked for since."""
 
 
 class ChangesWanted(Message):
@@ -247,7 +264,10 @@ class AuthorizationClient:
         self._old_until = 0.0
         """Until when limits are asked for as the release before answers (monotonic seconds)."""
         self._together: Batches[Admit, Admitted | None] = Batches(
-            self._admit_all, MOST_TOGETHER, spoils=BusError, patience=_PATIENCE
+            partial(self._admit_all, _STREAMS_WITHIN), MOST_TOGETHER, spoils=BusError, patience=_PATIENCE
+        )
+        self._requests: Batches[Admit, Admitted | None] = Batches(
+            partial(self._admit_all, _REQUESTS_WITHIN), MOST_TOGETHER, spoils=BusError, patience=_REQUEST_PATIENCE
         )
 
     async def admit(self, request: Admit) -> Admitted:
@@ -262,12 +282,22 @@ class AuthorizationClient:
         admitted = None if is_recorded() else await self._together.do(request)
         return admitted or await self.admit(request)
 
-    async def _admit_all(self, wanted: Sequence[Admit]) -> list[Admitted | None]:
+    async def admit_request(self, request: Admit) -> Admitted:
+        """Ask the same for a request, where credentials are checked without another process.
+
+        One that takes long all the same is left out of the answer, and asked about alone: it holds nobody up.
+        """
+        admitted = None if is_recorded() else await self._requests.do(request)
+        return admitted or await self.admit(request)
+
+    async def _admit_all(self, within: float, wanted: Sequence[Admit]) -> list[Admitted | None]:
         if len(wanted) == 1:
             return [await self.admit(wanted[0])]
         nothing: list[Admitted | None] = [None] * len(wanted)
         try:
-            told = await ask(self._bus, ADMIT_ALL, AdmitAll(callers=tuple(wanted)), timeout=self._timeout)
+            told = await ask(
+                self._bus, ADMIT_ALL, AdmitAll(callers=tuple(wanted), within=within), timeout=self._timeout
+            )
         except NoResponders:  # a service of the release before
             return nothing
         return [*told.verdicts, *nothing[len(told.verdicts) :]]

@@ -49,6 +49,7 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.telemetry.trace import TraceContext, current
 from tests.contract.store.serving import connect, nats_server, password, why_not_ready
 from tests.kit.postgres import Postgres
 from tests.kit.waiting import until
@@ -185,6 +186,77 @@ async def test_one_that_takes_long_holds_the_others_up_for_a_moment_alone(
         assert slow.principal == Principal(subject="slow")
         with pytest.raises(Failed):
             await running.client().admit_together(callers[2])
+
+
+def asking(token: str) -> Admit:
+    return Admit(endpoint="mcp", credential=SecretStr(token), resource=RESOURCE)
+
+
+async def test_m85_requests_that_come_together_are_one_question_and_a_lone_one_waits_for_nobody(
+    url: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with authorization(url, tmp_path) as running:
+        bus, subjects, client = running.buses["edge"], list[str](), running.client()
+        ask_over = bus.request
+
+        async def request(subject: str, *arguments: Any, **options: Any) -> Incoming:
+            subjects.append(subject)
+            return await ask_over(subject, *arguments, **options)
+
+        monkeypatch.setattr(bus, "request", request)
+        assert (await client.admit_request(asking("of-ann"))).principal is not None
+        assert subjects == ["authorization.admit"]
+        subjects.clear()
+        told: list[Admitted] = []
+
+        async def admit(number: int) -> None:
+            told.append(await client.admit_request(asking("of-ann" if number % 2 else "of-nobody")))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(60):
+                tasks.start_soon(admit, number)
+        assert len([each for each in told if each.principal is not None]) == 30
+        assert len(subjects) <= 4, subjects
+        subjects.clear()
+        traced = current.set(TraceContext.fresh(sampled=True))
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                tasks.start_soon(admit, number)
+        current.reset(traced)
+        assert subjects == ["authorization.admit"] * 3, "each is shown by itself"
+
+
+async def test_m85_a_credential_that_takes_long_holds_up_no_request(url: str, store: Store, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"authorization": "custom", "authorizer": "tests.contract.store.authorizing:slowly"}
+    async with authorization(url, tmp_path, **settings) as running:
+        client, took = running.client(), dict[str, float]()
+        began = time.monotonic()
+
+        async def admit(token: str) -> None:
+            assert (await client.admit_request(asking(token))).principal == Principal(subject=token)
+            took[token] = time.monotonic() - began
+
+        async with anyio.create_task_group() as tasks:
+            for token in ("first", "slow", *(f"caller-{number}" for number in range(20))):
+                tasks.start_soon(admit, token)
+        slow = took.pop("slow")
+        assert slow >= 1.0
+        assert max(took.values()) < 0.4, "far less than streams are let wait"
+
+
+async def test_m87_hints_name_the_keys_by_which_verdicts_hold(url: str, store: Store, tmp_path: Path) -> None:
+    """The list is the key of all that it has; whoever is asked elsewhere has none."""
+    async with authorization(url, tmp_path) as running:
+        admitted = await running.admit("of-ann")
+        assert (admitted.lasts, admitted.lasts_heard) == (10, 300)
+        await until(lambda: running.hints)
+        assert running.hints[-1].keys == (admitted.key,)
+    custom: dict[str, Any] = {"authorization": "custom", "authorizer": "tests.contract.store.authorizing:slowly"}
+    async with authorization(url, tmp_path, **custom) as running:
+        admitted = await running.admit("ann")
+        assert (admitted.lasts, admitted.lasts_heard, admitted.key) == (10, None, None)
+        await until(lambda: running.hints)
+        assert running.hints[-1].keys is None
 
 
 async def test_a_policy_refuses_nobody(url: str, store: Store, tmp_path: Path) -> None:

@@ -57,5 +57,6 @@ def test_an_issuer_is_reached_by_a_way_that_nobody_can_change(url: str, is_fine:
 def test_the_defaults_are_as_documented() -> None:
     settings = AuthorizationSettings()
     assert (settings.admission_lasts, settings.refusal_lasts, settings.authority_hint) == (10, 1, 2)
+    assert settings.admission_lasts_heard == 300
     assert (settings.authorization_timeout, settings.revocation_kept) == (5, 7 * 86_400)
-    assert (settings.jwks_lasts, settings.jwks_stale, settings.jwks_cooldown) == (300, 86_400, 10)
+    assert (settings.jwks_lasts, settings.jwks_stale, settings.jwks_cooldown) == (5, 86_400, 10)

@@ -25,6 +25,7 @@ from mcpfleet.authorization.signed import Signed
 from mcpfleet.authorization.upstream import upstream
 from mcpfleet.contracts.principal import Principal
 from tests.kit.issuer import ROBOT, ROBOT_SECRET, Issuer, issuer
+from tests.kit.waiting import until
 
 RESOURCE = "https://mcp.example.com/mcp"
 LOG = structlog.get_logger()
@@ -126,6 +127,40 @@ async def test_an_unknown_key_is_fetched_once_in_a_while() -> None:
             with pytest.raises(Refused, match="key"):
                 await check.verify(made.sign(made.claims(RESOURCE), kid=kid))
         assert made.fetched == 2
+
+
+async def test_m85_who_stops_waiting_for_an_unknown_key_does_not_end_its_fetch() -> None:
+    """One of many who are asked about together stops soon, and is asked about again by itself."""
+    async with issuer() as made, checking(made) as check:
+        await check.verify(made.token(RESOURCE))
+        made.rotate()
+        made.gate = anyio.Event()
+        with anyio.move_on_after(0.1) as impatience:
+            await check.verify(made.token(RESOURCE))
+        assert impatience.cancelled_caught
+        made.gate.set()
+        await check.verify(made.token(RESOURCE))
+
+
+async def test_m87_what_is_no_key_set_takes_no_key_away() -> None:
+    async with issuer() as made, checking(made, jwks_lasts=0.05) as check:
+        await check.verify(made.token(RESOURCE))
+        known = check.signed.trusted()
+        made.keys = lambda: {"error": "overloaded"}  # type: ignore[method-assign]  # it is the test's
+        before = made.fetched
+        await until(lambda: made.fetched >= before + 3)
+        now = check.signed.trusted()
+        assert (known and known.keys) == (now and now.keys)
+        await check.verify(made.token(RESOURCE))
+
+
+async def test_m87_a_key_under_the_name_of_another_is_another() -> None:
+    async with issuer() as made, checking(made, jwks_lasts=0.05) as check:
+        verified = await check.signed.verify(made.token(RESOURCE), "mcp", RESOURCE)
+        made.key = Issuer().key
+        await until(lambda: (now := check.signed.trusted()) is not None and now.keys != (verified.key,))
+        other = await check.signed.verify(made.token(RESOURCE), "mcp", RESOURCE)
+        assert other.key != verified.key
 
 
 async def test_known_keys_serve_while_the_issuer_is_down_and_not_for_ever() -> None:

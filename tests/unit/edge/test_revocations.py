@@ -53,6 +53,8 @@ class Verdicts(AuthorizationClient):
         self.held: anyio.Event | None = None
         self.is_away = False
         self.lasts = 60.0
+        self.key: str | None = None
+        """With one, a verdict holds for a minute while it is heard of."""
 
     @property
     def number(self) -> int:
@@ -74,7 +76,14 @@ class Verdicts(AuthorizationClient):
     def _admitted(self, token: str) -> Admitted:
         principal = PEOPLE[token]
         ended = any(each.kind != "policy" and each.concerns(principal) for each in self.revocations)
-        return Admitted(principal=None if ended else principal, lasts=self.lasts, number=self.number)
+        lasts_heard = None if self.key is None else 60.0
+        return Admitted(
+            principal=None if ended else principal,
+            lasts=self.lasts,
+            number=self.number,
+            key=self.key,
+            lasts_heard=lasts_heard,
+        )
 
     async def changes(self, after: int) -> Changes:
         self.changes_asked.append(after)
@@ -204,7 +213,7 @@ class Hinted:
 
     def __init__(self, tasks: Any, switch: Switch) -> None:
         self.verdicts = Verdicts()
-        self.admission = Admission(self.verdicts, entries=10)
+        self.admission = Admission(self.verdicts, entries=10, silence=0.2)
         settings = EdgeSettings(authority_silence=1.0)
         instruments = BusInstruments(Metrics())
 
@@ -218,9 +227,9 @@ class Hinted:
     def revoke(self, name: str) -> None:
         self.verdicts.revocations.append(revocation(self.verdicts.number + 1, name))
 
-    def hint(self, newest: int = 32) -> None:
+    def hint(self, newest: int = 32, **keys: Any) -> None:
         told = tuple(self.verdicts.revocations[-newest:]) if newest else ()
-        hint = Authority(number=self.verdicts.number, revocations=told)
+        hint = Authority(number=self.verdicts.number, revocations=told, **keys)
         self.service.publish(AUTHORITY_SUBJECT, hint.model_dump_json().encode())
 
 
@@ -292,3 +301,43 @@ async def test_an_edge_that_starts_late_does_not_read_what_is_over() -> None:
         made.hint(newest=0)
         await until(lambda: made.admission.number == 40)
         assert 0 not in made.verdicts.changes_asked
+
+
+async def holds(made: Hinted, seconds: float) -> bool:
+    """Whether a verdict holds for so long; hints go on."""
+    asked = len(made.verdicts.asked)
+    with anyio.move_on_after(seconds):
+        while True:
+            made.hint(newest=1, keys=("key",))
+            await anyio.sleep(0.05)
+    await outcome(made.admission, ANN)
+    return len(made.verdicts.asked) == asked
+
+
+async def test_m86_hints_that_name_its_key_keep_a_verdict_though_nothing_was_ever_revoked() -> None:
+    async with hinted() as made:
+        made.verdicts.key, made.verdicts.lasts = "key", 0.2
+        made.hint(keys=("key",))
+        await outcome(made.admission, ANN)
+        assert await holds(made, 0.5)
+
+
+async def test_m86_hints_keep_no_verdict_while_a_revocation_that_they_tell_of_is_not_known() -> None:
+    """It cannot be fetched, and may be this caller's."""
+    async with hinted() as made:
+        made.verdicts.key, made.verdicts.lasts = "key", 0.2
+        made.hint(keys=("key",))
+        await outcome(made.admission, ANN)
+        made.verdicts.is_away = True
+        made.revoke("eve")
+        made.revoke("eve")
+        assert not await holds(made, 1.3)
+
+
+async def test_m87_a_hint_without_its_key_ends_a_verdict() -> None:
+    async with hinted() as made:
+        made.verdicts.key = "key"
+        await outcome(made.admission, ANN)
+        made.hint(keys=("key",))
+        made.hint(keys=("other",))
+        await until(lambda: not list(made.admission._good.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NoReturn, TypeAlias
@@ -25,7 +25,7 @@ from mcpfleet.contracts.authorization import (
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.access.credential import Credential, NotBearer, read_credential
 from mcpfleet.edge.access.metadata import Access, Challenges
-from mcpfleet.edge.access.verdicts import Key, Shelf, Verdict
+from mcpfleet.edge.access.verdicts import Hearing, Key, Shelf, Verdict
 from mcpfleet.edge.http.client import Client
 from mcpfleet.telemetry.instruments import AdmissionInstruments
 from mcpfleet.telemetry.metrics import Metrics
@@ -38,6 +38,10 @@ _REFUSALS: Final = 10
 """Of so many verdicts that are kept one may be a refusal: who invents tokens must not crowd out those that are good."""
 _RETRY: Final = 20
 """A verdict that could not be renewed is asked for again after this part of its life."""
+_SETTLES: Final = 30.0
+"""Seconds for which verdicts by a key that ended are looked for again and again: none is on its way for longer."""
+_RENEWED_BETWEEN: Final = (0.5, 0.9)
+"""The parts of its life between which a verdict that lasts long is renewed, lest all that began together be at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,14 @@ class Permit:
     """Until when the credential is good (monotonic seconds): longer than its verdict, which calls go by, is kept."""
     asked: float
     """When it was (monotonic seconds)."""
+    key: str | None = None
+    """Names what makes the credential good, as far as authorization can name it."""
 
 
 Concerns: TypeAlias = Callable[[Principal], bool]
 """Whether the permission of a principal may have ended."""
+EndedKeys: TypeAlias = Callable[[str | None, float], bool]
+"""Whether what goes by a key, and was asked for at a moment, may have ended with the key."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +79,8 @@ class Admission:
     """Admits callers; at most `entries` verdicts are kept, the least recently used go first.
 
     A verdict that is in use is renewed in the background from half of its life on, so that a short absence of
-    authorization costs nobody anything; none is used beyond its life.
+    authorization costs nobody anything; none is used beyond its life. One by a key that authorization names again and
+    again lives long, and ends soon after its key was named last.
     """
 
     def __init__(
@@ -80,6 +89,9 @@ class Admission:
         *,
         entries: int,
         access: Access | None = None,
+        silence: float = 5.0,
+        together: bool = False,
+        clock: Callable[[], float] = time.monotonic,
         instruments: AdmissionInstruments | None = None,
         log: FilteringBoundLogger | None = None,
     ) -> None:
@@ -89,6 +101,9 @@ class Admission:
             client: authorization's.
             entries: verdicts that are kept.
             access: how clients get a token; none where nobody needs one.
+            silence: seconds for which authorization's word counts, once it was heard.
+            together: ask for requests that come at the same time in one question.
+            clock: tells monotonic seconds.
             instruments: where verdicts are counted; nowhere that is read, by default.
             log: hears what an operator has to set right; nobody, by default.
         """
@@ -99,9 +114,15 @@ class Admission:
         self._challenges = Challenges(access) if access is not None else None
         self._good = Shelf(entries)
         self._bad = Shelf(max(1, entries // _REFUSALS))
+        self._clock = clock
+        self._silence = silence
+        self._ask_for_request = client.admit_request if together else client.admit
+        self._keys: dict[str, Hearing] = {}
+        """By the name of a key that some verdict goes by."""
         self._asking: dict[Key, _Asking] = {}
         self._tasks: TaskGroup | None = None
         self._hearers: list[Callable[[Concerns], None]] = []
+        self._key_hearers: list[Callable[[EndedKeys], None]] = []
         self.number = 0
         """The newest revocation that was applied: an answer that knows of none so new is not used."""
         self._policy = 0
@@ -143,8 +164,8 @@ class Admission:
         """
         key = (endpoint, credential.digest if credential is not None else b"")
         verdict = self._good.get(key) or self._bad.get(key)
-        now = time.monotonic()
-        if verdict is None or verdict.expires <= now:
+        now = self._clock()
+        if verdict is None or not verdict.holds(now):
             self._admissions.add(1, "asked")
             verdict = await self._ask_once(key, credential)
         else:
@@ -156,7 +177,8 @@ class Admission:
     async def permit(self, endpoint: str, credential: Credential | None = None, *, anew: bool = False) -> Permit:
         """Say who the caller is and for how long, for what lasts longer than a request; raises as `admit`.
 
-        A verdict from before the newest change of policy is not used: its credential may be good for long.
+        A verdict from before the newest change of policy is not used: its credential may be good for long. Nor is one
+        that holds by its key alone: what lasts begins with a fresh answer.
 
         Args:
             endpoint: by its name.
@@ -165,9 +187,10 @@ class Admission:
         """
         key = (endpoint, credential.digest if credential is not None else b"")
         verdict = None if anew else self._good.get(key)
-        if verdict is None or verdict.expires <= time.monotonic() or verdict.admitted.number < self._policy:
+        now = self._clock()
+        if verdict is None or now >= min(verdict.expires, verdict.sure_until) or verdict.admitted.number < self._policy:
             verdict = await self._ask_once(key, credential, together=True)
-        return Permit(self._admitted(endpoint, verdict), verdict.good_until, verdict.asked)
+        return Permit(self._admitted(endpoint, verdict), verdict.good_until, verdict.asked, verdict.admitted.key)
 
     def _admitted(self, endpoint: str, verdict: Verdict) -> Principal:
         principal = verdict.admitted.principal
@@ -210,7 +233,7 @@ class Admission:
         self._bad.clear()
         if policy:
             self._policy = policy
-            now = time.monotonic()
+            now = self._clock()
             for verdict in self._good.values():
                 if verdict.admitted.number < policy:
                     verdict.renewed_from = now
@@ -225,12 +248,54 @@ class Admission:
         self._good.drop(lambda verdict: verdict.admitted.number < self.number)
         self._bad.clear()
 
+    # -- which keys are good ------------------------------------------------------------------------------------------
+
+    def on_keys_ended(self, hear: Callable[[EndedKeys], None]) -> None:
+        """Have somebody hear which keys ended, who holds permissions for longer than a request."""
+        self._key_hearers.append(hear)
+
+    def hear_keys(self, keys: Iterable[str]) -> None:
+        """Let verdicts that go by these keys hold on: authorization says so, and told every revocation that it has."""
+        now = self._clock()
+        for key in keys:
+            if (hearing := self._keys.get(key)) is not None:
+                hearing.at = now
+
+    def end_keys(self, keys: Collection[str], age: float) -> None:
+        """Forget the verdicts by keys that are not good any more.
+
+        A service that fetched its keys before a verdict was asked for does not know better than the one that gave it.
+
+        Args:
+            keys: all that are good.
+            age: seconds since they were fetched.
+        """
+        now = self._clock()
+        fetched = now - age
+        ended = {key for key, hearing in self._keys.items() if key not in keys and hearing.oldest < fetched}
+        if not ended:
+            return
+        # What was on its way, to a stream that begins for example, is met by the next look.
+        settled = min(fetched, now - _SETTLES)
+        for key in ended:
+            hearing = self._keys[key]
+            hearing.oldest = max(hearing.oldest, settled)
+            if hearing.newest < settled:
+                del self._keys[key]
+
+        def is_over(key: str | None, asked: float) -> bool:
+            return key in ended and asked < fetched
+
+        self._good.drop(lambda verdict: is_over(verdict.admitted.key, verdict.asked))
+        for hear in self._key_hearers:
+            hear(is_over)
+
     # -- asking -------------------------------------------------------------------------------------------------------
 
     def _renew(self, key: Key, credential: Credential | None, verdict: Verdict, now: float) -> None:
         if self._tasks is None or key in self._asking:
             return
-        verdict.renewed_from = now + verdict.admitted.lasts / _RETRY
+        verdict.renewed_from = now + (verdict.admitted.lasts_heard or verdict.admitted.lasts) / _RETRY
         self._tasks.start_soon(self._renew_now, key, credential)
 
     async def _renew_now(self, key: Key, credential: Credential | None) -> None:
@@ -267,9 +332,9 @@ class Admission:
             credential=SecretStr(credential.reveal()) if credential is not None else None,
             resource=self._access.resources[endpoint] if self._access is not None else None,
         )
-        admit = self._client.admit_together if together else self._client.admit
+        admit = self._client.admit_together if together else self._ask_for_request
         for _ in range(_TRIES):
-            asked = time.monotonic()
+            asked = self._clock()
             try:
                 admitted = await admit(question)
             except BusError as error:
@@ -298,5 +363,20 @@ class Admission:
         if principal.is_anonymous:  # one object for all, so that the path of a call need not compare
             admitted = admitted.model_copy(update={"principal": ANONYMOUS})
         self._bad.forget(key)
-        renewed_from = asked + admitted.lasts / 2
-        return self._good.put(key, Verdict(admitted, expires, renewed_from, names_of(principal), asked))
+        verdict = Verdict(admitted, expires, asked + admitted.lasts / 2, names_of(principal), asked)
+        self._extend(verdict)
+        return self._good.put(key, verdict)
+
+    def _extend(self, verdict: Verdict) -> None:
+        """Let a verdict hold on while its key is heard of, where authorization allows that."""
+        admitted, asked = verdict.admitted, verdict.asked
+        if admitted.key is None:
+            return
+        hearing = self._keys.setdefault(admitted.key, Hearing())
+        hearing.oldest, hearing.newest = min(hearing.oldest, asked), max(hearing.newest, asked)
+        if admitted.lasts_heard is None or admitted.lasts_heard <= admitted.lasts:
+            return
+        verdict.sure_until = verdict.expires
+        verdict.expires = asked + admitted.lasts_heard
+        verdict.renewed_from = asked + admitted.lasts_heard * random.uniform(*_RENEWED_BETWEEN)  # noqa: S311  # no secret
+        verdict.hearing, verdict.patience = hearing, max(self._silence, admitted.lasts)

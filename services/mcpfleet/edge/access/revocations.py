@@ -65,6 +65,14 @@ class Revocations:
             self._log.warning("malformed hint", subject=message.subject)
             return
         self._heard = time.monotonic()
+        self._apply(hint)
+        # What lay in our buffers while this process was stopped is no news; a link that is proven has none of it.
+        if hint.keys is not None and self._bus.proven_since is not None:
+            self._admission.end_keys(frozenset(hint.keys), hint.keys_age)
+            if hint.number == self._admission.number:
+                self._admission.hear_keys(hint.keys)
+
+    def _apply(self, hint: Authority) -> None:
         known = self._admission.number
         if hint.number <= known:
             return

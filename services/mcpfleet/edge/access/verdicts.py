@@ -6,12 +6,28 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from mcpfleet.contracts.authorization import Admitted, RevokedName
 
 Key: TypeAlias = tuple[str, bytes]
 """An endpoint's name, and the digest of a credential; nothing where there is none."""
+
+
+@dataclass(slots=True, eq=False)
+class Hearing:
+    """When authorization last said that a key is good, for all verdicts that go by the key."""
+
+    at: float = -math.inf
+    """Monotonic seconds."""
+    oldest: float = math.inf
+    """When the oldest verdict was asked for that may go by it."""
+    newest: float = -math.inf
+    """When the newest one was."""
+
+
+UNHEARD: Final = Hearing()
+"""That of verdicts which nothing but their own time keeps."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,12 +42,21 @@ class Verdict:
     names: frozenset[RevokedName] = frozenset()
     asked: float = -math.inf
     """When (monotonic)."""
+    sure_until: float = math.inf
+    """Until when it holds whether or not its key is heard of (monotonic seconds)."""
+    hearing: Hearing = UNHEARD
+    patience: float = 0.0
+    """Seconds for which it holds after its key was heard of."""
+
+    def holds(self, now: float) -> bool:
+        """Whether a request may go by it."""
+        return now < self.expires and (now < self.sure_until or now < self.hearing.at + self.patience)
 
     @property
     def good_until(self) -> float:
         """Until when the credential itself is good, as far as its issuer says (monotonic seconds)."""
         good_for = self.admitted.good_for
-        return self.expires if good_for is None else self.asked + good_for
+        return min(self.expires, self.sure_until) if good_for is None else self.asked + good_for
 
 
 class Shelf:

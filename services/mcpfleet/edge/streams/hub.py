@@ -208,6 +208,17 @@ class Hub:
                 stream.fence()
                 self._renewals.renew_now(stream)
 
+    def end_keys(self, is_over: Callable[[str | None, float], bool]) -> None:
+        """Tell the streams nothing more whose credentials are good by a key that ended, until it was asked (S3).
+
+        Args:
+            is_over: says it of a key, and of the moment at which its credential was asked about.
+        """
+        for stream in self.streams():
+            if is_over(stream.permission.key, stream.permission.asked_at):
+                stream.fence()
+                self._renewals.renew_now(stream)
+
     def _refresh(self, stream: Stream) -> None:
         """Go on after a renewal, as whom the permission is given to now."""
         self._show(stream)

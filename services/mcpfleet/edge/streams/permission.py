@@ -24,6 +24,10 @@ class Permission(Protocol):
     """Whom it is given to, as the newest answer has it."""
     expires: float
     """Monotonic seconds until which it holds; infinite where nobody's permission ends."""
+    key: str | None
+    """Names what makes the credential good, where authorization can name it."""
+    asked_at: float
+    """When authorization was asked last (monotonic seconds)."""
 
     async def renew(self) -> bool:
         """Ask whether it goes on, and move its end; false where it was refused.
@@ -39,6 +43,8 @@ class Unending:
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
         self.expires = math.inf
+        self.key: str | None = None
+        self.asked_at = -math.inf
 
     async def renew(self) -> bool:
         """Go on."""
@@ -61,13 +67,14 @@ class Lasting:
     def _take(self, given: Permit) -> None:
         self.principal = given.principal
         self.expires = min(given.expires, given.asked + self._longest)
-        self._asked = given.asked
+        self.asked_at = given.asked
+        self.key = given.key
 
     async def renew(self) -> bool:
         """Ask authorization, unless others have for the same credential since."""
         try:
             given = await self._admission.permit(self._endpoint, self._credential)
-            if given.asked <= self._asked:
+            if given.asked <= self.asked_at:
                 given = await self._admission.permit(self._endpoint, self._credential, anew=True)
         except NotAnswered as error:
             raise Unasked from error

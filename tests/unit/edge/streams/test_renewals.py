@@ -27,6 +27,8 @@ class Lasting:
 
     def __init__(self, seconds: float, answer: Callable[[], bool] = lambda: True) -> None:
         self.principal = ANN
+        self.key: str | None = None
+        self.asked_at = time.monotonic()
         self.seconds = seconds
         self.expires = time.monotonic() + seconds
         self.answer = answer
