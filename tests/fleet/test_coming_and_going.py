@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 import anyio
+import httpx2
 import pytest
 from hyperframe.frame import GoAwayFrame
 from mcp import Client
@@ -68,6 +70,7 @@ async def test_s23_the_official_client_gets_its_result_from_the_only_edge_which_
             await until((tmp_path / "started").exists)
             fleet.edges[0].signal(signal.SIGTERM)
             await until(lambda: "stopping" in fleet.logs())
+            assert (await ready(fleet)).status_code == 503
             (tmp_path / "release").touch()
         assert [said(result) for result in results] == ["released"]
         assert (await client.list_tools(cache_mode="bypass")).tools
@@ -89,6 +92,13 @@ async def test_d14_a_draining_edge_leads_clients_of_http_2_away() -> None:
                 told = await Frames(peer).until(GoAwayFrame, 0)
             assert fleet.edges[0].is_running
     assert told.last_stream_id == 2**31 - 1
+
+
+async def ready(fleet: Fleet) -> httpx2.Response:
+    """Ask the edge's admin port, as Kubernetes does, whether to send it anything."""
+    [line] = [line for line in fleet.logs().splitlines() if '"admin port"' in line and '"edge"' in line]
+    async with httpx2.AsyncClient() as http:
+        return await http.get(f"{json.loads(line)['url']}/readyz")
 
 
 async def test_a_draining_worker_finishes_its_calls_and_the_next_goes_to_another(tmp_path: Path) -> None:

@@ -233,6 +233,25 @@ async def test_l7_who_has_used_up_its_requests_can_answer_and_take_back() -> Non
         assert results[0].get("isError") is not True
 
 
+async def test_t33_a_limit_says_why_to_whatever_comes_in_a_session() -> None:
+    """D4: a response, GET and DELETE have no id to answer to; a notification is told by the status alone (T4)."""
+    environment = {"MCPFLEET_RATE_REQUESTS": "6/60"}
+    async with LocalFleet(asking(), environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor, [http] = await visitors.one(), visitors.https
+        answer = {"jsonrpc": "2.0", "id": "x", "result": {}}
+        with anyio.fail_after(10):
+            while (refused := await visitor.send(answer)).status_code == 202:
+                pass
+        get = visitor.headers(accept="text/event-stream")
+        for response in (refused, await http.get("/mcp", headers=get), await http.delete("/mcp", headers=get)):
+            assert (response.status_code, response.json()["error"]["code"]) == (429, -31999)
+            assert "id" not in response.json()
+            assert int(response.headers["retry-after"]) > 0
+        told = await visitor.notify("notifications/roots/list_changed")
+        assert (told.status_code, told.content) == (429, b"")
+        assert int(told.headers["retry-after"]) > 0
+
+
 async def wait(visitor: Visitor, answers: list[Any]) -> None:
     """Call what takes long, at edge 1."""
     params = {"name": "wait", "arguments": {}, "_meta": {"progressToken": "t"}}

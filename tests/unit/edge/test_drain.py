@@ -118,6 +118,7 @@ async def test_s23_what_a_client_asks_next_is_served_after_its_call_and_holds_no
 
 async def test_s23_each_call_has_its_grace_within_the_drain() -> None:
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
+
         async def call_on() -> None:
             while True:
                 await served.answer(Post())
