@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from mcpfleet.bus.errors import Unanswered
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.headers import Headers
 from tests.unit.edge import served
-from tests.unit.edge.asgi import Exchange, Post, call
+from tests.unit.edge.asgi import Exchange, Post, call, request
 
 LARGE = 1_000
 SETTINGS = EdgeSettings(
@@ -96,6 +97,25 @@ async def test_t29_where_nobody_needs_a_token_nothing_is_asked_before_the_body()
         exchange = await answered(edge, Exchange(Post(raw=b"x" * 5_000)))
     assert exchange.json["error"]["code"] == -32700
     assert edge.authorization.admits == []
+
+
+async def test_a_stream_keeps_nothing_of_the_large_body_that_asked_for_it() -> None:
+    """The body's room is given back when the stream begins, so its memory must be free, too."""
+    others = {"other": "a" * 2_000_000}
+    listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, **others}, meta=others)
+    body = json.dumps(listen).encode() + b" " * 2_000_000
+    async with served.edge(served.tool(), settings=EdgeSettings(max_request=7_000_000)) as edge:
+        exchange = Exchange(Post(message=listen), parts=[body[at : at + 65_536] for at in range(0, len(body), 65_536)])
+        tracemalloc.start()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(edge.application, exchange.scope, exchange.receive, exchange.send)
+                await exchange.events(1)
+                kept, _ = tracemalloc.get_traced_memory()
+                exchange.leave()
+        finally:
+            tracemalloc.stop()
+    assert kept < 1_000_000
 
 
 async def longest_turn(edge: served.Edge, exchange: Exchange) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
@@ -41,6 +41,8 @@ from mcpfleet.wire.scan import scan
 from mcpfleet.wire.strict import parse, parse_scanned
 from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
+_UNREAD: Final = object()
+"""Stands where a body was not parsed yet."""
 _LONGEST_ID: Final = 128
 """Characters of a caller's id that a span may have."""
 
@@ -182,10 +184,17 @@ class Application:
 
         async with self._room.account(within=self._settings.queue_wait) as account:
             client.forget_body = account.close
-            body = await self._read(client, charge)
-            for _ in scan(body, self._settings.max_values):
-                await asyncio.sleep(0)
-            await self._serve_message(client, endpoint, body, parse_scanned)
+            # Neither is kept here: a stream would keep it for its life.
+            await self._serve_message(client, endpoint, *await self._read_large(client, charge))
+
+    async def _read_large(self, client: Client, charge: Charge) -> tuple[bytes, Any]:
+        """Read and parse a body, with others served between."""
+        body = await self._read(client, charge)
+        for _ in scan(body, self._settings.max_values):
+            await asyncio.sleep(0)
+        message = parse_scanned(body)
+        await asyncio.sleep(0)
+        return body, message
 
     async def _judge(self, endpoint: str, client: Client) -> None:
         """Have a caller's credential judged before the request is known; where nobody needs one, there is none."""
@@ -195,13 +204,12 @@ class Application:
     async def _read(self, client: Client, charge: Charge | None = None) -> bytes:
         return await client.read_body(self._settings.max_request, self._settings.read_timeout, charge)
 
-    async def _serve_message(
-        self, client: Client, endpoint: str, body: bytes, read: Callable[[bytes], Any] | None = None
-    ) -> None:
+    async def _serve_message(self, client: Client, endpoint: str, body: bytes, message: Any = _UNREAD) -> None:
         identifier: RequestId | None = None
         silent = False
         try:
-            message = parse(body, self._settings.max_values) if read is None else read(body)
+            if message is _UNREAD:
+                message = parse(body, self._settings.max_values)
             identifier = None if is_response(message) else read_id(message)
             silent = is_notification(message)
             if (response := self._sessions.response(endpoint, client, body, message)) is not None:

@@ -24,11 +24,20 @@ from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import bad_params, missing_capabilities
 from mcpfleet.wire.filter import Filter, read_filter
 from mcpfleet.wire.notices import subscription_id
-from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
+from mcpfleet.wire.versions import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+)
 
 _FLUSHED_WITHIN: Final = 2.0
 _JITTER: Final = 0.1
 """The part of its longest life by which a stream may end sooner, so that those that began together do not end so."""
+_KEPT: Final = frozenset(
+    {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY}
+)
+"""Members of a request's `_meta` that are asked for while its stream lasts."""
 
 
 class Listens:
@@ -68,8 +77,10 @@ class Listens:
         """
         request, view = inquiry.request, inquiry.view
         asked = read_filter(request.params["notifications"], self._settings.stream_keys)
-        # What is read is not needed any more, and a stream lasts.
-        del request.params["notifications"]
+        # What is read is not needed any more, nor what nobody reads, and a stream lasts.
+        request.params.clear()
+        for name in request.envelope.meta.keys() - _KEPT:
+            del request.envelope.meta[name]
         request.client.forget_body()
         if len(str(request.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
