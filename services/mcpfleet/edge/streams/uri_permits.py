@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -20,7 +20,7 @@ import anyio.lowlevel
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.calls.read_check import Decision, Question, Undecided
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.read_queue import ReadQueue
@@ -73,6 +73,8 @@ class UriPermit:
     """Monotonic seconds until which the decision holds."""
     has_news: bool = False
     """A change waits for the decision."""
+    catalog: int = -1
+    """The change of the catalog up to which the definition is known to be the one that decided."""
     generation: int = 0
     """Grows where a decision may have been taken back: one that was asked for before does not count."""
     pool: str | None = None
@@ -121,6 +123,10 @@ class UriPermits:
         self._queue: ReadQueue[UriPermit] = ReadQueue(self._decide)
         self._changed: set[str] = set()
         """Endpoints whose definitions have changed."""
+        self._catalogs: Counter[str] = Counter()
+        """How often those of each have."""
+        self._anonymous: dict[str, _Caller] = {}
+        """By endpoints, for thousands of streams may be of callers without a name."""
         self._has_changed = anyio.Event()
         self._hear: Callable[[UriPermit, bool], None] = lambda _permit, _has_news: None
         instruments.read_checks_waiting.observe(lambda: len(self._queue))
@@ -156,8 +162,13 @@ class UriPermits:
             self._rest(permit)
 
     def _caller(self, endpoint: str, principal: Principal) -> _Caller:
+        if principal is ANONYMOUS and (caller := self._anonymous.get(endpoint)) is not None:
+            return caller
         key = endpoint, principal
-        return self._callers.get(key) or self._callers.setdefault(key, _Caller(key))
+        caller = self._callers.get(key) or self._callers.setdefault(key, _Caller(key))
+        if principal is ANONYMOUS:
+            self._anonymous[endpoint] = caller
+        return caller
 
     def _permit(self, caller: _Caller, uri: str) -> UriPermit:
         permit = caller.permits.get(uri)
@@ -184,6 +195,8 @@ class UriPermits:
         permit.caller.permits.pop(permit.uri, None)
         if not permit.caller.permits:
             self._callers.pop(permit.caller.key, None)
+            if self._anonymous.get(permit.caller.key[0]) is permit.caller:
+                del self._anonymous[permit.caller.key[0]]
 
     # -- what was decided ---------------------------------------------------------------------------------------------
 
@@ -204,8 +217,13 @@ class UriPermits:
         """Whether the last decision holds, for the definition that there is now."""
         if time.monotonic() >= permit.until:
             return False
-        target = self._decides.find(permit.question)
-        return permit.definition == (None if target is None else target.listed.digest)
+        catalog = self._catalogs[permit.caller.key[0]]
+        if permit.catalog != catalog:
+            target = self._decides.find(permit.question)
+            if permit.definition != (None if target is None else target.listed.digest):
+                return False
+            permit.catalog = catalog
+        return True
 
     def want(self, permits: Iterable[UriPermit]) -> list[UriPermit]:
         """Have resources asked where no decision holds; returns those that can be waited for."""
@@ -260,6 +278,7 @@ class UriPermits:
 
     def catalog_changed(self, endpoint: str) -> None:
         """Hear that other definitions may serve an endpoint's URIs: they are asked again."""
+        self._catalogs[endpoint] += 1
         self._changed.add(endpoint)
         self._has_changed.set()
 
@@ -315,6 +334,7 @@ class UriPermits:
         """Go by a decision; who could not read before and can now may have missed a change."""
         is_other, comes_back = permit.may_read is not decision.may_read, permit.is_refused
         permit.may_read, permit.definition = decision
+        permit.catalog = -1
         # A reading may take longer than its decision holds: what it permits is told once nonetheless.
         permit.until = max(asked + self._lasts, time.monotonic() + self._lasts / _LOOKS)
         permit.failures, permit.again = 0, -math.inf

@@ -129,8 +129,8 @@ class Watchers:
     def watch_anew(self, stream: Stream) -> None:
         """Have a stream watch as whom its permission is given to now: that may be somebody with other scopes."""
         uris = stream.honoured.uris
-        first = self._of(stream, uris[:1])
-        if not first or first[0].principal == stream.permission.principal:
+        first, principal = self._of(stream, uris[:1]), stream.permission.principal
+        if not first or first[0].principal is principal or first[0].principal == principal:
             return
         former = self._of(stream, uris)
         self._watch(stream, uris)

@@ -220,3 +220,17 @@ async def test_s22_requests_that_wait_for_one_decision_are_one_reading() -> None
         resource.gate.set()
         await until(lambda: found == [True] * 5)
         assert len(resource.asked) == 1
+
+
+async def test_s22_a_change_of_the_catalog_has_those_asked_again_whose_definition_changed() -> None:
+    async with made() as it:
+        _, permit = it.watch()
+        await it.decide([permit])
+        it.permits.catalog_changed("mcp")
+        assert it.permits.is_known(permit), "it is the same"
+        it.resource.digest = "0" * 32
+        it.permits.catalog_changed("mcp")
+        assert not it.permits.is_known(permit)
+        await until(lambda: permit.definition == "0" * 32)
+        assert it.permits.is_known(permit)
+        assert it.resource.asked == [("ann", True), ("ann", False)]
