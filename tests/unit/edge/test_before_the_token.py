@@ -118,6 +118,16 @@ async def test_a_stream_keeps_nothing_of_the_large_body_that_asked_for_it() -> N
     assert kept < 1_000_000
 
 
+@pytest.mark.parametrize("member", ["clientInfo", "clientCapabilities"])
+async def test_a_listen_whose_client_says_too_much_of_itself_is_refused(member: str) -> None:
+    """A stream keeps both for its life, beyond what the request's room accounts for."""
+    said = {f"io.modelcontextprotocol/{member}": {"name": "a" * 17_000, "version": "1"}}
+    listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, meta=said)
+    async with served.edge(served.tool()) as edge:
+        answer = await answered(edge, Exchange(Post(message=listen)))
+    assert (answer.status, answer.json["error"]["code"]) == (400, -32602)
+
+
 async def longest_turn(edge: served.Edge, exchange: Exchange) -> float:
     """The longest time for which the loop ran nothing else while a request was served."""
     longest, last = 0.0, time.thread_time()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import to_json
 
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.http.client import Client
@@ -11,6 +13,10 @@ from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View
 from mcpfleet.wire import projection, reply
 from mcpfleet.wire.envelope import Envelope, RequestId
+from mcpfleet.wire.errors import bad_params
+
+_MOST_DECLARED: Final = 16 * 1024
+"""Bytes of what a client says of itself, where that is kept for longer than a request."""
 
 
 class Request(NamedTuple):
@@ -60,3 +66,17 @@ class Inquiry(NamedTuple):
             return reply.plain_response(self.request.id, projection.result(result, envelope.revision, wraps=wraps))
         except ValueError as error:
             raise reply.NotSpliceable("a result must be an object") from error
+
+
+def check_declared(client: Any, capabilities: Any) -> None:
+    """Check the size of what a client says of itself, before a stream or a session keeps it.
+
+    Args:
+        client: `clientInfo`.
+        capabilities: `clientCapabilities`, or `capabilities` in the revisions of 2025.
+
+    Raises:
+        Rejection: -32602 where it has more than 16 KiB.
+    """
+    if len(to_json(client)) + len(to_json(capabilities)) > _MOST_DECLARED:
+        raise bad_params(f"clientInfo and capabilities have more than {_MOST_DECLARED} bytes")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
-from pydantic_core import to_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
@@ -29,12 +28,12 @@ from mcpfleet.contracts.sessions import (
 from mcpfleet.contracts.tasks import Binding
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.protocol.request import check_declared
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire import projection
 from mcpfleet.wire.errors import (
     NotAnswered,
     UnknownSession,
-    bad_params,
     maybe_done,
     no_capacity,
     not_answered,
@@ -45,8 +44,6 @@ from mcpfleet.wire.headers import SESSION
 
 SERVICE: Final = "the subscriptions service"
 _RETRY_AFTER: Final = 5
-_MOST_DECLARED: Final = 16 * 1024
-"""Bytes of what a client says of itself."""
 _STALE_FOR: Final = 30
 """Times `session_kept` for which a session is gone by that nobody can be asked about."""
 
@@ -106,8 +103,7 @@ class Sessions:
         Raises:
             Rejection: -32602 where the client says too much of itself, 503 where none can be begun now.
         """
-        if len(to_json(known.client)) + len(to_json(known.capabilities)) > _MOST_DECLARED:
-            raise bad_params(f"clientInfo and capabilities have more than {_MOST_DECLARED} bytes")
+        check_declared(known.client, known.capabilities)
         identifier = secrets.token_hex(16)
         question = BeginSession(
             session=session_key(identifier),

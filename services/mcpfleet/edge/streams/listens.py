@@ -11,7 +11,7 @@ from mcpfleet.bus.errors import BusError
 from mcpfleet.edge.access.credential import Credential
 from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.http.client import ClientStalled
-from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.request import Inquiry, check_declared
 from mcpfleet.edge.protocol.structure import LONGEST_STREAM_ID
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
@@ -79,8 +79,10 @@ class Listens:
         asked = read_filter(request.params["notifications"], self._settings.stream_keys)
         # What is read is not needed any more, nor what nobody reads, and a stream lasts.
         request.params.clear()
-        for name in request.envelope.meta.keys() - _KEPT:
-            del request.envelope.meta[name]
+        meta = request.envelope.meta
+        for name in meta.keys() - _KEPT:
+            del meta[name]
+        check_declared(meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY])
         request.client.forget_body()
         if len(str(request.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
@@ -94,7 +96,7 @@ class Listens:
             stream.end(Exit.SHUTDOWN if self._hub.is_draining else Exit.NOTHING_HONOURED)
             await self._run(stream)
             return
-        await self.serve(stream, request.client.credential, request.envelope.meta[CLIENT_CAPABILITIES_META_KEY])
+        await self.serve(stream, request.client.credential, meta[CLIENT_CAPABILITIES_META_KEY])
 
     async def serve(
         self,
