@@ -56,11 +56,23 @@ class Cutting:
         self.back: Cut = never
         """Of what the server answers: by then it has done what it was told."""
         self.refuses = False
+        self.is_deaf = False
+        """New connections are taken, and nothing is heard of them."""
+        self._writers: set[asyncio.StreamWriter] = set()
         self.cuts = 0
+
+    def abort(self) -> None:
+        """End every connection that there is."""
+        for writer in list(self._writers):
+            writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuses:
             writer.transport.abort()
+            return
+        self._writers.add(writer)
+        if self.is_deaf:
+            await writer.wait_closed()
             return
         server_reader, server_writer = await asyncio.open_unix_connection(self._socket)
 
@@ -92,4 +104,5 @@ async def cutting(url: str) -> AsyncIterator[Cutting]:
         yield made
     finally:
         server.close()
+        made.abort()
         await server.wait_closed()

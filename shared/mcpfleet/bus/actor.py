@@ -216,13 +216,17 @@ class Actor:
             why = f"{exchange.subject}: the receiver's store does not answer"
             raise Failed(Fault.UNAVAILABLE, why, is_undone=_is_undone(error)) from error
         except (BusError, TimeoutError) as error:
-            raise Failed(Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}") from error
+            # What was cancelled at the deadline may say so too: it waited for a lock, or for a connection.
+            is_undone = _is_undone(error.__cause__)
+            raise Failed(
+                Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}", is_undone=is_undone
+            ) from error
         except Exception as error:
             self._log.exception("handler failed", subject=message.subject)
             why = f"{exchange.subject}: the receiver's log has the reason"
             raise Failed(Fault.INTERNAL, why, is_undone=_is_undone(error)) from error
 
 
-def _is_undone(error: Exception) -> bool:
+def _is_undone(error: BaseException | None) -> bool:
     """Whether an error of a handler says that nothing was changed, as those of the store do."""
     return getattr(error, "is_undone", False) is True

@@ -24,6 +24,7 @@ from mcpfleet.bus.errors import (
     TooLarge,
     Unanswered,
     Unavailable,
+    is_undone,
 )
 from mcpfleet.bus.fault import Fault
 from mcpfleet.bus.keeper import Hooks, Keeper
@@ -210,26 +211,46 @@ class Bus:
         deadline = time.monotonic() + timeout
         if not repeat or timeout <= _REPEAT_AFTER:
             return await self._request_once(subject, body, timeout, deadline)
-        uncertain: Unanswered | None = None
+        first, again = secrets.token_hex(8), deadline - timeout + _REPEAT_AFTER
         try:
-            return await self._request_once(subject, body, _REPEAT_AFTER, deadline)
+            return await self._request_once(subject, body, _REPEAT_AFTER, deadline, first)
         except Unanswered as error:
             uncertain = error
         except (Unavailable, NoResponders, Busy):
-            pass
-        await anyio.sleep(max(0.0, _REPEAT_AFTER - (timeout - (deadline - time.monotonic()))))
+            await anyio.sleep(max(0.0, again - time.monotonic()))
+            return await self._request_once(subject, body, deadline - time.monotonic(), deadline)
+        late = self._waiting[first] = _Waiting(subject, asyncio.get_running_loop().create_future())
         try:
+            await anyio.sleep(max(0.0, again - time.monotonic()))
             return await self._request_once(subject, body, deadline - time.monotonic(), deadline)
         except NotRun:
-            if uncertain is not None:  # the second did not run; the first may have
-                raise uncertain from None
-            raise
+            raise uncertain from None  # the second did not run; the first may have
         except Failed as error:
-            error.is_undone = error.is_undone and uncertain is None  # it says nothing of the first
-            raise
+            # What the second is told says nothing of the first, which may have an answer by now.
+            return await self._first_of(late, error, deadline)
+        finally:
+            del self._waiting[first]
+            if not late.answer.cancel() and not late.answer.cancelled():
+                late.answer.exception()  # it is looked at, whatever it is
 
-    async def _request_once(self, subject: str, body: bytes, wait: float, deadline: float) -> Incoming:
-        token = secrets.token_hex(8)  # nobody else can name it
+    @staticmethod
+    async def _first_of(late: _Waiting, second: Failed, deadline: float) -> Incoming:
+        """The late answer of a first asking whose repeat was refused.
+
+        Raises:
+            Failed: the second's; undone only where the first certainly is as well.
+        """
+        if second.is_undone:
+            second.is_undone = False
+            with anyio.move_on_after(max(0.0, deadline - time.monotonic())):
+                try:
+                    return answer(late.subject, await late.answer)
+                except BusError as error:
+                    second.is_undone = is_undone(error)
+        raise second
+
+    async def _request_once(self, subject: str, body: bytes, wait: float, deadline: float, token: str = "") -> Incoming:
+        token = token or secrets.token_hex(8)  # nobody else can name it
         waiting = _Waiting(subject, asyncio.get_running_loop().create_future())
         self._waiting[token] = waiting
         try:

@@ -70,6 +70,10 @@ class Batches(Generic[Item, Result]):
                     await self._next()
                 else:
                     await self._wait(place)
+        except anyio.get_cancelled_exc_class() as error:
+            if place in self._waiting:  # nobody has begun with it
+                error.is_undone = True  # type: ignore[attr-defined]  # whoever's deadline this was reads it
+            raise
         finally:
             if not place.is_performed and place in self._waiting:
                 self._waiting.remove(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from contextlib import (
@@ -107,6 +108,9 @@ class Store:
                         raise
                     finally:
                         await self._release(connection)
+        except asyncio.CancelledError as error:
+            error.is_undone = is_certain  # type: ignore[attr-defined]  # whoever's deadline this was reads it
+            raise
         except StoreError as error:
             cause = error.__cause__
             error.is_undone = is_certain or (engine is self._writing and cause is not None and is_refusal(cause))

@@ -6,6 +6,7 @@ Its plan goes by indexes whatever the statistics say: tables grow from nothing t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -84,6 +85,9 @@ class Singles:
                     return await self._run(statement, values, sent)
             finally:
                 self._places.release()
+        except asyncio.CancelledError as error:
+            error.is_undone = writes and not sent.is_sent  # type: ignore[attr-defined]  # as `Store` does
+            raise
         except StoreError as error:
             cause = error.__cause__
             error.is_undone = writes and (not sent.is_sent or (cause is not None and is_refusal(cause)))

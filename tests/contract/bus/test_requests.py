@@ -106,9 +106,47 @@ async def test_k24_a_refusal_is_certain_unless_the_first_asking_had_no_answer(
     async with fabric.buses("edge", "catalog") as (edge, catalog):
         await answering(catalog, answer)
         with pytest.raises(Failed, match="no store") as raised:
-            await edge.request(ASK, b"", timeout=5, repeat=True)
+            await edge.request(ASK, b"", timeout=2, repeat=True)
     assert raised.value.kind == Fault.UNAVAILABLE
     assert is_undone(raised.value) is certain
+
+
+@pytest.mark.parametrize(
+    ("late", "certain"),
+    [
+        (header.fault(Fault.UNAVAILABLE, is_undone=True), True),
+        (header.BUSY, True),
+        (header.fault(Fault.UNAVAILABLE), False),
+    ],
+)
+async def test_k24_two_askings_are_undone_where_both_say_so(fabric: Fabric, late: str, certain: bool) -> None:
+    asked: list[Incoming] = []
+
+    def answer(question: Incoming) -> None:
+        asked.append(question)
+        if len(asked) == 2:
+            catalog.respond(question, b"no store", header.fault(Fault.UNAVAILABLE, is_undone=True))
+            catalog.respond(asked[0], b"", late)
+
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await answering(catalog, answer)
+        with pytest.raises(Failed, match="no store") as raised:
+            await edge.request(ASK, b"", timeout=5, repeat=True)
+    assert is_undone(raised.value) is certain
+
+
+async def test_k24_a_late_answer_counts_where_the_repeat_was_refused(fabric: Fabric) -> None:
+    asked: list[Incoming] = []
+
+    def answer(question: Incoming) -> None:
+        asked.append(question)
+        if len(asked) == 2:
+            catalog.respond(question, b"no store", header.fault(Fault.UNAVAILABLE, is_undone=True))
+            catalog.respond(asked[0], b"done")
+
+    async with fabric.buses("edge", "catalog") as (edge, catalog):
+        await answering(catalog, answer)
+        assert (await edge.request(ASK, b"", timeout=5, repeat=True)).body == b"done"
 
 
 async def test_where_nobody_hears_a_subject_the_asker_knows_at_once(fabric: Fabric) -> None:

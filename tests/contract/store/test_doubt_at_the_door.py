@@ -50,3 +50,19 @@ async def test_k24_a_task_whose_commit_had_no_answer_may_have_been_made(postgres
 def _cut_making(way: Cutting, lost: str) -> None:
     """Lose the statement that makes a task after it has left, or its answer."""
     setattr(way, lost, once(b'"number":21' if lost == "forth" else b"INSERT 0 1"))
+
+
+async def test_k24_a_task_that_waited_in_vain_for_a_connection_is_told_as_not_made(postgres: Postgres) -> None:
+    """An address that takes connections and says nothing: the time is over before anything was sent."""
+    works = Works()
+    async with postgres.database() as url, cutting(url) as way:
+        environment = {"MCPFLEET_STORE_URL": way.url, "MCPFLEET_STORE_CONNECT_TIMEOUT": "0.8"}
+        async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
+            way.is_deaf = True
+            way.abort()
+            answer = await TaskClient(http).post("tools/call", CALL)
+            way.is_deaf = False
+            way.abort()
+        assert answer.status_code == 504
+        assert "nothing was run" in answer.json()["error"]["message"]
+        assert works.runs == []
