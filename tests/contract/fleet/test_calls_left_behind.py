@@ -21,6 +21,8 @@ from tests.contract.fleet.test_sessions import said
 from tests.contract.fleet.visitor import FORM, Visitor, Visitors
 from tests.kit.waiting import until
 
+NOTICED: Final = 0.15
+"""Seconds after which an edge knows that a client has left: it does not watch in a call's first tenth of a second."""
 PROGRESS: Final = {"progressToken": "t"}
 
 
@@ -91,6 +93,7 @@ async def leaving(
         tasks.start_soon(visitor.ask, method, params, 0, "mine")
         await until(begun or (lambda: works.started))
         tasks.cancel_scope.cancel()
+    await anyio.sleep(NOTICED)
     assert not works.stopped
     yield
 
@@ -183,7 +186,6 @@ async def test_l19_a_call_that_waits_for_room_may_be_taken_back_though_its_clien
             await until(lambda: works.started == ["first"])
             params = {"name": "wait", "arguments": {"name": "second"}}
             async with leaving(visitor, works, "tools/call", params, begun=lambda: open_requests() == 2):
-                await anyio.sleep(0.2)  # past the time in which nobody watches for a client's leaving
                 assert open_requests() == 2
                 await cancel(visitor, 1)
                 await until(lambda: open_requests() == 1)
