@@ -196,7 +196,7 @@ async def test_s22_readings_count_against_the_rate_of_the_callers_requests() -> 
     bank = Bank()
     uris = [f"public://{number}" for number in range(20)]
     async with (
-        fleet(bank, IMPATIENT | {"MCPFLEET_RATE_REQUESTS": "5/60"}) as running,
+        fleet(bank, IMPATIENT | {"MCPFLEET_RATE_REQUESTS": "5/3600"}) as running,
         running.http() as http,
         listening(http, "/mcp", token=ANN, resourceSubscriptions=uris) as [stream],
     ):

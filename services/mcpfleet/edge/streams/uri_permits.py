@@ -284,21 +284,22 @@ class UriPermits:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    def _ask(self, permit: UriPermit, *, renews: bool = False) -> None:
-        """Have a resource asked, unless it did not answer just now."""
+    def _ask(self, permit: UriPermit, *, renews: bool = False) -> bool:
+        """Have a resource asked, unless it did not answer just now; returns whether a further reading waits by that."""
         if time.monotonic() < permit.again:
-            return
+            return False
         permit.counts = not renews or (permit.counts and permit.pool is not None)
         if permit.pool is not None:
             if not renews:
                 self._queue.hasten(permit, permit.pool, permit.caller)
-            return
+            return False
         target = self._decides.find(permit.question)
         if target is None:  # nothing is there for the caller: nobody need be asked
             self._take(permit, Decision(may_read=False, definition=None), time.monotonic())
-            return
+            return False
         permit.pool, permit.outcome = target.listed.pool, anyio.Event()
         self._queue.add(permit, permit.pool, permit.caller, renews=renews)
+        return True
 
     async def _decide(self, permit: UriPermit) -> None:
         """Ask for a decision, once more where something was taken back meanwhile."""
@@ -351,10 +352,10 @@ class UriPermits:
             changed, self._changed, self._has_changed = self._changed, set(), anyio.Event()
             permits = [permit for caller in self._callers.values() for permit in caller.permits.values()]
             for number, permit in enumerate(permits, 1):
-                if permit.streams and permit.pool is None and self._is_due(permit, changed):
-                    self._ask(permit, renews=True)
+                is_due = permit.streams and permit.pool is None and self._is_due(permit, changed)
+                if is_due and self._ask(permit, renews=True):
                     await anyio.sleep(self._pause)
-                elif number % _TURN == 0:
+                if number % _TURN == 0:
                     await anyio.lowlevel.checkpoint()
 
     def _is_due(self, permit: UriPermit, changed: Collection[str]) -> bool:

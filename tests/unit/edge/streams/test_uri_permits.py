@@ -234,3 +234,15 @@ async def test_s22_a_change_of_the_catalog_has_those_asked_again_whose_definitio
         await until(lambda: permit.definition == "0" * 32)
         assert it.permits.is_known(permit)
         assert it.resource.asked == [("ann", True), ("ann", False)]
+
+
+async def test_s22_what_is_not_in_view_takes_no_time_of_the_renewals() -> None:
+    """Their rate bounds readings: one a second here, and none of these twenty is one."""
+    async with made(permission_lasts=0.1, read_checks_rate=1) as it:
+        absent = stream().stream
+        absent.endpoint = "other"
+        for number in range(20):
+            it.permits.want(it.permits.watch(absent, [f"x://{number}"]))
+        _, permit = it.watch()
+        await it.decide([permit])
+        await until(lambda: len(it.resource.asked) >= 2, within=5)
