@@ -30,9 +30,7 @@ _LOT: Final = 0.1
 _OLD_FOR: Final = 60.0
 """Seconds for which a service of the release before is asked in its own way: finding out costs half a second."""
 _PATIENCE: Final = 0.005
-"""Seconds that a question about a stream waits for the one before it at most, to go with others."""
-_REQUEST_PATIENCE: Final = 0.002
-"""The same of a question about a request, whose client waits."""
+"""Seconds that a question waits for the one before it at most, to go with others."""
 _STREAMS_WITHIN: Final = 0.5
 """Seconds that the verdicts on streams may take, of one answer."""
 _REQUESTS_WITHIN: Final = 0.02
@@ -267,7 +265,7 @@ class AuthorizationClient:
             partial(self._admit_all, _STREAMS_WITHIN), MOST_TOGETHER, spoils=BusError, patience=_PATIENCE
         )
         self._requests: Batches[Admit, Admitted | None] = Batches(
-            partial(self._admit_all, _REQUESTS_WITHIN), MOST_TOGETHER, spoils=BusError, patience=_REQUEST_PATIENCE
+            partial(self._admit_all, _REQUESTS_WITHIN), MOST_TOGETHER, spoils=BusError, patience=_PATIENCE
         )
 
     async def admit(self, request: Admit) -> Admitted:
