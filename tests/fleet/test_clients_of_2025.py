@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
+import anyio
 import psutil
 import pytest
+from h2.errors import ErrorCodes
+from h2.events import ResponseReceived
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from mcpfleet.testing.fleet import Fleet
 from mcpfleet.wire.versions import LEGACY
+from tests.kit.http2 import HEAD, Peer
 from tests.kit.raw import connected
 from tests.kit.waiting import until
 
@@ -86,6 +91,50 @@ async def test_l19_a_call_whose_post_is_closed_holds_no_descriptor_and_is_cancel
         await connection.send_body(json.dumps(cancel).encode(), headers)
         assert (await connection.answer()).status == 202
         await until((tmp_path / "cancelled").exists)
+
+
+async def test_l19_a_call_whose_stream_is_reset_is_cancelled_by_its_id_over_the_same_connection(tmp_path: Path) -> None:
+    """The connection of HTTP/2 has other requests, and goes on."""
+    own = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    async with Fleet(APP) as fleet:
+        at = urlsplit(fleet.urls[0])
+        async with await anyio.connect_tcp(at.hostname or "", at.port or 0) as stream:
+            peer = Peer(stream)
+            peer.http.initiate_connection()
+            session = dict((await asked(peer, 1, at, method="initialize", params=own)).headers)[b"mcp-session-id"]
+            params = {"name": "hold", "arguments": {"folder": str(tmp_path)}}
+            await posted(peer, 3, at, session=session, id="mine", method="tools/call", params=params)
+            await until((tmp_path / "started").exists)
+            await anyio.sleep(0.15)  # in a call's first tenth of a second nobody watches for its client's leaving
+            peer.http.reset_stream(3, ErrorCodes.CANCEL)
+            ping = {"session": session, "id": 2, "method": "ping"}
+            assert dict((await asked(peer, 5, at, **ping)).headers)[b":status"] == b"200"
+            assert not (tmp_path / "cancelled").exists()
+            cancel = {"method": "notifications/cancelled", "params": {"requestId": "mine"}}
+            assert dict((await asked(peer, 7, at, session=session, **cancel)).headers)[b":status"] == b"202"
+            await until((tmp_path / "cancelled").exists)
+            assert dict((await asked(peer, 9, at, **ping)).headers)[b":status"] == b"200"
+
+
+async def posted(peer: Peer, stream: int, at: SplitResult, *, session: bytes | None = None, **message: Any) -> None:
+    """Post a message over HTTP/2; a request has the id 0 where none is given."""
+    identified = {} if message["method"].startswith("notifications/") else {"id": 0}
+    body = json.dumps({"jsonrpc": "2.0", **identified, **message}).encode()
+    head = HEAD | {b":path": at.path.encode(), b":authority": at.netloc.encode(), b"content-type": b"application/json"}
+    head |= {b"accept": b"*/*", b"content-length": b"%d" % len(body)}
+    if session is not None:
+        head |= {b"mcp-session-id": session}
+    peer.http.send_headers(stream, list(head.items()))
+    peer.http.send_data(stream, body, end_stream=True)
+    await peer.send()
+
+
+async def asked(peer: Peer, stream: int, at: SplitResult, **message: Any) -> ResponseReceived:
+    """Post a message, and wait for the head of its answer."""
+    await posted(peer, stream, at, **message)
+    with anyio.fail_after(10):
+        found: ResponseReceived = await peer.until(ResponseReceived, stream)
+    return found
 
 
 @pytest.mark.parametrize("version", LEGACY)
