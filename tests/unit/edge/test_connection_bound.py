@@ -108,6 +108,21 @@ async def test_t24_the_longest_unused_connection_makes_room(*, is_known: bool) -
         assert (await ask(newer)).endswith(b"{}")
 
 
+async def test_t24_a_body_that_does_not_arrive_makes_room() -> None:
+    """It needs no token to hold a connection by a part of a body."""
+    async with serving(Desk(), max_connections=2) as config, AsyncExitStack() as stack:
+        config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
+        slow, whole = [await stack.enter_async_context(await connect(config)) for _ in range(2)]
+        await slow.send(SLOW.replace(b"host", b"content-length: 10\r\nhost") + b"x")
+        await whole.send(SLOW.replace(b"host", b"content-length: 1\r\nhost"))
+        await anyio.wait_all_tasks_blocked()
+        await whole.send(b"x")
+        late = await stack.enter_async_context(await connect(config))
+        assert (await ask(late)).endswith(b"{}")
+        with pytest.raises(anyio.EndOfStream):
+            await slow.receive()
+
+
 async def test_t24_a_known_client_is_kept_while_strangers_hold_connections_without_asking() -> None:
     async with serving(Desk(), max_connections=3) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0.1, spared_head=0.1)

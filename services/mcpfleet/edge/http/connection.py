@@ -29,7 +29,9 @@ _log: Final = logging.getLogger("hypercorn.error")
 _SPARED_HEAD: Final = 1.0
 """Seconds that a client has for a head though others wait for its connection."""
 _SPARED_IDLE: Final = 5.0
-"""Seconds that a connection is kept after a request though others wait for it."""
+"""Seconds that a connection is kept after a request, or for a body, though others wait for it."""
+_LONGEST_BODY: Final = 3600.0
+"""Seconds after which a connection is closed whose body neither ends nor is given up."""
 _BATCH: Final = 64 * 1024
 """Bytes that may wait for the end of the loop's turn; with more, the sender waits for the client to read."""
 
@@ -52,6 +54,8 @@ class Waits:
         self._spared_head = spared_head
         self.idle: Deadlines[Connection] = Deadlines(keep_alive, _close)
         self.heads: Deadlines[Connection] = Deadlines(head, _refuse_head)
+        self.bodies: Deadlines[Connection] = Deadlines(_LONGEST_BODY, _close)
+        """Those of HTTP/1.1 whose request's body still arrives; its reader bounds how long it may."""
 
     def end_all(self) -> None:
         """Close all connections without a request."""
@@ -59,12 +63,14 @@ class Waits:
         self.heads.end_all()
 
     def make_room(self) -> bool:
-        """Close a connection without a request, since another client waits; false where all are to be spared.
+        """Close a connection without a whole request, since others wait; false where all are to be spared.
 
-        Whoever sends no head goes first, and where they are many, one of them is waited for: so strangers who open
-        connections cannot push out known clients.
+        Whoever sends no head goes first, or no body. Where heads are missing from many, one of them is waited for: so
+        strangers who open connections cannot push out known clients.
         """
         if self.heads.end_oldest(self._spared_head, _has_no_request):
+            return True
+        if self.bodies.end_oldest(self._spared_idle, _is_any):
             return True
         if len(self.heads) >= len(self.idle):
             return False
@@ -77,6 +83,10 @@ def _close(connection: Connection) -> None:
 
 def _refuse_head(connection: Connection) -> None:
     connection.refuse_head_soon()
+
+
+def _is_any(_: Connection) -> bool:
+    return True
 
 
 def _has_no_request(connection: Connection) -> bool:
@@ -136,6 +146,7 @@ class Connection(TCPServer):
 
     def begin_wait(self) -> None:
         """Time what the client does next: it was let in, or its last request is over."""
+        self._waits.bodies.remove(self)
         if self._reading is None or (self._is_passing_on and not isinstance(self.protocol.protocol, Http2)):
             # The first head; or what was sent behind the last request, which could not be read before.
             self._waits.heads.add(self)
@@ -145,6 +156,7 @@ class Connection(TCPServer):
     def end_wait(self) -> None:
         """Time nothing: a request is there, or the connection is over."""
         self._waits.idle.remove(self)
+        self._waits.bodies.remove(self)
         if self._is_over or not isinstance(self.protocol.protocol, Http2):
             self._waits.heads.remove(self)
 
@@ -154,8 +166,13 @@ class Connection(TCPServer):
         if isinstance(protocol, H2Protocol):
             self._head.look(protocol.connection.incoming_buffer, arrived)
             self._time_head2(protocol)
-        elif protocol.stream is None and isinstance(protocol, Http1):
-            self._time_head1(protocol)
+        elif isinstance(protocol, Http1):
+            if protocol.stream is None:
+                self._time_head1(protocol)
+            elif protocol.has_request:
+                self._waits.bodies.remove(self)
+            elif self not in self._waits.bodies:
+                self._waits.bodies.add(self)
 
     def _time_head1(self, protocol: Http1) -> None:
         heads, idle = self._waits.heads, self._waits.idle
