@@ -68,7 +68,8 @@ async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left() -> No
     async with serving(desk) as config:
         address = config.listening.getsockname()[:2]
         for name in FLOODS:
-            told[name] = (await anyio.to_thread.run_sync(send, address, FLOODS[name], SIZE)).told
+            size = SIZE * CHEAP if name in SKIPPED else SIZE
+            told[name] = (await anyio.to_thread.run_sync(send, address, FLOODS[name], size)).told
             await until(lambda: desk.running == 0)
         await until(lambda: not alive(Http2, H2Stream), within=10)
     assert told == {name: WRONG.get(name, CALM) for name in FLOODS}
@@ -77,6 +78,9 @@ async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left() -> No
 
 SIZE = 5_000_000
 """Bytes of a flood."""
+SKIPPED = ("PRIORITY", "PRIORITY of one stream", "PRIORITY among open streams", "unknown frames", "ALTSVC")
+CHEAP = 4
+"""Times as much of frames that are read past: on a busy machine time brings their price back while they are sent."""
 WRONG = {
     "window of 0": ErrorCodes.PROTOCOL_ERROR,
     "CONTINUATION": ErrorCodes.PROTOCOL_ERROR,
