@@ -29,7 +29,7 @@ _COMPLAINS_EVERY: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class PublicKey:
     """One of the issuer's public keys."""
 
     id: str | None
@@ -53,7 +53,7 @@ class Keys:
         self._settings = settings
         self._log = log
         self._url = settings.jwks_url
-        self._keys: tuple[Key, ...] = ()
+        self._keys: tuple[PublicKey, ...] = ()
         self._began = time.monotonic()
         self._fetched = -math.inf
         self._asked = -math.inf
@@ -87,7 +87,7 @@ class Keys:
             with anyio.move_on_after(began + self._settings.jwks_lasts - time.monotonic()):
                 await self._is_wanted.wait()
 
-    async def find(self, kid: str | None, algorithm: str) -> Key:
+    async def find(self, kid: str | None, algorithm: str) -> PublicKey:
         """The key that a token says it is signed by.
 
         Raises:
@@ -104,7 +104,7 @@ class Keys:
             raise Refused("it is signed by a key that the issuer does not have", Reason.KEY)
         return key
 
-    def _look(self, kid: str | None, algorithm: str) -> Key | None:
+    def _look(self, kid: str | None, algorithm: str) -> PublicKey | None:
         """Find a key by its id; one without is found only where there is but one that fits."""
         fitting = [key for key in self._keys if key.signs_by(algorithm) and kid in (None, key.id)]
         return fitting[0] if len(fitting) == 1 or (kid is not None and fitting) else None
@@ -174,7 +174,7 @@ def metadata_urls(issuer: str) -> tuple[str, ...]:
     )
 
 
-def _read(body: dict[str, Any]) -> Iterator[Key]:
+def _read(body: dict[str, Any]) -> Iterator[PublicKey]:
     """Read the keys for signatures that we know; others are nobody's mistake.
 
     Raises:
@@ -191,7 +191,7 @@ def _read(body: dict[str, Any]) -> Iterator[Key]:
             name = _name(key, entry.get("alg"))
         except (jwt.PyJWTError, AttributeError):
             continue
-        yield Key(key.key_id, entry.get("alg"), key.key_type, key.key, name)
+        yield PublicKey(key.key_id, entry.get("alg"), key.key_type, key.key, name)
 
 
 def _name(key: jwt.PyJWK, algorithm: Any) -> str:

@@ -15,7 +15,7 @@ from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.access.limits import Limits
-from mcpfleet.edge.calls.read_check import Decision, Question, ReadCheck, Undecided
+from mcpfleet.edge.calls.read_check import Decision, ReadCheck, ReadQuestion, Undecided
 from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
@@ -50,7 +50,7 @@ class Checking:
     async def ask(self, principal: Principal = ANN, uri: str = URI) -> None:
         """Ask, and keep the decision; none where nobody decided."""
         try:
-            self.found.append(await self.check.ask(Question("mcp", principal, uri), counts=True))
+            self.found.append(await self.check.ask(ReadQuestion("mcp", principal, uri), counts=True))
         except Undecided:
             self.found.append(None)
 

@@ -1,8 +1,8 @@
-"""Asks the handler of a resource whether a caller may read a URI, for those who are told of changes there (S21).
+"""Asks a resource's handler whether a caller may read a URI, and so may hear of its changes (S21).
 
 The handler decides reads, so it runs as for `resources/read`: for the caller's principal, in a worker's slot, behind
-the application's interceptors. What it returns stays with the worker. A `permit` of the definition, which decides
-without reading, takes this place one day.
+the application's interceptors. Its result stays with the worker. A `permit` of the definition, which decides without
+reading, can take this place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REFUSALS: Final = frozenset({AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, RE
 """The lines of errors by which a handler says no; any other error is a failure, which decides nothing."""
 
 
-class Question(NamedTuple):
+class ReadQuestion(NamedTuple):
     """Whether a caller may read a URI."""
 
     endpoint: str
@@ -70,12 +70,12 @@ class ReadCheck:
         self._durations = instruments.read_checks
         self._log = log
 
-    def find(self, question: Question) -> Target | None:
+    def find(self, question: ReadQuestion) -> Target | None:
         """Find what serves a URI to a caller now; none where its view has nothing there."""
         view = self._snapshots.view(question.endpoint, question.principal)
         return None if view is None else view.find_resource(question.uri)
 
-    async def ask(self, question: Question, *, counts: bool) -> Decision:
+    async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
         """Ask whether a caller may read a URI.
 
         Args:
@@ -105,7 +105,7 @@ class ReadCheck:
             self._durations.record(time.monotonic() - began, outcome)
         return decision
 
-    async def _ask(self, question: Question, *, counts: bool) -> Decision:
+    async def _ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
         body = CallBody({}, principal=question.principal, uri=question.uri).write()
         definition = ""
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from mcpfleet.contracts.sessions import Session
 from mcpfleet.edge.access.admission import Admission
 from mcpfleet.edge.access.limits import Limits
-from mcpfleet.edge.calls.read_check import Question, Undecided
+from mcpfleet.edge.calls.read_check import ReadQuestion, Undecided
 from mcpfleet.edge.protocol.ladder import LOG_LEVELS
 from mcpfleet.edge.protocol.request import Inquiry
 from mcpfleet.edge.sessions.known import Known, Named, Sessions
@@ -61,9 +61,9 @@ class SessionMethods:
         """Answer `resources/subscribe`: once it is answered, changes are told on the session's stream.
 
         Raises:
-            Rejection: -32602, in the same words for what is not there, what is hidden and what the caller may not
-                read (L23), and where the session subscribes to as much as it may; 403 where a scope is lacking; 504
-                where the resource does not say whether the caller may read it.
+            Rejection: -32602 in the same words for what is not there, is hidden or may not be read (L23); -32602 where
+                the session subscribes to as much as it may; 403 where a scope is lacking; 504 where the resource does
+                not say whether the caller may read it.
         """
         uri = _uri(inquiry)
         target = inquiry.view.find_resource(uri)
@@ -72,7 +72,7 @@ class SessionMethods:
         endpoint, principal = inquiry.request.endpoint, inquiry.principal
         self._admission.require(endpoint, principal, target.listed.definition.scopes)
         await self._limits.take_request(endpoint, principal)
-        await self._check_read(Question(endpoint, principal, uri))
+        await self._check_read(ReadQuestion(endpoint, principal, uri))
         read = await self._sessions.change(named, subscribe=uri)
         if read.is_full:
             raise bad_params("the session subscribes to as many resources as it may")
@@ -80,7 +80,7 @@ class SessionMethods:
         await self._streams.watch(named.key, read.session)
         await _done(inquiry)
 
-    async def _check_read(self, question: Question) -> None:
+    async def _check_read(self, question: ReadQuestion) -> None:
         try:
             may_read = await self._permits.may_read(question)
         except Undecided:

@@ -1,8 +1,8 @@
-"""What each caller may hear of: a URI's resource is asked whether the caller may read it (S21, S22).
+"""Keeps which URIs each caller may hear of: a URI's resource is asked whether the caller may read it (S21, S22).
 
-A decision is one caller's on one URI, whichever streams and sessions of the caller watch it, and holds for a
-permission's time (N6). While it holds, changes are told without a question. Then a change waits, as one bit, until the
-resource was asked again: silence delays it, a refusal drops it.
+A decision is one caller's on one URI, shared by all streams and sessions of the caller. It holds for a permission's
+time (N6). While it holds, changes are told without a question. Then a change waits, as one bit, until the resource was
+asked again: silence delays it, a refusal drops it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.calls.read_check import Decision, Question, Undecided
+from mcpfleet.edge.calls.read_check import Decision, ReadQuestion, Undecided
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.read_queue import ReadQueue
 from mcpfleet.edge.streams.stream import Stream
@@ -39,12 +39,12 @@ _RETRY: Final = 1.0
 
 
 class Decides(Protocol):
-    """Decides reads: a resource's handler today, its `permit` where it has one one day."""
+    """Decides reads: the resource's handler, or whatever else can say so for it."""
 
-    def find(self, question: Question) -> Target | None:
+    def find(self, question: ReadQuestion) -> Target | None:
         """Find what serves a URI to a caller now."""
 
-    async def ask(self, question: Question, *, counts: bool) -> Decision:
+    async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
         """Ask whether a caller may read a URI; raises `Undecided`."""
 
 
@@ -66,7 +66,7 @@ class UriPermit:
     streams: set[Stream] = field(default_factory=set)
     """The caller's that watch the URI."""
     may_read: bool | None = None
-    """What was decided last; none before."""
+    """The last decision; none before the first."""
     definition: str | None = None
     """The digest of the definition that decided."""
     until: float = -math.inf
@@ -78,7 +78,7 @@ class UriPermit:
     generation: int = 0
     """Grows where a decision may have been taken back: one that was asked for before does not count."""
     pool: str | None = None
-    """Whose worker is being asked, or waited for; none where nobody is."""
+    """The pool whose worker is being asked, or waited for; none where nobody is."""
     outcome: anyio.Event | None = None
     """Is set when nobody is being asked any more."""
     awaited: int = 0
@@ -91,13 +91,13 @@ class UriPermit:
 
     @property
     def principal(self) -> Principal:
-        """Whose it is."""
+        """The caller."""
         return self.caller.key[1]
 
     @property
-    def question(self) -> Question:
-        """What is asked."""
-        return Question(*self.caller.key, self.uri)
+    def question(self) -> ReadQuestion:
+        """The question that is asked for it."""
+        return ReadQuestion(*self.caller.key, self.uri)
 
     @property
     def is_refused(self) -> bool:
@@ -239,7 +239,7 @@ class UriPermits:
                 if permit.outcome is not None:
                     await permit.outcome.wait()
 
-    async def may_read(self, question: Question) -> bool:
+    async def may_read(self, question: ReadQuestion) -> bool:
         """Whether a caller may read a URI.
 
         Raises:

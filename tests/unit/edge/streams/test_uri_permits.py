@@ -13,7 +13,7 @@ from structlog.testing import LogCapture
 
 from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.calls.read_check import Decision, Question, Undecided
+from mcpfleet.edge.calls.read_check import Decision, ReadQuestion, Undecided
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.streams.uri_permits import UriPermit, UriPermits
@@ -42,12 +42,12 @@ class Resource:
     """A reading waits for it, where there is one."""
     digest: str = DIGEST
 
-    def find(self, question: Question) -> Target | None:
+    def find(self, question: ReadQuestion) -> Target | None:
         """All but one endpoint have it."""
         listed = Listed(pool="bank", digest=self.digest, definition=tool("account"))
         return None if question.endpoint == "other" else Target(listed)
 
-    async def ask(self, question: Question, *, counts: bool) -> Decision:
+    async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
         """Answer."""
         self.asked.append((question.principal.subject, counts))
         answer = self.answers.get(question.principal.subject, False)
@@ -142,7 +142,7 @@ async def test_s22_a_revocation_takes_back_the_decisions_of_those_whom_it_concer
         assert bobs.until <= time.monotonic() + 15
 
 
-async def test_s22_silence_is_asked_again_at_growing_distances_and_a_failure_decides_nothing() -> None:
+async def test_s22_silence_is_asked_again_ever_later_and_a_failure_decides_nothing() -> None:
     resource = Resource({"ann": None})
     async with made(resource) as it:
         _, permit = it.watch()
@@ -183,11 +183,11 @@ async def test_s22_decisions_that_nobody_watches_are_kept_within_a_bound_and_the
     """Invariant 7."""
     async with made(Resource({None: True}), read_checks_kept=2) as it:
         for number in range(5):
-            assert await it.permits.may_read(Question("mcp", ANONYMOUS, f"x://{number}"))
+            assert await it.permits.may_read(ReadQuestion("mcp", ANONYMOUS, f"x://{number}"))
         assert len(it.resource.asked) == 5
-        assert await it.permits.may_read(Question("mcp", ANONYMOUS, "x://4"))
+        assert await it.permits.may_read(ReadQuestion("mcp", ANONYMOUS, "x://4"))
         assert len(it.resource.asked) == 5
-        assert await it.permits.may_read(Question("mcp", ANONYMOUS, "x://0"))
+        assert await it.permits.may_read(ReadQuestion("mcp", ANONYMOUS, "x://0"))
         assert len(it.resource.asked) == 6
 
 
@@ -211,7 +211,7 @@ async def test_s22_requests_that_wait_for_one_decision_are_one_reading() -> None
     async with made(resource) as it, anyio.create_task_group() as tasks:
 
         async def ask() -> None:
-            found.append(await it.permits.may_read(Question("mcp", ANN, URI)))
+            found.append(await it.permits.may_read(ReadQuestion("mcp", ANN, URI)))
 
         for _ in range(5):
             tasks.start_soon(ask)
