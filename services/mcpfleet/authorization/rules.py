@@ -59,7 +59,7 @@ class Verified:
     issued: float | None = None
     """Seconds since 1970; none where nobody says."""
     key: str | None = None
-    """What makes it good, where that is known here: names the key that signed it, or the list that has it."""
+    """Names the key that signed it, or the list that has it, where that is known here."""
 
 
 def admit_anonymous(lasts: float) -> Admitted:

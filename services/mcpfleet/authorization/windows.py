@@ -66,7 +66,7 @@ def grant(window: Window, wanted: TokensWanted, number: int) -> tuple[Window, in
 
 
 class _Question(NamedTuple):
-    """What an asker wants of limits, each once."""
+    """An asker's wishes, one for each limit."""
 
     id: str
     limits: Sequence[TokensWanted]
@@ -122,7 +122,7 @@ async def _take(store: Store, question: _Question) -> tuple[TokensGranted, ...]:
 
 
 class _Decision(NamedTuple):
-    """What a question is answered, and what is written."""
+    """The answer to a question, and the rows to write for it."""
 
     granted: tuple[TokensGranted, ...]
     windows: list[dict[str, Any]]

@@ -29,11 +29,12 @@ def nobody(*, busy: bool) -> None:
 async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody) -> None:
     """Serve what still arrives for `lame`, then wait for what runs, at most as long as `drain` says.
 
-    From the first moment each answer tells its client to make a new connection, which leads to another edge, since this
-    one is not ready any more. Listen streams are ended one after the other, while the calls run (S17). What still runs
-    at the end is ended as uncertain: a stream that just breaks off would say nothing (D17). Where there is no other
-    edge, clients find this one a little longer than their calls take: some ask for more before they return a result,
-    and lose it where nobody answers (S23).
+    From the first moment each answer tells its client to make a new connection. That leads to another edge, since this
+    one is not ready any more. Listen streams are ended one after the other, while the calls run (S17). Calls that still
+    run at the end are ended as uncertain: a stream that just breaks off would say nothing (D17).
+
+    Where there is no other edge, clients find this one a little longer than their calls take. Some ask for more before
+    they return a result, and lose it where nobody answers (S23).
     """
     application, hub = edge.application, edge.hub
     application.is_draining = True

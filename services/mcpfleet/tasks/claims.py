@@ -257,9 +257,9 @@ def _is_news(held: Held, row: AnyRow) -> bool:
 async def _gone(
     connection: AsyncConnection, pool: str, others: Sequence[Held]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of tasks that are not held by the fence that is named: those that their holder let go itself, and the lost ones.
+    """Sort tasks that their named fence does not hold: those that their holder let go itself, and those it lost.
 
-    Whoever else takes a task from its holder, or ends it, raises the fence.
+    Any other process that takes a task from its holder, or ends it, raises the fence.
     """
     if not others:
         return (), ()

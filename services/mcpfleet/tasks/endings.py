@@ -34,7 +34,7 @@ class Ending:
     message: str | None = None
     """None leaves the last one."""
     progress: float | None = None
-    """What the message says is reached, where it is progress."""
+    """The progress that the message tells, where it tells one."""
     failure: str = ""
     deprives: bool = False
     """Its holder, if it has one, does not end it: what that one writes from now on must fail."""

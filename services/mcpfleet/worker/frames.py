@@ -15,7 +15,7 @@ class Report:
     key: Key
     body: bytes
     reached: float | None = None
-    """Of a task: what the message says is reached."""
+    """The progress that a task's message tells."""
 
 
 @dataclass(frozen=True, slots=True)

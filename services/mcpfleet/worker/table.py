@@ -51,7 +51,7 @@ class Held:
     is_task: bool = False
     """It is a durable task, or has become one."""
     outcome_only: bool = False
-    """Only whether there is a result is asked; nobody reads it."""
+    """The edge asks whether there is a result, and does not read it."""
     shows: bool = False
     """It clears a task's result for one reader: what goes wrong is no result of the tool (K12)."""
 

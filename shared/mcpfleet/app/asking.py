@@ -67,7 +67,7 @@ class Asker(Protocol):
 
 
 class Unleased:
-    """Of a call that has its worker to its end: nobody can take it away."""
+    """The lease of a call, which keeps its worker to its end: nobody can take it away."""
 
     @property
     def is_sure(self) -> bool:

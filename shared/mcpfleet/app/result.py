@@ -59,9 +59,9 @@ class Kind(Enum):
 class Returns:
     """How a handler's return value becomes an outcome.
 
-    `str` is text, content blocks (one, or a list with text among them) stay what they are, `None` is no content. All
-    else is structured content with its schema, repeated as JSON text for clients that read only that. A
-    `CallToolResult` is the result itself.
+    `str` is text. Content blocks, one or a list with text among them, stay what they are. `None` is no content. A
+    `CallToolResult` is the result itself. All else is structured content with its schema, repeated as JSON text for
+    clients that read only that.
 
     Args:
         annotation: the return annotation.

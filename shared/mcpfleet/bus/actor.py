@@ -216,7 +216,7 @@ class Actor:
             why = f"{exchange.subject}: the receiver's store does not answer"
             raise Failed(Fault.UNAVAILABLE, why, is_undone=_is_undone(error)) from error
         except (BusError, TimeoutError) as error:
-            # What was cancelled at the deadline may say so too: it waited for a lock, or for a connection.
+            # Work that the deadline cancelled may say so too: it waited for a lock, or for a connection.
             is_undone = _is_undone(error.__cause__)
             raise Failed(
                 Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}", is_undone=is_undone

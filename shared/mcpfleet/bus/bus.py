@@ -226,7 +226,7 @@ class Bus:
         except NotRun:
             raise uncertain from None  # the second did not run; the first may have
         except Failed as error:
-            # What the second is told says nothing of the first, which may have an answer by now.
+            # The answer to the second says nothing of the first, which may have an answer by now.
             return await self._first_of(late, error, deadline)
         finally:
             del self._waiting[first]

@@ -1,9 +1,10 @@
 """The one header line of a message: all that must be read before, or without, its body.
 
-NATS carries headers as text lines, and three cost twice as much as one, so everything shares a line of words:
-a request is `1 <ms left> <ms since 1970 at sending> <traceparent or -> <extra words>`; an answer without a line is
-plain success, and otherwise `1 busy`, `1 expired <the answerer's ms>` or `1 fault <kind>`, with `undone`
-behind the kind where nothing was changed for certain.
+NATS carries headers as text lines, and three cost twice as much as one, so everything shares a line of words.
+
+- A request is `1 <ms left> <ms since 1970 at sending> <traceparent or -> <extra words>`.
+- An answer without a line is plain success. Otherwise it is `1 busy`, `1 expired <the answerer's ms>` or
+  `1 fault <kind>`, with `undone` behind the kind where certainly nothing was changed.
 """
 
 from __future__ import annotations

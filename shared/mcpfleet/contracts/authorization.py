@@ -67,7 +67,7 @@ class Admitted(Message):
     """Seconds from the asking that the verdict may be cached while authorization is heard and names the key. None where
     the credential may end at any time without authorization's knowledge: `lasts` alone counts."""
     key: str | None = None
-    """What makes the credential good: names the key that signed it, or the list that has it."""
+    """Names the key that signed the credential, or the list that has it."""
     reason: str | None = None
     """Why the credential was refused, for the operator's log; never for the client."""
     number: int = 0
@@ -193,7 +193,7 @@ class Taken(Message):
 
 
 class TokensWanted(Message):
-    """What an edge wants of one limit, or gives back."""
+    """The tokens that an edge wants of one limit, or gives back."""
 
     key: str = Field(pattern=r"^[0-9a-f]{32}$")
     """As in `TakeFromLimit`, and so are the next two."""
@@ -226,7 +226,7 @@ class TakeTokens(Message):
 
 
 class TokensGranted(Message):
-    """What was granted of one limit."""
+    """The tokens that were granted of one limit."""
 
     granted: int = Field(0, ge=0)
     """Below `wanted` where the window has no more."""
@@ -239,7 +239,7 @@ class TokensGranted(Message):
 
 
 class TokensTaken(Message):
-    """What was granted of each limit, in their order."""
+    """The tokens that were granted of each limit, in their order."""
 
     limits: tuple[TokensGranted, ...]
 

@@ -127,7 +127,7 @@ class Held(Message):
     message: Words | None = None
     """The newest status message; none leaves it as it is."""
     progress: Reached = None
-    """What the message says is reached: one that says less than was reported before is not shown (K27)."""
+    """The progress that the message tells: one that tells less than was reported before is not shown (K27)."""
     waits: bool = False
     """It waits for answers in place: bring back those that are there."""
 

@@ -1,7 +1,7 @@
 """Log lines at a pace: the first few of a kind are written at once, the others are counted and told once a period.
 
 Strangers cause log lines: a broken client, a worker that is taken over, a foreign publisher on NATS. Without a pace a
-flood of their messages becomes a flood of lines, which costs more than the messages do and hides all other lines.
+flood of their messages becomes a flood of lines. That costs more than the messages do, and hides all other lines.
 """
 
 from __future__ import annotations
@@ -130,6 +130,6 @@ class Pace:
 
 
 def _kind(event: EventDict, call_site: str | None) -> _Kind:
-    """Whose line it is, its level, where it comes from, and the names in it."""
+    """The kind of a line: its process, its level, its origin, and the names in it."""
     names = [f"{name}={event[name]}" for name in _DISTINCT if name in event]
     return str(event.get("process", "")), str(event.get("level", "")), call_site or str(event.get("event", "")), *names

@@ -1,4 +1,4 @@
-"""What only reports ends no process: a report that fails is logged, and the next one is tried."""
+"""A failed report ends no process: it is logged, and the next one is tried."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class StoreRefused(StoreError):
 
 
 OUTAGES: Final = (StoreUnreachable, StoreBusy)
-"""What passes by itself; a refused statement is a mistake, of ours or of the set-up."""
+"""Errors that pass by themselves; a refused statement is a mistake, of ours or of the set-up."""
 
 
 @contextmanager

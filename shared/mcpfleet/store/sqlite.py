@@ -1,7 +1,7 @@
 """SQLite's connections, and short transactions straight on its driver, for what a caller may wait for.
 
-Through SQLAlchemy and aiosqlite each statement is several hops to a thread and back. A transaction of four statements
-costs 2 ms of processor time so, and a tenth of that as one function that runs in a thread.
+Through SQLAlchemy and aiosqlite each statement is several hops to a thread and back: a transaction of four statements
+costs 2 ms of processor time. As one function that runs in a thread it costs a tenth of that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def prepare(connection: Any, bounds: Bounds) -> None:
 def _use_wal(cursor: Any) -> None:
     """Have a new file keep a write-ahead log, which it remembers.
 
-    Of several connections that make the switch at once SQLite refuses all but one, without waiting for its turn.
+    Where several connections make the switch at once, SQLite refuses all but one, which do not wait for their turn.
     """
     for turn in range(_WAL_TURNS):
         cursor.execute("PRAGMA journal_mode")

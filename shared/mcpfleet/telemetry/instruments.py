@@ -40,7 +40,7 @@ class EdgeInstruments:
 
 
 class ConnectionInstruments:
-    """What an edge measures of its clients' connections."""
+    """The instruments for clients' connections to an edge."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.open = metrics.gauge("mcpfleet.edge.connections.open", "Connections of clients.")

@@ -53,7 +53,7 @@ class Rejection(Exception):
         self.headers = headers
 
 
-# What the head alone tells is refused before an id is read: these errors have none (T33).
+# The head alone shows these faults: they are refused before an id is read, and have none (T33).
 
 
 def unknown_path() -> Rejection:

@@ -46,8 +46,8 @@ class Filter:
         """What of it an endpoint can honour (S7): a kind of change that its capabilities do not name is left out.
 
         A URI is honoured whether or not anything is there: it may come, and what is hidden from the caller must look
-        the same (T12). Whether its resource lets the caller read it, and whether a task is there for the caller, is
-        asked later (S21, K16).
+        the same (T12). Later steps ask whether its resource lets the caller read it, and whether a task is there for
+        the caller (S21, K16).
 
         Args:
             capabilities: the endpoint's.

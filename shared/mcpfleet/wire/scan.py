@@ -1,8 +1,8 @@
 """How much a JSON text would make of a parser, counted without making it: values, and how deep they are nested (T31).
 
 A parser holds the interpreter until it is done, whichever thread it is on. Seven megabytes of `[[],[],…]` would hold it
-for a second, and as many bytes of one string for a hundredth of that. Everything here is done by a few passes over the
-bytes, which cost a thousandth of a second for each 256 KiB.
+for a second; as many bytes of one string hold it for a hundredth of that. Here a few passes over the bytes do all, and
+cost a thousandth of a second for each 256 KiB.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Scan:
             raise bad_envelope(f"more than {self._most} values")
 
     def _outside(self, part: bytes) -> bytes:
-        """What of it is in no string."""
+        """The bytes that are in no string."""
         if self._is_escaped:
             part, self._is_escaped = part[1:], not part
         if b"\\" in part:

@@ -41,7 +41,7 @@ _RETRY: Final = 20
 _SETTLES: Final = 30.0
 """Seconds for which verdicts by a key that ended are looked for again and again: none is on its way for longer."""
 _RENEWED_BETWEEN: Final = (0.5, 0.9)
-"""The parts of its life between which a verdict that lasts long is renewed, lest all that began together be at once."""
+"""The parts of its life between which a long verdict is renewed: those that began together are spread so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ def _raise(rejection: Rejection) -> NoReturn:
 class Admission:
     """Admits callers; at most `entries` verdicts are kept, the least recently used go first.
 
-    A verdict that is in use is renewed in the background from half of its life on, so that a short absence of
-    authorization costs nobody anything; none is used beyond its life. One by a key that authorization names again and
-    again lives long, and ends soon after its key was named last.
+    A verdict that is in use is renewed in the background from half of its life on. So a short absence of authorization
+    costs nobody anything. None is used beyond its life. A verdict lives long while authorization names its key again
+    and again, and ends soon after the last time.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Admission:
     def end_keys(self, keys: Collection[str], age: float) -> None:
         """Forget the verdicts by keys that are not good any more.
 
-        A service that fetched its keys before a verdict was asked for does not know better than the one that gave it.
+        Keys that were fetched before a verdict was asked for do not end it: they are the older news.
 
         Args:
             keys: all that are good.
@@ -275,7 +275,7 @@ class Admission:
         ended = {key for key, hearing in self._keys.items() if key not in keys and hearing.oldest < fetched}
         if not ended:
             return
-        # What was on its way, to a stream that begins for example, is met by the next look.
+        # The next look meets verdicts that were on their way, to a stream that begins for example.
         settled = min(fetched, now - _SETTLES)
         for key in ended:
             hearing = self._keys[key]

@@ -66,7 +66,7 @@ class Revocations:
             return
         self._heard = time.monotonic()
         self._apply(hint)
-        # What lay in our buffers while this process was stopped is no news; a link that is proven has none of it.
+        # Hints that lay in our buffers while this process was stopped are no news; a proven link has none of them.
         if hint.keys is not None and self._bus.proven_since is not None:
             self._admission.end_keys(frozenset(hint.keys), hint.keys_age)
             if hint.number == self._admission.number:

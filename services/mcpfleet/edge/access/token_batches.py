@@ -24,7 +24,7 @@ _CHECKED_EVERY: Final = 1.0
 
 
 class LimitKey(NamedTuple):
-    """What is limited, and whose calls count together."""
+    """Names a limit, and the callers whose calls count together."""
 
     endpoint: str
     partition: str | None
@@ -44,7 +44,7 @@ class LimitKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TokenBatch:
-    """What this edge has of a window. A batch ends with its window, whatever is left of it."""
+    """This edge's tokens of a window. A batch ends with its window, whatever is left of it."""
 
     key: LimitKey
     digest: str = field(init=False)
@@ -56,7 +56,7 @@ class TokenBatch:
     window: int | None = None
     """Its number; none where nobody told it."""
     room: int = 0
-    """What the window had left when it was asked about last."""
+    """Tokens that the window had left when it was asked about last."""
     renew_at: int = -1
     """The next tokens are reserved where no more than this is left; -1 is never."""
     full_until: float = -math.inf
@@ -99,7 +99,7 @@ class TokenBatch:
         return True
 
     def wants(self, now: float) -> TokensWanted | None:
-        """Say what to ask for; none where nothing is needed any more. What is given back is gone from here."""
+        """Say what to ask for; none where nothing is needed any more. Tokens that go back are gone from here."""
         if now >= self.until:
             self.left = 0
         if self.waiting == 0 and self.giving:

@@ -201,7 +201,7 @@ class Ends:
 def as_told(envelope: Envelope, rejection: Rejection) -> Rejection:
     """An operation's error as the request's revision has it: in 2025 HTTP says 200, and a resource has its own code.
 
-    What concerns the caller, its session or the server's capacity keeps its status (L2, M42).
+    An error about the caller, its session or the server's capacity keeps its status (L2, M42).
     """
     if not envelope.is_legacy or rejection.status not in _OPERATION or isinstance(rejection, SessionFault):
         return rejection

@@ -131,7 +131,7 @@ class Dispatch:
     async def run(self, make_order: MakeOrder) -> Call:
         """Place an order, wait for room where it is refused, and return the call once it has ended.
 
-        Nobody hears what it says before its end. Who asks sets a limit to the wait: it cancels the call.
+        Nobody hears what it says before its end. The asker bounds the wait, by cancelling it: that cancels the call.
 
         Raises:
             Rejection: as `wait_for_room`, and as `make_order`.

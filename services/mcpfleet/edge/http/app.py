@@ -162,10 +162,10 @@ class Application:
             await self._serve_large(client, endpoint, is_known=size is not None)
 
     async def _serve_large(self, client: Client, endpoint: str, *, is_known: bool) -> None:
-        """Serve a request with a large body, or one of unsaid size: what is beyond `large_body` is a known caller's.
+        """Serve a request with a large body, or one of unsaid size, whose caller is known beyond `large_body` bytes.
 
-        Group 4c: a stranger's is not read, let alone kept or parsed (T29). A known caller's takes room as it arrives,
-        and is looked at slice by slice, so that others are served between (T31).
+        Group 4c: a stranger's body is not read further, let alone kept or parsed (T29). A known caller's takes room as
+        it arrives. It is looked at slice by slice, and others are served between (T31).
         """
         arrived, is_judged = 0, is_known
         if is_known:
@@ -184,7 +184,7 @@ class Application:
 
         async with self._room.account(within=self._settings.queue_wait) as account:
             client.forget_body = account.close
-            # Neither is kept here: a stream would keep it for its life.
+            # This frame keeps neither body nor message: a stream would keep them for its life.
             await self._serve_message(client, endpoint, *await self._read_large(client, charge))
 
     async def _read_large(self, client: Client, charge: Charge) -> tuple[bytes, Any]:

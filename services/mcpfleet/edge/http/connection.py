@@ -37,7 +37,7 @@ _BATCH: Final = 64 * 1024
 
 
 class Waits:
-    """What the connections of one server wait for, and how long each may."""
+    """Times the waits of one server's connections: for a request, a head or a body."""
 
     def __init__(
         self, *, keep_alive: float, head: float, spared_idle: float = _SPARED_IDLE, spared_head: float = _SPARED_HEAD
@@ -65,8 +65,8 @@ class Waits:
     def make_room(self) -> bool:
         """Close a connection without a whole request, since others wait; false where all are to be spared.
 
-        Whoever sends no head goes first, or no body. Where heads are missing from many, one of them is waited for: so
-        strangers who open connections cannot push out known clients.
+        A client that sends no head goes first, then one that sends no body. Where most lack a head, none that is idle
+        is closed: strangers who open connections cannot push out known clients.
         """
         if self.heads.end_oldest(self._spared_head, _has_no_request):
             return True
@@ -94,7 +94,7 @@ def _has_no_request(connection: Connection) -> bool:
 
 
 class _IdleTimer:
-    """What Hypercorn takes for its task that times a connection's idleness."""
+    """Stands in for Hypercorn's task that times a connection's idleness."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

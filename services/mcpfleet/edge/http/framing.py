@@ -1,8 +1,8 @@
 """h11, strict where it is lenient: what two readers of HTTP/1.1 could read as two different requests is refused (T30).
 
 h11 takes bare line feeds, folded lines, control characters in values, any version, two framings at once. A proxy before
-an edge may read such bytes otherwise, and then the rest of one request is another. Here a request that is not in the
-form of RFC 9112 ends its connection, so that nothing behind it is read as a request.
+an edge may read such bytes otherwise, and then the rest of one request is another. Here a request that breaks the form
+of RFC 9112 ends its connection: nothing behind it is read as a request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEAN_CHUNK: Final = 32
 """Bytes that each further chunk must have on average: one costs as much as two thousand bytes."""
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\n"
-"""How a connection begins that is HTTP/2 by prior knowledge (RFC 9113, 3.4), as far as it looks like a head."""
+"""The part of HTTP/2's preface that looks like a head (RFC 9113, 3.4): a connection begins by it."""
 _VERSIONS: Final = frozenset((b"1.0", b"1.1"))
 
 _FIRST: Final = 0x21
@@ -51,7 +51,7 @@ def _refused(why: str, status: int = 400) -> h11.LocalProtocolError:
 
 
 class _Buffer(ReceiveBuffer):
-    """What has arrived and was not read."""
+    """Bytes that have arrived and were not read."""
 
     def skip(self, expected: bytes) -> bool | None:
         """Read past what is expected: None until it has arrived whole, False where something else comes."""
@@ -139,7 +139,7 @@ def _read_head(buffer: _Buffer) -> h11.Request | None:
 
 
 def _check_framing(fields: Sequence[tuple[bytes, bytes]], version: bytes) -> None:
-    """One length, or chunks, and never both (RFC 9112, 6.1 to 6.3); h11 checks what either says."""
+    """Refuse several lengths, and a length with chunks (RFC 9112, 6.1 to 6.3); h11 checks what either says."""
     lengths = codings = 0
     for name, value in fields:
         size = len(name)
@@ -154,7 +154,7 @@ def _check_framing(fields: Sequence[tuple[bytes, bytes]], version: bytes) -> Non
 
 
 def _check_target(request: h11.Request) -> None:
-    """A target that is no path is a whole URL of the Host that is named, or `*` of OPTIONS (RFC 9112, 3.2)."""
+    """Refuse a target that is no path, unless it is a URL of the Host, or `*` of OPTIONS (RFC 9112, 3.2)."""
     absolute = _ABSOLUTE.fullmatch(request.target)
     if absolute is None:
         if request.target == b"*" and request.method == b"OPTIONS":

@@ -1,4 +1,4 @@
-"""What an HTTP/2 client sends, cut into frames, each of which is paid for before anything is done with it."""
+"""Cuts an HTTP/2 client's bytes into frames, each of which is paid for before anything is done with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the headers of an HTTP/2 request must be before anybody sees them (RFC 9113, 8.2 and 8.3)."""
+"""Checks the headers of an HTTP/2 request before anybody sees them (RFC 9113, 8.2 and 8.3)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH: Final = re.compile(rb"/[!-~]*")
 _CONTROL: Final = bytes((*range(9), *range(10, 32), 127))
-"""What no value may have; a tab it may, within."""
+"""Bytes that no value may have; a tab may stand within it."""
 _MOST: Final = 256
 """Headers that a request may have."""
 _SCHEMES: Final = (b"http", b"https")
 """The second where a proxy ends TLS."""
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _CONNECTION: Final = frozenset((b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
-"""What is of one HTTP/1.1 connection, and has no place here."""
+"""Headers that are about one HTTP/1.1 connection, and have no place here."""
 
 
 class Malformed(ProtocolError):

@@ -1,7 +1,7 @@
 """h2's state of one connection, for a server of strangers.
 
-What is wrong with one request ends its stream, where h2 ends the connection and all other callers' requests with it
-(RFC 9113, 8.1.1). A stream counts until its handler has ended, and what a client makes us refuse costs its budget.
+A malformed request ends its stream (RFC 9113, 8.1.1); h2 would end the connection and all other requests with it. A
+stream counts until its handler has ended, and each refusal costs the client's budget.
 """
 
 # ruff: noqa: SLF001  # h2 offers no other way to end a stream that it would end the connection for
@@ -238,7 +238,7 @@ class ServerState(H2Connection):
 
 
 def _receive(stream: H2Stream, headers: Sequence[HeaderTuple], *, ends: bool) -> list[Event]:
-    """Have a stream take headers, and hold a body that ends with them to its stated length, which h2 does not."""
+    """Have a stream take headers; hold a body that ends with them to its stated length, as h2 does not."""
     stated = stream._expected_content_length
     _, events = stream.receive_headers(headers, ends, None)
     if isinstance(events[0], TrailersReceived):

@@ -1,4 +1,4 @@
-"""What HTTP/2 has for each request: its stream, of which is said when its handler ends, and what it has to send."""
+"""The stream and the send buffer that an HTTP/2 connection has for each request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RequestStream(HTTPStream):
-    """One request, of which is said when its handler has ended: Hypercorn forgets one that was reset."""
+    """One request, which tells its connection when its handler has ended: Hypercorn forgets one that was reset."""
 
     def __init__(self, connection: Http2, stream_id: int) -> None:
         """Begin a request of a connection."""
@@ -43,7 +43,7 @@ class RequestStream(HTTPStream):
 
 
 class SendBuffer(StreamBuffer):
-    """What a stream has to send, and since when it waits for the client."""
+    """The bytes that a stream has to send, and since when they wait for the client."""
 
     since = 0.0
     """When it began to wait, or a good part of it was sent last, by the loop's clock."""

@@ -1,8 +1,9 @@
-"""Hypercorn's HTTP/2, mended where what one stream brings ends its connection, and all other requests with it.
+"""Hypercorn's HTTP/2, mended in three places.
 
-And where a client makes work that no request needs (T26): each frame is paid for from the connection's budget before
-anything is done with it, others have their turn between frames, and with an empty budget the connection ends. And where
-an edge leaves: HTTP/2 has no `Connection: close`, so a client is led away by GOAWAY (RFC 9113, 6.8).
+- One stream's fault ends that stream, and not its connection with all other requests.
+- A client can make no more work than its requests need (T26). The connection's budget pays for each frame before
+  anything is done with it. Others have their turn between frames. An empty budget ends the connection.
+- An edge that drains leads its clients away by GOAWAY (RFC 9113, 6.8): HTTP/2 has no `Connection: close`.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _log: Final = logging.getLogger("hypercorn.error")
 _GO_AWAY: Final = GoAwayFrame(0, last_stream_id=2**31 - 1).serialize()
 """Make no new request on this connection; all that arrive are still answered, also what crosses this on its way."""
 _NEEDED: Final = frozenset((b":method", b":path"))
-"""What makes a request's line."""
+"""The pseudo headers that make a request's line."""
 _WITHOUT_EFFECT: Final = (PingReceived, PingAckReceived, SettingsAcknowledged)
-"""What h2 has answered, or what needs no answer."""
+"""Events that h2 has answered, or that need no answer."""
 _WRITE_TIMEOUT: Final = 30.0
 """Seconds that a client may read nothing, where no setting says it."""
 _LINGER: Final = 2.0
@@ -130,8 +131,8 @@ class Http2(H2Protocol):
     async def _end(self, error: ProtocolError) -> None:
         """Tell the client why its connection ends, end all its requests, and leave it a moment to read that.
 
-        What it sends meanwhile is taken and dropped: a socket that is closed with something unread tells the client
-        nothing but that.
+        Its bytes are taken and dropped meanwhile: a socket that is closed with something unread tells a client nothing
+        else.
         """
         if self._ended is not None:
             return

@@ -7,7 +7,7 @@ from typing import Final
 
 _ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-"""What means the same escaped and not (RFC 3986, 2.3); a slash is not among it."""
+"""Characters that mean the same escaped and not (RFC 3986, 2.3); a slash is none of them."""
 _ABSOLUTE: Final = re.compile(r"https?://[^/?#]*(?P<path>.*)", re.IGNORECASE)
 
 
@@ -26,8 +26,8 @@ def read_path(raw: str, *, may_be_absolute: bool) -> str:
 def normal(path: str) -> str:
     """Give a path the spelling that endpoints are known by.
 
-    Escaped letters, digits and `-._~` are themselves, the digits of other escapes are capitals, and one slash at the
-    end is left out. Dots and double slashes lead nowhere: a proxy before us may have read them otherwise.
+    Escaped letters, digits and `-._~` are themselves. The digits of other escapes are capitals. One slash at the end is
+    left out. Dots and double slashes lead nowhere: a proxy before us may have read them otherwise.
     """
     if "%" in path:
         path = _ESCAPE.sub(_unescaped, path)

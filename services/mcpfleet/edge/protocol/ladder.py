@@ -1,8 +1,8 @@
 """The order in which a request is checked: first failure wins (T11), read from top to bottom.
 
 `check_place` and `check_form` need no body, `check_message` no caller. Between them `http.app` reads the credential,
-and has it judged before it reads a large body (groups 4b and 4c). What needs the caller, its view and its limits
-follows in `methods`, what needs the target in `uses`.
+and has it judged before it reads a large body (groups 4b and 4c). The checks of the caller, its view and its limits
+follow in `methods`, those of the target in `uses`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Listens:
         """
         request, view = inquiry.request, inquiry.view
         asked = read_filter(request.params["notifications"], self._settings.stream_keys)
-        # What is read is not needed any more, nor what nobody reads, and a stream lasts.
+        # A stream lasts, and nobody needs the parameters any more, nor the `_meta` that nobody reads.
         request.params.clear()
         meta = request.envelope.meta
         for name in meta.keys() - _KEPT:

@@ -14,9 +14,9 @@ from anyio.abc import TaskGroup, TaskStatus
 AT_ONCE: Final = 16
 """Readings of a pool that an edge has under way at once: a pool that hangs holds up no other."""
 OF_A_CALLER: Final = 8
-"""Of these, a caller's: who listens to what hangs leaves places to others."""
+"""Readings of one caller among them: a caller whose resources hang leaves places to others."""
 RENEWING: Final = 8
-"""Of these, renewals: who waits for a stream or a change finds places."""
+"""Renewals among them: a stream or a change that waits finds a place."""
 _LOOKS: Final = 32
 """Renewals that are looked through for one whose caller has a place."""
 
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(slots=True, eq=False)
 class _Line(Generic[T]):
-    """What waits for one pool, and how much of it is under way."""
+    """The readings that wait for one pool, and how many are under way."""
 
     awaited: dict[Hashable, dict[T, None]] = field(default_factory=dict)
     """By their callers, in the order of their turns: a stream or a change waits for these."""

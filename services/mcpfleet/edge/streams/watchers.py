@@ -111,7 +111,7 @@ class Watchers:
     async def leave_out(self, stream: Stream) -> None:
         """Leave out what a stream's caller may not read (S21).
 
-        What nobody could decide in time is honoured, and nothing is told of it before it was decided (S22).
+        A URI without a decision in time is honoured, and nothing is told of it before there is one (S22).
 
         Raises:
             ClientGone: the client has left meanwhile.
@@ -204,7 +204,7 @@ class Watchers:
         known: dict[int, tuple[View, Listed | None]] = {}
         """By the view's identity, for most streams share one; the view itself keeps that from being another's."""
         told: tuple[View, UriPermit] | None = None
-        """What the last stream was told by: those of one caller are told by the same."""
+        """By which view and permit the last stream was told: those of one caller share both."""
 
         def tell(stream: Stream) -> None:
             nonlocal told
@@ -222,7 +222,7 @@ class Watchers:
 
 
 def _serving(view: View, uri: str, pool: str = OPERATOR_TOKEN) -> Listed | None:
-    """What serves a URI; none where it is not there for the view's callers, or is not the pool's."""
+    """The listed resource that serves a URI; none where the view's callers have none there, or another pool's."""
     target = view.find_resource(uri)
     return None if target is None or pool not in (OPERATOR_TOKEN, target.listed.pool) else target.listed
 

@@ -1,7 +1,7 @@
 """Writes what a task's holder leaves: its end, or that it is given back. An end that is there is never dropped (K23).
 
 The end of a handler that has run is worth more than its lease: whatever the service answers, it is offered again, and
-the fence of the write says whether it still counts. Only the service's own word, or a long time, ends that.
+the fence of the write says whether it still counts. The service's own word, or a long time, ends that.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Finishing:
     def _instead(
         self, holding: Holding, then: Settle | Release, error: BusError, *, seconds: float
     ) -> Settle | Release:
-        """What is offered after a refusal: the same for a while, and then less; the handler must not run again."""
+        """Choose what to offer after a refusal: the same for a while, then less; the handler must not run again."""
         if is_too_large(error):
             self._log.error("a task's result is too large", task=holding.id, error=str(error))
             return _too_large(holding, str(error))

@@ -46,7 +46,7 @@ class Holding:
     message: str | None = None
     """The newest status message that is not written."""
     progress: float | None = None
-    """What that says is reached."""
+    """The progress that it tells."""
     is_cancelled: bool = False
     """Its client wants it to end."""
     is_stopped: bool = False

@@ -62,7 +62,7 @@ def settled(holding: Holding, ended: Ended) -> Settle:
 
 
 def _of(holding: Holding) -> dict[str, Any]:
-    """Whose end it is, and how far it had come."""
+    """The fields of every end: the holding's task and fence, and how far it had come."""
     return {
         "id": holding.id,
         "fence": holding.fence,
