@@ -49,7 +49,7 @@ class Tree:
     commit: str
     """Its short id, and whether files differ from it."""
     command: tuple[str, ...]
-    """What runs its Python."""
+    """Runs its Python."""
     environment: Mapping[str, str]
 
 
@@ -83,7 +83,7 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """What it says of a rate."""
+        """The words for a rate's interval."""
         if self.low >= NOT_SLOWER:
             return "not slower"
         return "slower" if self.high < NOT_SLOWER else "not decided: measure more rounds"

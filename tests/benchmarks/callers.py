@@ -57,7 +57,7 @@ async def named_fleets(count: int, folder: Path, *, postgresql: bool) -> AsyncIt
 
 
 class Settings(NamedTuple):
-    """What a fleet of named callers is set to, and their tokens."""
+    """The settings of a fleet of named callers, and their tokens."""
 
     kind: str
     limits: str

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
 from tests.kit import h2_bytes as h2
-from tests.kit.h2_bytes import END_HEADERS, END_STREAM, block, frame, head
+from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, head
 from tests.kit.wire_bytes import Posts, lines, message, meta, read_body
 
 APP: Final = Path(__file__).parent.parent / "fleet" / "app.py"
@@ -41,8 +41,6 @@ CALM: Final = 11
 """ENHANCE_YOUR_CALM."""
 POST: Final = block(head())
 WHOLE: Final = block(head(b"GET", b"/nothing"))
-CAN: Final = struct.pack(">L", 8)
-"""What RST_STREAM carries: CANCEL."""
 STREAMS: Final = range(1, 2**31, 2)
 
 Flood = Callable[[], Iterator[bytes]]
@@ -91,7 +89,7 @@ def get(stream: int) -> bytes:
 
 def reset(stream: int) -> bytes:
     """The end of a request that is not wanted any more."""
-    return frame(h2.RST_STREAM, 0, stream, CAN)
+    return frame(h2.RST_STREAM, 0, stream, CANCEL)
 
 
 def split(stream: int, parts: int, part: bytes) -> bytes:
@@ -173,7 +171,7 @@ FLOODS: Final[dict[str, Flood]] = {
 
 @dataclass
 class Sent:
-    """What became of a flood."""
+    """The outcome of a flood."""
 
     size: int = 0
     told: int | None = None
@@ -263,7 +261,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a flood cost."""
+    """The cost of a flood."""
 
     name: str
     sent: Sent
@@ -289,7 +287,7 @@ class Bench:
         self._at_rest = 0.0
 
     def megabytes(self) -> float:
-        """What the edge has."""
+        """The edge's memory."""
         return float(self._process.memory_info().rss / 2**20)
 
     def cpu(self) -> float:

@@ -33,7 +33,7 @@ TOOLS = ("slow", "blocking")
 
 @dataclass
 class Stops:
-    """What became of the tasks."""
+    """The outcome of the tasks."""
 
     effects: Counter[int] = field(default_factory=Counter)
     """By each task's number."""

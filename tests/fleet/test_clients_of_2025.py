@@ -69,7 +69,7 @@ async def test_p9_a_client_of_2025_that_leaves_has_not_cancelled(tmp_path: Path)
     assert not (tmp_path / "cancelled").exists()
 
 
-async def test_l19_a_call_whose_post_is_closed_holds_no_descriptor_and_is_cancelled_by_its_id(tmp_path: Path) -> None:
+async def test_l19_a_call_with_a_closed_post_holds_no_descriptor_and_can_be_cancelled(tmp_path: Path) -> None:
     """As the Go SDK and rmcp take a call back."""
     headers = {"MCP-Protocol-Version": LEGACY[0]}
     async with Fleet(APP) as fleet, connected(fleet.urls[0]) as connection:
@@ -93,7 +93,7 @@ async def test_l19_a_call_whose_post_is_closed_holds_no_descriptor_and_is_cancel
         await until((tmp_path / "cancelled").exists)
 
 
-async def test_l19_a_call_whose_stream_is_reset_is_cancelled_by_its_id_over_the_same_connection(tmp_path: Path) -> None:
+async def test_l19_a_call_with_a_reset_stream_can_be_cancelled_over_its_connection(tmp_path: Path) -> None:
     """The connection of HTTP/2 has other requests, and goes on."""
     own = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     async with Fleet(APP) as fleet:

@@ -100,7 +100,7 @@ async def test_t24_an_edge_without_descriptors_for_strangers_lives_and_serves() 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system lets a limit of another process be set")
 async def test_t24_no_process_ends_for_want_of_descriptors() -> None:
-    """Whoever took them: edge, worker and services run on, say figures, and find NATS when there are some again."""
+    """Edge, worker and services run on without any, say figures, and find NATS when there are some again."""
     async with Fleet(APP, environment={"MCPFLEET_CONSOLE": "true"}) as fleet, connected(fleet.urls[0]) as known:
         children = [*fleet.edges, *fleet.workers, fleet.services]
         assert await read_aloud(known) == 200

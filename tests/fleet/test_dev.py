@@ -222,7 +222,7 @@ async def held(url: str, folder: Path, results: list[CallToolResult]) -> None:
 
 
 async def test_s23_control_c_of_one_edge_costs_a_running_call_nothing(tmp_path: Path) -> None:
-    """What the handler prints meanwhile is heard: nobody else would read it, and the worker would wait for that."""
+    """The handler's prints are read meanwhile: nobody else would read them, and the worker would wait for that."""
     results: list[CallToolResult] = []
     application = tmp_path / "app.py"
     application.write_text(HOLDING)

@@ -63,7 +63,7 @@ async def heard_longer_than_a_verdict_lasts() -> None:
     await anyio.sleep(3 * LASTS)
 
 
-async def test_m86_a_verdict_outlives_its_time_while_authorization_is_heard_and_ends_with_it() -> None:
+async def test_m86_a_verdict_lasts_while_authorization_is_heard_and_ends_with_it() -> None:
     async with issuer() as made, signed(made) as fleet:
         ann, bob, [url] = made.token(RESOURCE), made.token(RESOURCE, sub="bob"), fleet.urls
         assert await status(url, ann) == 200
@@ -76,7 +76,7 @@ async def test_m86_a_verdict_outlives_its_time_while_authorization_is_heard_and_
         assert time.monotonic() - killed < LASTS + 2, "a question without an answer takes half a second"
 
 
-async def test_m86_a_paused_authorization_ends_verdicts_and_one_that_is_back_lets_them_hold_again() -> None:
+async def test_m86_verdicts_end_while_authorization_is_paused_and_hold_again_after() -> None:
     async with issuer() as made, signed(made) as fleet:
         ann, [url] = made.token(RESOURCE), fleet.urls
         assert await status(url, ann) == 200
@@ -189,7 +189,7 @@ async def test_m87_an_issuer_that_is_down_or_answers_nonsense_ends_nothing() -> 
         assert await admitted(fleet) == 2
 
 
-async def test_m87_a_list_without_a_token_ends_its_verdicts_when_authorization_starts_with_it(tmp_path: Path) -> None:
+async def test_m87_a_new_list_without_a_token_ends_that_tokens_verdicts(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
 
     def write(*names: str) -> None:
@@ -237,5 +237,5 @@ async def test_m86_a_revocation_ends_long_verdicts_under_load_on_every_edge_at_o
 
 
 async def told(url: str, token: str, http: httpx2.AsyncClient) -> int:
-    """What a caller is answered, over a connection that is kept."""
+    """The status that a caller is answered with, over a connection that is kept."""
     return (await post(url, request("tools/list"), token, http=http)).status_code

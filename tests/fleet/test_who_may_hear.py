@@ -1,4 +1,4 @@
-"""Who hears of a resource, through real processes: workers that die while they decide, and an edge that comes back."""
+"""A resource's listeners through real processes: workers die while they decide, and an edge comes back."""
 
 from __future__ import annotations
 

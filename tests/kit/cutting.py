@@ -52,9 +52,9 @@ class Cutting:
         self._user, self._database = parts.username, parts.path
         self.url = ""
         self.forth: Cut = never
-        """Of what clients send."""
+        """Cuts what clients send."""
         self.back: Cut = never
-        """Of what the server answers: by then it has done what it was told."""
+        """Cuts the server's answers: by then it has done what it was told."""
         self.refuses = False
         self.is_deaf = False
         """New connections are taken, and nothing is heard of them."""

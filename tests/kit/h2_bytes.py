@@ -12,8 +12,8 @@ ACK: Final = 0x1
 END_HEADERS: Final = 0x4
 PADDED: Final = 0x8
 HAS_PRIORITY: Final = 0x20
-ENOUGH: Final = 65_535
-"""What a number of seven bits and some bytes below it may be, as `text` writes it."""
+CANCEL: Final = (8).to_bytes(4)
+"""The payload of a RST_STREAM by which a client takes its request back."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

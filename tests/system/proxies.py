@@ -34,13 +34,13 @@ class Proxy:
     """How one proxy is run."""
 
     name: str
-    """Of its program, and of its Debian package."""
+    """The name of its program, and of its Debian package."""
     block: str
     """The language of its block on the page."""
     command: Sequence[str]
-    """What runs it in the foreground; `{file}` is its configuration, `{folder}` is its own to write into."""
+    """Runs it in the foreground; `{file}` is its configuration, `{folder}` is its own to write into."""
     beside: str = ""
-    """What a test adds in front of the page's configuration, so that it writes nowhere else."""
+    """Lines that a test adds in front of the page's configuration, so that it writes nowhere else."""
 
 
 NGINX = Proxy("nginx", "nginx", ("-c", "{file}", "-g", "daemon off; pid {folder}/pid; error_log {folder}/error.log;"))

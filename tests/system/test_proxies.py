@@ -1,4 +1,4 @@
-"""What clients see through real proxies, each configured as docs/proxies.md says, in front of two edges."""
+"""Clients call two edges through real proxies, each configured as docs/proxies.md says."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ async def test_a_fault_is_raised_with_its_kind(fabric: Fabric) -> None:
 async def test_k24_a_refusal_is_certain_unless_the_first_asking_had_no_answer(
     fabric: Fabric, unanswered: int, certain: bool
 ) -> None:
-    """What a repeat is told says nothing of the first, which may still be done."""
+    """The answer to a repeat says nothing of the first, which may still be done."""
     asked: list[Incoming] = []
 
     def answer(question: Incoming) -> None:

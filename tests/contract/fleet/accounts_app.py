@@ -71,7 +71,7 @@ class Bank:
         return "money" if subject is not None and (subject, name) in self.readers else None
 
     async def refused(self, how: str) -> str | None:
-        """What nobody may read."""
+        """A resource that nobody may read."""
         self.reads[None, how] += 1
         match how:
             case "found":
@@ -85,7 +85,7 @@ class Bank:
         return None
 
     async def public(self, number: int) -> str:
-        """What everybody may read."""
+        """A resource that everybody may read."""
         self.reads[None, str(number)] += 1
         self.running += 1
         self.most = max(self.most, self.running)

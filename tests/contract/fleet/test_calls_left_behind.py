@@ -27,7 +27,7 @@ PROGRESS: Final = {"progressToken": "t"}
 
 
 class Works:
-    """What the application's handlers do, and when they may end."""
+    """Notes what the application's handlers do, and says when they may end."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -207,7 +207,7 @@ async def test_p9_a_call_that_waits_for_room_goes_on_though_its_client_has_left(
                 await until(lambda: works.ended == ["first", "second"])
 
 
-async def test_i3_a_key_whose_call_is_taken_back_after_its_client_left_is_uncertain_at_once() -> None:
+async def test_i3_a_key_is_uncertain_once_its_call_is_taken_back_after_its_client_left() -> None:
     works = Works()
     async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -262,7 +262,7 @@ async def test_m81_a_client_that_leaves_while_it_is_asked_ends_the_call() -> Non
             await until(lambda: open_requests() == 0)
 
 
-async def test_l15_a_progress_token_is_in_use_until_its_call_ends_though_its_client_has_left() -> None:
+async def test_l15_a_progress_token_is_in_use_until_its_call_ends_without_its_client() -> None:
     works = Works()
     async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()

@@ -28,7 +28,7 @@ STATED: Final[dict[str, list[str]]] = {
     "nonsense": ["nonsense"],
     "an empty one": [""],
 }
-"""What the version header of a message in a session may say."""
+"""Version headers of a message in a session, by what is odd about them."""
 ITS_OWN: Final = ("none", "its own", "its own in two lines", "its own twice in a line")
 OK: Final = [200, 202, 202, 200, 204]
 REFUSED: Final = [400] * 5

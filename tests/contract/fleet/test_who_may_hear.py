@@ -1,4 +1,4 @@
-"""Who hears of a resource: those whom its own handler lets read, for as long as it does."""
+"""A resource's own handler decides who hears of it: those whom it lets read, for as long as it does."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_s22_a_change_during_the_first_reading_is_neither_lost_nor_leaked(
         tasks.cancel_scope.cancel()
 
 
-async def test_s22_a_handler_that_hangs_delays_a_stream_by_its_bound_and_keeps_its_uri_silent() -> None:
+async def test_s22_a_handler_that_hangs_delays_a_stream_and_keeps_its_uri_silent() -> None:
     """Silence delays: once the handler says yes, what has changed is told. A handler that fails is silence, too."""
     bank = Bank()
     bank.held |= {"ann", "bob"}
@@ -137,7 +137,7 @@ async def test_s22_a_handler_that_hangs_delays_a_stream_by_its_bound_and_keeps_i
         assert running.lines("read check not answered"), "an operator can find out"
 
 
-async def test_s22_a_client_that_leaves_during_the_first_reading_gives_its_place_back_at_once() -> None:
+async def test_s22_a_client_that_leaves_during_the_first_reading_frees_its_place() -> None:
     bank = Bank()
     bank.held.add("ann")
     stream = Listener()
@@ -250,7 +250,7 @@ async def test_an_application_is_told_of_no_watched_uri_that_its_handler_refuses
 # -- sessions of 2025 -------------------------------------------------------------------------------------------------
 
 
-async def test_l23_what_may_not_be_read_cannot_be_subscribed_to_and_looks_like_what_is_not_there() -> None:
+async def test_l23_subscribing_to_an_unreadable_uri_looks_like_an_unknown_one() -> None:
     """L11: the error is the one that reading it gives, but for the URI in it."""
     bank = Bank()
     async with fleet(bank, edges=2) as running, Visitors(running) as visitors:

@@ -192,7 +192,7 @@ def asking(token: str) -> Admit:
     return Admit(endpoint="mcp", credential=SecretStr(token), resource=RESOURCE)
 
 
-async def test_m85_requests_that_come_together_are_one_question_and_a_lone_one_waits_for_nobody(
+async def test_m85_requests_that_come_together_ask_once_and_a_lone_one_waits_for_nobody(
     url: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with authorization(url, tmp_path) as running:

@@ -1,4 +1,4 @@
-"""What clients hear of changes while the store refuses: not made where that is certain, and doubt nowhere else."""
+"""Clients hear of changes while the store refuses: not made where that is certain, and doubt nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks and their holders are told of each other, on both databases: how far they are, and what is lost."""
+"""Reports of tasks and of their holders, on both databases: how far they are, and which are lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> No
 
 
 async def test_k27_what_a_task_says_is_reached_never_falls(store: Store) -> None:
-    """Whoever says it, and in whatever order it comes."""
+    """By whichever holder, and in whatever order the reports come."""
     async with desk(store) as books:
         first = await books.running()
         await books.extend(first, message="7 of 10", progress=7.0)

@@ -1,4 +1,4 @@
-"""What a request costs before its token is judged: no large body is read, no turn of the loop is long (T29, T31)."""
+"""A request costs little before its token is judged: no large body is read, no turn of the loop is long (T29, T31)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = EdgeSettings(
     request_room=1,
     queue_wait=0.05,
 )
-"""Whoever gets as far as the room for large bodies finds none, and is told so by a 503."""
+"""A request that gets as far as the room for large bodies finds none, and is told so by a 503."""
 STATED: dict[str, str | None] = {"authorization": "Bearer token", "content-length": str(LARGE + 1)}
 UNSAID: dict[str, str | None] = {"authorization": "Bearer token", "transfer-encoding": "chunked"}
 BODIES = [

@@ -43,7 +43,7 @@ class Desk:
 
 
 class Counts:
-    """What is measured of connections."""
+    """The figures about connections."""
 
     def __init__(self) -> None:
         self.instruments = ConnectionInstruments(Metrics())

@@ -1,4 +1,4 @@
-"""What the strict reader of HTTP/1.1 lets through is what h11 reads, however it arrives; the vectors say the rest."""
+"""The strict reader of HTTP/1.1 reads what it lets through as h11 does, however it arrives; vectors say the rest."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from mcpfleet.edge.http.connection import Waits
 from mcpfleet.edge.http.server import EdgeConfig
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection
+from tests.kit.h2_bytes import PREFACE
 from tests.kit.http2 import HEAD, Peer
 from tests.unit.edge.serving import connect, serving
 
@@ -25,7 +26,6 @@ TIME: Final = 0.5
 SLACK: Final = 3.0
 """Seconds that a busy machine may need more."""
 REQUEST: Final = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
-PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS: Final = SettingsFrame(0, settings=dict.fromkeys(range(1, 20), 1)).serialize()
 
 
@@ -69,7 +69,7 @@ async def rest(stream: SocketStream) -> bytes:
 
 
 async def ended_while_sending(config: EdgeConfig, first: bytes, slowly: bytes) -> tuple[bytes, float]:
-    """What came back to a client that sends the rest slowly, and after how many seconds the server closed."""
+    """The bytes that a client got that sends the rest slowly, and the seconds until the server closed."""
     async with await connect(config) as stream:
         await stream.send(first)
         started = time.monotonic()
@@ -226,7 +226,7 @@ async def test_a_body_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> 
             assert time.monotonic() - started < TIME + SLACK
 
 
-async def test_t25_a_connection_of_http2_that_never_asks_is_closed_when_it_is_idle_for_too_long() -> None:
+async def test_t25_an_http2_connection_that_never_asks_is_closed_when_idle_too_long() -> None:
     """A preface used to end the time that a connection may be idle."""
     _, greeting = opened()
     async with serving(Desk()) as config:

@@ -64,7 +64,7 @@ async def test_d18_an_id_that_cannot_be_repeated_is_answered_without_one() -> No
     ],
 )
 async def test_t33_what_the_head_or_the_size_tells_is_refused_with_a_reason_and_no_id(post: Post, status: int) -> None:
-    """Of the forms that clients read, this is the one that the specification has: no `id`, also no null."""
+    """The error has no `id`, also no null: clients read several forms, and the specification has this one."""
     async with edge() as served:
         exchange = await served.answer(post)
     assert exchange.status == status

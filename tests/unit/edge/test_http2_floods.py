@@ -1,4 +1,4 @@
-"""What an HTTP/2 client may make an edge do: a flood ends its connection (T26), and no honest client's."""
+"""A flood of HTTP/2 ends its own connection (T26), and no honest client's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mcpfleet.edge.http.h2_state import ServerState
 from mcpfleet.edge.http.http2 import Http2
 from tests.chaos.http2_floods import CALM, FLOODS, send
 from tests.kit import h2_bytes as h2
-from tests.kit.h2_bytes import END_HEADERS, END_STREAM, block, frame, head
+from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, head
 from tests.kit.http2 import Frames, Peer
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
@@ -31,7 +31,6 @@ WHOLE = END_HEADERS | END_STREAM
 GET = block(head(b"GET", b"/"))
 WAITS = block(head(b"GET", b"/waits"))
 STREAMS = range(1, 2**20, 2)
-CANCEL = struct.pack(">L", 8)
 
 
 class Desk:

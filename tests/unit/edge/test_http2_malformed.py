@@ -1,4 +1,4 @@
-"""What is wrong in HTTP/2 ends its stream where it is one request's fault, and the connection where it is not (T27)."""
+"""A malformed request of HTTP/2 ends its stream; a fault of no request ends the connection (T27)."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def data(content: bytes, flags: int = 0) -> Part:
 
 
 def trailers(*fields: tuple[bytes, bytes], flags: int = WHOLE) -> Part:
-    """What follows a body."""
+    """Headers that follow a body."""
     return lambda stream: frame(h2.HEADERS, flags, stream, block(fields))
 
 

@@ -103,7 +103,7 @@ async def test_m86_a_verdict_without_a_key_holds_for_its_ten_seconds() -> None:
 
 
 async def test_m86_a_long_verdict_begins_no_stream() -> None:
-    """What lasts goes by an answer of the last ten seconds."""
+    """A stream goes by an answer of the last ten seconds."""
     edge = Keyed()
     await edge.asks()
     edge.hear("old", seconds=9)

@@ -226,7 +226,7 @@ async def test_m83_a_caller_in_steady_use_waits_once_a_window() -> None:
         assert len(windows.asked) < 30
 
 
-async def test_m83_tokens_that_could_not_be_reserved_are_tried_for_again_before_any_call_waits() -> None:
+async def test_m83_a_failed_reservation_is_tried_again_before_any_call_waits() -> None:
     windows = Windows()
     async with limits(windows, rate_tools="6000/60") as made:
         await calls(made, 1)

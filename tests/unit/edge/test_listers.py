@@ -1,4 +1,4 @@
-"""What a lister answers is read with care: its worker may have been taken over."""
+"""A lister's answer is read with care: its worker may have been taken over."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.kit.logs import captured
 from tests.kit.waiting import until
 
 NO_TEXT: Any = None
-"""What a mistake of ours might give as a reason: composing the figures fails by it."""
+"""A reason that is no text, by a mistake of ours: composing the figures fails by it."""
 
 
 async def test_t24_figures_that_cannot_be_composed_end_no_process(tmp_path: Path) -> None:

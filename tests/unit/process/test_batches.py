@@ -140,7 +140,7 @@ async def test_who_is_being_performed_waits_without_looking_again(monkeypatch: p
 
 
 async def test_a_batch_that_takes_long_holds_up_nobody_who_comes_later() -> None:
-    """Neither for the patience, once that is over, nor from going together with each other."""
+    """They do not wait once the patience is over, and still go together with each other."""
     store, told = Store(), dict[int, object]()
     batches = Batches(store.double, 9, spoils=StoreBusy, patience=30.0)
     async with anyio.create_task_group() as tasks:

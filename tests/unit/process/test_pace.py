@@ -82,7 +82,7 @@ def test_t23_lines_are_written_at_once_again_after_a_quiet_period() -> None:
     assert all(sink.say("expired call") for _ in range(100))
 
 
-def test_t23_tools_and_levels_are_kinds_of_their_own_and_what_a_stranger_names_is_not() -> None:
+def test_t23_tools_and_levels_make_kinds_and_names_by_strangers_do_not() -> None:
     sink = Sink()
     assert [sink.say("handler failed", tool="a") for _ in range(20)].count(True) == AT_ONCE
     assert sink.say("handler failed", tool="b")
@@ -153,6 +153,6 @@ def test_a_traceback_is_not_kept_for_a_count() -> None:
 
 
 def test_debug_lines_are_all_written() -> None:
-    """Whoever asks for them wants each."""
+    """An operator who asks for them wants each."""
     sink = Sink()
     assert all(sink.say("hint not sent", level="debug") for _ in range(100))

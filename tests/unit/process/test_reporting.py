@@ -1,4 +1,4 @@
-"""What only reports ends no process."""
+"""A failed report ends no process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_cancellation_passes_through_a_report() -> None:
 
 
 async def test_t24_nobody_needs_to_hear_that_a_process_is_ready(child: Any) -> None:
-    """Whoever started it may have closed its end."""
+    """The program that started it may have closed its end."""
     async with child(WITHOUT_READER) as process:
         assert (await process.until("report failed"))["report"] == "ready"
         await process.until("goes on")

@@ -26,7 +26,7 @@ def test_a_histogram_counts_by_inclusive_bounds() -> None:
 
 
 def test_t24_a_metric_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever scrapes gets what there is, and the log says what is missing."""
+    """A scrape gets the others, and the log says what is missing."""
     metrics = Metrics()
     gauge = metrics.gauge("g", "", labels=("pool",))
     gauge.observe(lambda: 1 / 0, "bad")

@@ -1,4 +1,4 @@
-"""What a text would make of a parser is counted as a parser would, and bounded before it makes anything."""
+"""A text's values are counted as a parser would make them, and bounded before any is made."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def library() -> App:
 
 
 async def outcome(runs: Bench, how: str, **asked: Any) -> tuple[FrameKind, bytes, str | None]:
-    """What is sent of a call."""
+    """The frame that ends a call."""
     held = held_call(runs.app, URI, uri=f"library://books/{how}", **asked)
     held.outcome_only = True
     runs.runner.obey(held)
