@@ -138,7 +138,8 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
     large_body: Bytes = Field(
-        256 * 1024, description="size up to which a request's body needs no good token and no room"
+        256 * 1024,
+        description="largest body that is read before its token is judged; it takes none of MCPFLEET_REQUEST_ROOM",
     )
     result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result that is fetched from a worker")
     frame_limit: Bytes = Field(256 * 1024, description="largest report, question or error that a worker may send")
