@@ -195,7 +195,7 @@ async def test_a_worker_that_lost_its_link_sends_again_what_may_not_have_arrived
 
 async def test_a_stream_keeps_no_room_for_the_request_that_opened_it() -> None:
     """A request with many long names takes room as any large body, and gives it back before the stream goes on."""
-    uris = [f"library://books/{'x' * 1900}{number}" for number in range(200)]
+    uris = [f"library://books/{'1' * 1900}{number}" for number in range(200)]
     settings = {"MCPFLEET_REQUEST_ROOM": "400000", "MCPFLEET_QUEUE_WAIT": "1"}
     async with (
         LocalFleet(library(), environment=settings) as fleet,
@@ -203,6 +203,8 @@ async def test_a_stream_keeps_no_room_for_the_request_that_opened_it() -> None:
         listening(http, "/mcp", 3, resourceSubscriptions=uris) as streams,
     ):
         assert [stream.kinds() for stream in streams] == [[ACK]] * 3
+        honoured = [stream.messages[0]["params"]["notifications"]["resourceSubscriptions"] for stream in streams]
+        assert honoured == [uris] * 3
 
 
 async def test_what_streams_watch_has_a_bound_in_bytes() -> None:
