@@ -1,8 +1,8 @@
 """How much a JSON text would make of a parser, counted without making it: values, and how deep they are nested (T31).
 
 A parser holds the interpreter until it is done, whichever thread it is on. Seven megabytes of `[[],[],…]` would hold it
-for a second; as many bytes of one string hold it for a hundredth of that. Here a few passes over the bytes do all, and
-cost a thousandth of a second for each 256 KiB.
+for a second; as many bytes of one string hold it for a hundredth of that. Here a few passes over the bytes do all. They
+cost one or two thousandths of a second for each 256 KiB, and five where it is brackets alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate, count
-from operator import sub
+from operator import add, sub
 from typing import Final
 
 from mcpfleet.wire.errors import bad_envelope, not_json
@@ -28,9 +28,21 @@ DIGITS: Final = 4
 _ALL: Final = frozenset(range(256))
 _NO_NUMBER: Final = bytes(_ALL - frozenset(b"0123456789+-.eE"))
 _NO_BRACKET: Final = bytes(_ALL - frozenset(b"[]{}"))
-_STEPS: Final = bytes.maketrans(b"[]{}", b"\2\0\2\0")
-"""Brackets as steps up and down, one too high each: bytes have no sign."""
-_PAIR: Final = b"\2\0"
+_STEPS: Final = bytes.maketrans(b"[]{}", b"1010")
+"""Brackets as digits of a binary number: a step up, or down."""
+_AT_ONCE: Final = 8
+"""Steps that are followed at once, as the bits of a byte."""
+
+
+def _levels(steps: int) -> list[int]:
+    """The levels, above where they began, after each of eight steps."""
+    return list(accumulate(1 if steps >> bit & 1 else -1 for bit in reversed(range(_AT_ONCE))))
+
+
+_RISES: Final = bytes(_levels(steps)[-1] + _AT_ONCE for steps in range(256))
+"""By how much eight steps rise, eight too high each: bytes have no sign."""
+_TOPS: Final = bytes(max(0, *_levels(steps)) for steps in range(256))
+"""How far up eight steps lead on their way."""
 
 
 class Scan:
@@ -90,17 +102,19 @@ class Scan:
     def _step(self, outside: bytes) -> None:
         """Follow the nesting; what opens no more than is allowed in all cannot be nested more deeply."""
         steps = outside.translate(_STEPS, _NO_BRACKET)
-        if self._opened > self._levels and self._may_be_deep(steps) and self._highest(steps) > self._levels:
+        if self._opened > self._levels and self._highest(steps) > self._levels:
             raise not_json()
-        self._depth += sum(steps) - len(steps)
-
-    def _may_be_deep(self, steps: bytes) -> bool:
-        """Whether it is worth the time to follow each step: mostly it is not, with the innermost pairs left out."""
-        without = steps.replace(_PAIR, b"").replace(_PAIR, b"")
-        return self._highest(without) + 2 > self._levels
+        self._depth += 2 * steps.count(b"1") - len(steps)
 
     def _highest(self, steps: bytes) -> int:
-        return self._depth + max(0, max(map(sub, accumulate(steps), count(1)), default=0))
+        """The highest level on the way, eight steps at once: an element of Python's for each would take long."""
+        if not steps:
+            return self._depth
+        number = int(steps + b"0" * (-len(steps) % _AT_ONCE), 2)
+        eights = number.to_bytes(-(-len(steps) // _AT_ONCE))
+        begun = map(sub, accumulate(eights.translate(_RISES), initial=self._depth), count(0, _AT_ONCE))
+        highest: int = max(map(add, begun, eights.translate(_TOPS)))
+        return highest
 
 
 def scan(body: bytes, most: int, levels: int = MAX_DEPTH) -> Iterator[None]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import pairwise
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.scan import DIGITS, MAX_DEPTH, MAX_VALUES, SLICE, Scan, scan
-from mcpfleet.wire.strict import parse_scanned
+from mcpfleet.wire.strict import parse_scanned, refuse_surrogates
 
 MEGABYTES_7 = 7 * 1024 * 1024
 TEXT = st.text(st.sampled_from('ab[]{},:"\\\n\u00e9\U0001f600') | st.characters(codec="utf-8"), max_size=12)
@@ -41,9 +43,9 @@ def digits(value: Any) -> int:
     return sum(map(digits, inner))
 
 
-def seen(parts: list[bytes], most: int) -> int | None:
+def seen(parts: list[bytes], most: int, levels: int = MAX_DEPTH) -> int | None:
     """The code that refuses a text in parts, or None."""
-    look = Scan(most)
+    look = Scan(most, levels)
     try:
         for part in parts:
             look.feed(part)
@@ -78,6 +80,15 @@ def test_t31_levels_are_counted_over_slices(opening: bytes) -> None:
         assert [seen(each, MAX_VALUES) for each in parts] == [None, -32700]
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.text("[]{}", max_size=60), st.integers(1, 8), st.integers(1, 70))
+def test_t31_the_highest_level_is_found_whatever_follows_and_precedes(text: str, levels: int, size: int) -> None:
+    """Eight steps are followed at once: none of them may be overlooked."""
+    highest = max(accumulate(1 if each in "[{" else -1 for each in text), default=0)
+    parts = [text[start : start + size].encode() for start in range(0, len(text), size)]
+    assert seen(parts, MAX_VALUES, levels) == (-32700 if highest > levels else None)
+
+
 def filled(unit: bytes) -> bytes:
     """A list of seven megabytes."""
     return b"[" + b",".join([unit] * ((MEGABYTES_7 - 2) // (len(unit) + 1))) + b"]"
@@ -103,6 +114,7 @@ WORST = {
     "one number": b"1" * MEGABYTES_7,
     "one level in another": b"[" * MEGABYTES_7,
     "one object in another": b'{"a":' * (MEGABYTES_7 // 5),
+    "as deep as may be, again and again": filled(b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1)),
     "one text": b'"' + b"a" * MEGABYTES_7 + b'"',
     "escapes": b'"' + rb"\u0041" * (MEGABYTES_7 // 6) + b'"',
     "escaped quotes": b'"' + rb"\"" * (MEGABYTES_7 // 2) + b'"',
@@ -132,3 +144,30 @@ def test_t31_no_body_holds_the_loop_for_long(name: str) -> None:
     turns.append(time.thread_time())
     assert max(after - before for before, after in pairwise(turns)) < 0.1
     assert len(turns) <= 2 + -(-len(body) // SLICE)
+
+
+def cost(work: Callable[[], object]) -> float:
+    """The processor's seconds that work takes at best."""
+    taken = []
+    for _ in range(5):
+        before = time.thread_time()
+        with suppress(Rejection):
+            work()
+        taken.append(time.thread_time() - before)
+    return min(taken)
+
+
+@pytest.mark.parametrize(
+    "unit", [b"[", b"[]", b"[" * 100 + b"]" * 100, b'{"a":', b'{"a":{}},'], ids=lambda unit: unit[:9]
+)
+def test_t31_a_slice_of_brackets_is_scanned_in_milliseconds(unit: bytes) -> None:
+    """It needs no token; 20 of them are the five megabytes that may cost half a second."""
+    body = unit * (SLICE // len(unit))
+    assert cost(lambda: Scan(SLICE).feed(body)) < 0.02
+
+
+@pytest.mark.parametrize("unit", [rb"\\", rb"\n", rb"\u00e9", b"u"])
+def test_d18_lone_surrogates_are_looked_for_in_milliseconds(unit: bytes) -> None:
+    """An expression finds where an escape of one begins in a quarter of the time that `in` takes."""
+    body = b'"' + unit * (MEGABYTES_7 // len(unit)) + b'"'
+    assert cost(lambda: refuse_surrogates(body, None)) < 0.03
