@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import anyio
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
@@ -18,3 +20,18 @@ class Bounds:
     def transaction(self) -> float:
         """For a whole transaction, the making of its connection included."""
         return self.connect + 3 * self.statement
+
+
+async def take_places(bounds: Bounds, *places: anyio.Semaphore) -> bool:
+    """Take a place of each kind in the time of a statement, all or none; false where they are not free in time."""
+    taken: list[anyio.Semaphore] = []
+    try:
+        with anyio.move_on_after(bounds.statement):
+            for place in places:
+                await place.acquire()
+                taken.append(place)
+    finally:
+        if len(taken) < len(places):
+            for place in taken:
+                place.release()
+    return len(taken) == len(places)

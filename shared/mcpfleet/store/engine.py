@@ -25,8 +25,16 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction, create_async_engine
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.store.bounds import Bounds
-from mcpfleet.store.errors import StoreBusy, StoreError, StoreUnreachable, is_refusal, translated, unreachable
+from mcpfleet.store.bounds import Bounds, take_places
+from mcpfleet.store.errors import (
+    StoreBusy,
+    StoreError,
+    StoreUnreachable,
+    all_busy,
+    is_refusal,
+    translated,
+    unreachable,
+)
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.store.singles import MOST, SETTINGS, SingleRow, Singles
 from mcpfleet.store.sqlite import ShortTransactions, prepare
@@ -87,7 +95,10 @@ class Store:
         is_certain = engine is self._writing
         try:
             async with AsyncExitStack() as held:
-                await self._take(held, places)
+                if not await take_places(self._bounds, *places):
+                    raise all_busy(self.where)
+                for place in places:
+                    held.callback(place.release)
                 # This one reads what comes from outside the body: the bound's end, errors of giving the connection
                 # back.
                 with translated(self.where), anyio.fail_after(self._bounds.transaction):
@@ -115,13 +126,6 @@ class Store:
             cause = error.__cause__
             error.is_undone = is_certain or (engine is self._writing and cause is not None and is_refusal(cause))
             raise
-
-    async def _take(self, held: AsyncExitStack, places: tuple[anyio.Semaphore, ...]) -> None:
-        with anyio.move_on_after(self._bounds.statement) as waiting:
-            for place in places:
-                await held.enter_async_context(place)
-        if waiting.cancelled_caught:
-            raise StoreBusy(f"all connections to the store at {self.where} are busy (MCPFLEET_STORE_CONNECTIONS)")
 
     async def _check_open(self, connection: AsyncConnection) -> None:
         """Refuse to commit on a connection that is known to be lost: then it is certain that nothing was written."""

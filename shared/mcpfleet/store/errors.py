@@ -144,6 +144,11 @@ def is_refusal(error: BaseException) -> bool:
     return state is not None and not state.startswith(_LEAVING_STATES)
 
 
+def all_busy(where: str) -> StoreBusy:
+    """Say which database has no free connection for this service."""
+    return StoreBusy(f"all connections to the store at {where} are busy (MCPFLEET_STORE_CONNECTIONS)")
+
+
 def unreachable(where: str, cause: BaseException) -> StoreUnreachable:
     """Say which database is away, why, and which setting names it."""
     why = _first_line(_drivers_own(cause))

@@ -13,11 +13,11 @@ from typing import Any, Final
 import anyio
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from mcpfleet.store.bounds import Bounds
+from mcpfleet.store.bounds import Bounds, take_places
 from mcpfleet.store.errors import (
     DRIVER_ERRORS,
-    StoreBusy,
     StoreError,
+    all_busy,
     is_away,
     is_refusal,
     translate,
@@ -79,7 +79,8 @@ class Singles:
         """
         sent = _Sent()
         try:
-            await self._take_place()
+            if not await take_places(self._bounds, self._places):
+                raise all_busy(self._where)
             try:
                 with translated(self._where):
                     return await self._run(statement, values, sent)
@@ -98,12 +99,6 @@ class Singles:
         for connection in self._free:
             connection.terminate()
         self._free.clear()
-
-    async def _take_place(self) -> None:
-        with anyio.move_on_after(self._bounds.statement) as waiting:
-            await self._places.acquire()
-        if waiting.cancelled_caught:
-            raise StoreBusy(f"all connections to the store at {self._where} are busy (MCPFLEET_STORE_CONNECTIONS)")
 
     async def _run(self, statement: str, values: tuple[object, ...], sent: _Sent) -> list[SingleRow]:
         connection = await self._open()

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from mcpfleet.store.bounds import Bounds
-from mcpfleet.store.errors import StoreBusy, translate, translated
+from mcpfleet.store.bounds import Bounds, take_places
+from mcpfleet.store.errors import StoreBusy, all_busy, translate, translated
 
 _WAL_TURNS: Final = 100
 _WAL_PAUSE: Final = 0.01
@@ -81,7 +81,8 @@ class ShortTransactions:
         Raises:
             StoreError: as a transaction of the store does.
         """
-        await self._take_place()
+        if not await take_places(self._bounds, self._writers):
+            raise all_busy(self._where)
         try:
             deadline = anyio.current_time() + self._bounds.statement
             while True:
@@ -99,12 +100,6 @@ class ShortTransactions:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    async def _take_place(self) -> None:
-        with anyio.move_on_after(self._bounds.statement) as waiting:
-            await self._writers.acquire()
-        if waiting.cancelled_caught:
-            raise StoreBusy(f"all connections to the store at {self._where} are busy (MCPFLEET_STORE_CONNECTIONS)")
 
     def _perform(self, work: Callable[[sqlite3.Connection], Result]) -> tuple[Result] | None:
         """Run the transaction in a thread; none where another has the lock."""
