@@ -5,8 +5,9 @@ The Go SDK and rmcp close the POST of a request that is cancelled, and then send
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 import anyio
@@ -24,6 +25,8 @@ from tests.kit.waiting import until
 NOTICED: Final = 0.15
 """Seconds after which an edge knows that a client has left: it does not watch in a call's first tenth of a second."""
 PROGRESS: Final = {"progressToken": "t"}
+WAIT: Final = {"name": "wait", "arguments": {"name": "a"}}
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Works:
@@ -85,8 +88,20 @@ class Works:
 
 
 @asynccontextmanager
+async def visited(works: Works, environment: Mapping[str, str] = NOTHING) -> AsyncIterator[tuple[LocalFleet, Visitor]]:
+    """A fleet of two edges, and a client with a session."""
+    async with LocalFleet(works.app(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
+        yield fleet, await visitors.one()
+
+
+@asynccontextmanager
 async def leaving(
-    visitor: Visitor, works: Works, method: str, params: Any, *, begun: Callable[[], object] | None = None
+    visitor: Visitor,
+    works: Works,
+    method: str = "tools/call",
+    params: Any = WAIT,
+    *,
+    begun: Callable[[], object] | None = None,
 ) -> AsyncIterator[None]:
     """Ask at edge 0 under the id `mine`, and close the POST once the handler has begun."""
     async with anyio.create_task_group() as tasks:
@@ -108,7 +123,7 @@ def open_requests() -> int:
 
 
 LONG: Final = [
-    pytest.param("tools/call", {"name": "wait", "arguments": {"name": "a"}}, id="a tool"),
+    pytest.param("tools/call", WAIT, id="a tool"),
     pytest.param("tools/call", {"name": "report", "arguments": {}, "_meta": PROGRESS}, id="a tool that streams"),
     pytest.param("resources/read", {"uri": "library://slow/a"}, id="a resource"),
     pytest.param("prompts/get", {"name": "ponder"}, id="a prompt"),
@@ -120,8 +135,7 @@ LONG: Final = [
 async def test_l19_a_cancel_that_follows_the_closed_post_stops_the_call(method: str, params: Any, edge: int) -> None:
     """At any edge."""
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
+    async with visited(works) as (_, visitor):
         async with leaving(visitor, works, method, params):
             await cancel(visitor, edge)
             await until(lambda: works.stopped)
@@ -133,11 +147,9 @@ async def test_l19_a_cancel_that_follows_the_closed_post_stops_the_call(method: 
 async def test_l19_a_delete_that_follows_the_closed_post_stops_the_call(edge: int) -> None:
     """L8: at any edge."""
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        async with leaving(visitor, works, "tools/call", {"name": "wait", "arguments": {"name": "a"}}):
-            assert await visitor.delete(edge) == 204
-            await until(lambda: works.stopped)
+    async with visited(works) as (_, visitor), leaving(visitor, works):
+        assert await visitor.delete(edge) == 204
+        await until(lambda: works.stopped)
 
 
 async def test_l8_a_call_whose_client_has_left_ends_with_its_session() -> None:
@@ -145,30 +157,27 @@ async def test_l8_a_call_whose_client_has_left_ends_with_its_session() -> None:
     works = Works()
     async with LocalFleet(works.app(), environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
-        async with leaving(visitor, works, "tools/call", {"name": "wait", "arguments": {"name": "a"}}):
+        async with leaving(visitor, works):
             await until(lambda: works.stopped)
 
 
 async def test_l19_an_id_lives_until_its_call_ends_and_is_free_then() -> None:
     """P9: the handler ends by itself, though nobody hears what it returns."""
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        async with leaving(visitor, works, "tools/call", {"name": "wait", "arguments": {"name": "a"}}):
-            again = await visitor.ask("ping", identifier="mine")
-            assert again["error"]["code"] == -32600
-            assert (await visitor.ask("ping", identifier="other"))["result"] == {}
-            works.may_end.set()
-            await until(lambda: open_requests() == 0)
-            assert works.ended == ["a"]
-            assert (await visitor.ask("ping", identifier="mine"))["result"] == {}
+    async with visited(works) as (_, visitor), leaving(visitor, works):
+        again = await visitor.ask("ping", identifier="mine")
+        assert again["error"]["code"] == -32600
+        assert (await visitor.ask("ping", identifier="other"))["result"] == {}
+        works.may_end.set()
+        await until(lambda: open_requests() == 0)
+        assert works.ended == ["a"]
+        assert (await visitor.ask("ping", identifier="mine"))["result"] == {}
 
 
 async def test_l7_a_cancel_of_what_has_ended_meanwhile_means_nothing() -> None:
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        async with leaving(visitor, works, "tools/call", {"name": "wait", "arguments": {"name": "a"}}):
+    async with visited(works) as (_, visitor):
+        async with leaving(visitor, works):
             works.may_end.set()
             await until(lambda: open_requests() == 0)
             await cancel(visitor, 1)
@@ -209,8 +218,7 @@ async def test_p9_a_call_that_waits_for_room_goes_on_though_its_client_has_left(
 
 async def test_i3_a_key_is_uncertain_once_its_call_is_taken_back_after_its_client_left() -> None:
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
+    async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "reserve", "arguments": {"key": "k"}}):
             await cancel(visitor, 1)
             await until(lambda: works.stopped)
@@ -221,8 +229,7 @@ async def test_i3_a_key_is_uncertain_once_its_call_is_taken_back_after_its_clien
 
 async def test_i2_a_key_whose_client_has_left_gives_its_result_to_a_repeat() -> None:
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
+    async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "reserve", "arguments": {"key": "k"}}):
             works.may_end.set()
             assert said(await visitor.call("reserve", {"key": "k"}, 1)) == "k"
@@ -231,8 +238,7 @@ async def test_i2_a_key_whose_client_has_left_gives_its_result_to_a_repeat() -> 
 
 async def test_d12_a_tool_that_goes_on_in_any_case_is_not_stopped_by_a_cancel() -> None:
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
+    async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "insist", "arguments": {}}):
             await cancel(visitor, 1)
             await until(lambda: open_requests() == 0)
@@ -243,8 +249,7 @@ async def test_d12_a_tool_that_goes_on_in_any_case_is_not_stopped_by_a_cancel() 
 
 async def test_m81_a_question_that_nobody_is_left_to_be_asked_ends_the_call() -> None:
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
+    async with visited(works) as (_, visitor):
         async with leaving(visitor, works, "tools/call", {"name": "order", "arguments": {}}):
             works.may_end.set()
             await until(lambda: open_requests() == 0)
@@ -255,8 +260,7 @@ async def test_m81_a_question_that_nobody_is_left_to_be_asked_ends_the_call() ->
 async def test_m81_a_client_that_leaves_while_it_is_asked_ends_the_call() -> None:
     works = Works()
     works.may_end.set()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
+    async with visited(works) as (_, visitor):
         params = {"name": "order", "arguments": {}}
         async with leaving(visitor, works, "tools/call", params, begun=lambda: visitor.asked):
             await until(lambda: open_requests() == 0)
@@ -264,8 +268,7 @@ async def test_m81_a_client_that_leaves_while_it_is_asked_ends_the_call() -> Non
 
 async def test_l15_a_progress_token_is_in_use_until_its_call_ends_without_its_client() -> None:
     works = Works()
-    async with LocalFleet(works.app(), edges=2) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
+    async with visited(works) as (_, visitor):
         params = {"name": "report", "arguments": {}, "_meta": PROGRESS}
         async with leaving(visitor, works, "tools/call", params):
             before = len(visitor.told)
@@ -278,10 +281,8 @@ async def test_l15_a_progress_token_is_in_use_until_its_call_ends_without_its_cl
 async def test_p7_a_draining_edge_finishes_a_call_whose_client_has_left() -> None:
     environment = {"MCPFLEET_LAME": "0"}
     works = Works()
-    async with LocalFleet(works.app(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
-        visitor = await visitors.one()
-        params = {"name": "wait", "arguments": {"name": "a"}}
-        async with leaving(visitor, works, "tools/call", params), anyio.create_task_group() as tasks:
+    async with visited(works, environment) as (fleet, visitor):
+        async with leaving(visitor, works), anyio.create_task_group() as tasks:
             tasks.start_soon(fleet.edges[0].stop)
             await until(fleet.edges[0].process.stopping.is_set)
             works.may_end.set()
