@@ -115,7 +115,7 @@ class HttpServer:
     def _accept(self) -> None:
         """Accept those who wait, as far as there is room."""
         if len(self._open) >= self._most:
-            self._log.warning("connections wait to be accepted", open=len(self._open), setting=self._setting)
+            self._log.warning("connection limit reached", open=len(self._open), setting=self._setting)
             self._make_room()
             self._wait()
             return
@@ -125,7 +125,7 @@ class HttpServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptor, or no memory, is left in this process or on this machine
-                self._log.error("a connection cannot be accepted", error=str(error))
+                self._log.error("connection not accepted", error=str(error))
                 self._make_room()
                 self._wait()
                 return

@@ -137,7 +137,7 @@ class Gauge:
             try:
                 values[labels] = observed()
             except Exception:  # the other values are worth telling
-                _log.exception("a metric cannot be read: %s", self.about.name)
+                _log.exception("metric not read: %s", self.about.name)
         return _family(self.about, "gauge", tuple(Point(labels, value) for labels, value in values.items()))
 
 

@@ -54,7 +54,7 @@ class Doors:
         """
         hosts = headers.all(b"host")
         if len(hosts) != 1 or not self._is_ours(hosts[0].decode("latin-1")):
-            self._tell("host refused", hosts)
+            self._log.warning("host refused", name=_printable(hosts))
             raise foreign_host()
 
     def check_origin(self, headers: Headers) -> None:
@@ -68,12 +68,8 @@ class Doors:
             return
         scheme, separator, authority = origins[0].decode("latin-1").partition("://")
         if len(origins) > 1 or not separator or scheme not in ("http", "https") or not self._is_ours(authority):
-            self._tell("origin refused", origins)
+            self._log.warning("origin refused", name=_printable(origins))
             raise foreign_origin()
-
-    def _tell(self, event: str, values: tuple[bytes, ...]) -> None:
-        """Log a refused name, which a stranger made: in ASCII, and cut short."""
-        self._log.warning(event, name=ascii(b", ".join(values)[:_LONGEST_TOLD].decode("latin-1")))
 
     def _judge(self, authority: str) -> bool:
         parts = _AUTHORITY.fullmatch(authority.lower())
@@ -81,3 +77,8 @@ class Doors:
             return False
         host = parts["v6"] or parts["name"]
         return authority.lower() in self._public or host in self._public or (self._loopback and is_loopback(host))
+
+
+def _printable(values: tuple[bytes, ...]) -> str:
+    """A refused name, which a stranger made: in ASCII, and cut short."""
+    return ascii(b", ".join(values)[:_LONGEST_TOLD].decode("latin-1"))

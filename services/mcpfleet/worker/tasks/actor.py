@@ -307,7 +307,7 @@ class TaskActor:
             except BusError as error:
                 if is_decision(error) or time.monotonic() + pause > deadline:
                     raise
-                self._log.warning("a call has not become a task yet", error=str(error))
+                self._log.warning("deferral not answered", error=str(error))
             await anyio.sleep(pause)
         raise AssertionError("there is always another pause")
 

@@ -74,8 +74,10 @@ class Finishing:
             await anyio.sleep(pause)
 
     def _tell(self, holding: Holding, error: BusError, *, is_first: bool) -> None:
-        log = self._log.warning if is_first else self._log.debug
-        log("a task's end is not written yet", task=holding.id, error=str(error))
+        if is_first:
+            self._log.warning("task end not written yet", task=holding.id, error=str(error))
+        else:
+            self._log.debug("task end not written yet", task=holding.id, error=str(error))
 
     def _instead(
         self, holding: Holding, then: Settle | Release, error: BusError, *, seconds: float
@@ -86,7 +88,7 @@ class Finishing:
             return _too_large(holding, str(error))
         if seconds < self._refused_for or not isinstance(then, Settle):
             return then
-        self._log.error("a task's result was refused", task=holding.id, error=str(error))
+        self._log.error("task result refused", task=holding.id, error=str(error))
         return failed(holding, internal(_UNWRITABLE), "internal")
 
     async def _write(self, holding: Holding, then: Settle | Release) -> None:
@@ -96,7 +98,7 @@ class Finishing:
             return
         released = ReleaseTask(id=holding.id, fence=holding.fence, failed=then.failed, after=then.after)
         if (await self._client.release(released)).lost:
-            self._log.debug("a task was not given back: it is another's, or has ended", task=holding.id)
+            self._log.debug("task release refused", task=holding.id)
 
 
 def _too_large(holding: Holding, why: str) -> Settle:
