@@ -41,7 +41,9 @@ class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):
 
     jwks_url: SecureUrl = Field(default="", description="jwt: the issuer's keys; empty finds them by its metadata.")
     jwks_lasts: Seconds = Field(
-        default=5.0, gt=0, description="jwt: how often the keys are fetched again: so late a key that left is noticed."
+        default=5.0,
+        gt=0,
+        description="jwt: how often the keys are fetched again, and how late it is noticed that one has left.",
     )
     jwks_stale: Seconds = Field(
         default=86_400.0, gt=0, description="jwt: how long keys serve that cannot be fetched again."

@@ -6,7 +6,7 @@ from tests.vectors.making import UNREAD, Ask, Group, vector
 
 GROUP = Group(
     "method-media-accept-coding",
-    "What the head alone tells is answered by HTTP's status, and an error without an id.",
+    "A fault that the head alone shows is answered by HTTP's status, and an error without an id.",
     [
         *(
             vector(

@@ -204,8 +204,8 @@ def _vector(
 
 GROUP = Group(
     "framing",
-    "Where a request of HTTP/1.1 begins and ends. What two readers could understand as two different requests is "
-    "refused, and its connection ends, so that nothing behind it is a request.",
+    "Where a request of HTTP/1.1 begins and ends. A request that two readers could read as two different ones is "
+    "refused, and its connection ends: nothing behind it is a request.",
     [
         *(_vector(f"sound: {name}", sent, 404, ends=False, body=UNKNOWN) for name, sent in SOUND.items()),
         *(_vector(f"a sound body: {name}", sent, 400, ends=False, body=NO_JSON) for name, sent in BODIES.items()),
