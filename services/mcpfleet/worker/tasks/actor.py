@@ -141,6 +141,7 @@ class TaskActor:
         # A handler that does not return ends with this process: another worker may go on sooner than by the lease.
         for holding in self._held:
             if not holding.has_returned and not holding.is_lost:
+                holding.deciding += 1
                 await self._finish(holding, Release())
         # An end that is there is waited for as long as this process may drain.
         while any(holding.has_returned for holding in self._held):
@@ -219,7 +220,7 @@ class TaskActor:
         if then is None or self._tasks is None:
             self._drop(holding)
         else:
-            holding.deciding += 1
+            holding.deciding += 1  # here, since a refused renewal may arrive before the task begins
             self._tasks.start_soon(self._finish, holding, then)
 
     async def _finish(self, holding: Holding, then: Settle | Release) -> None:

@@ -49,7 +49,6 @@ class Finishing:
         """Write a task's end, or give it back, however long that takes while it can be ours."""
         outer = current.get()
         current.set(holding.trace)
-        holding.deciding += 1
         try:
             await self._offer(holding, then)
         finally:
