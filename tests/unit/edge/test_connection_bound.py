@@ -11,6 +11,8 @@ from typing import Any, Final
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from h2.events import ConnectionTerminated, ResponseReceived
+from h2.settings import SettingCodes
 
 from mcpfleet.edge.http.client import Client, ClientGone, while_there
 from mcpfleet.edge.http.connection import Waits
@@ -19,6 +21,7 @@ from mcpfleet.process.descriptors import RESERVE, connections_within, raise_limi
 from mcpfleet.telemetry.instruments import ConnectionInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.usage import usage
+from tests.kit.http2 import HEAD, Peer
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
 
@@ -35,10 +38,12 @@ class Desk:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.asked += 1
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = Client(scope, receive, send, closing=False, write_timeout=60.0)
         with suppress(ClientGone):
             if client.path == "/slow":
                 await while_there(client, self.may_answer.wait)
+            elif scope["method"] == "POST":
+                await client.read_body(100, timeout=60.0)
             await client.answer(200, b"{}")
 
 
@@ -121,6 +126,35 @@ async def test_t24_a_body_that_does_not_arrive_makes_room() -> None:
         assert (await ask(late)).endswith(b"{}")
         with pytest.raises(anyio.EndOfStream):
             await slow.receive()
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["a body is missing", "nothing may be sent"])
+async def test_t24_requests_of_http2_that_wait_for_their_client_make_room(*, is_read: bool) -> None:
+    """It needs no token to hold a connection by a part of a body, or by a window of nothing for the answer."""
+    desk = Desk()
+    async with serving(desk, max_connections=2) as config, AsyncExitStack() as stack:
+        config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=60)
+        slow, busy = [Peer(await stack.enter_async_context(await connect(config))) for _ in range(2)]
+        if not is_read:
+            slow.http.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = 0
+            slow.http.local_settings.acknowledge()
+        for peer in (slow, busy):
+            peer.http.initiate_connection()
+        await busy.request(1, ends=False)
+        await busy.request(3, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await until(lambda: desk.asked == 2)
+        await slow.request(1, ends=not is_read)
+        if is_read:
+            await until(lambda: desk.asked == 3)
+        else:
+            await slow.until(ResponseReceived, 1)
+        late = await stack.enter_async_context(await connect(config))
+        with anyio.fail_after(10):
+            assert (await ask(late)).endswith(b"{}")
+        events = await slow.until_closed()
+        assert [event for event in events if isinstance(event, ConnectionTerminated)]
+        desk.may_answer.set()
+        await busy.until(ResponseReceived, 3)
 
 
 async def test_t24_a_known_client_is_kept_while_strangers_hold_connections_without_asking() -> None:

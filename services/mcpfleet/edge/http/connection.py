@@ -56,6 +56,8 @@ class Waits:
         self.heads: Deadlines[Connection] = Deadlines(head, _refuse_head)
         self.bodies: Deadlines[Connection] = Deadlines(_LONGEST_BODY, _close)
         """Those of HTTP/1.1 whose request's body still arrives; its reader bounds how long it may."""
+        self.multiplexed: dict[Connection, None] = {}
+        """Those of HTTP/2, the oldest first."""
 
     def end_all(self) -> None:
         """Close all connections without a request."""
@@ -72,9 +74,20 @@ class Waits:
             return True
         if self.bodies.end_oldest(self._spared_idle, _is_any):
             return True
+        if self._end_multiplexed():
+            return True
         if len(self.heads) >= len(self.idle):
             return False
         return self.idle.end_oldest(self._spared_idle, _has_no_request)
+
+    def _end_multiplexed(self) -> bool:
+        """End a connection of HTTP/2 whose requests all wait for their client."""
+        for connection in self.multiplexed:
+            if connection.waits_for_client(self._spared_idle):
+                del self.multiplexed[connection]
+                connection.close_soon()
+                return True
+        return False
 
 
 def _close(connection: Connection) -> None:
@@ -144,6 +157,11 @@ class Connection(TCPServer):
         protocol = self.protocol.protocol
         return bool(protocol.streams) if isinstance(protocol, H2Protocol) else protocol.stream is not None
 
+    def waits_for_client(self, least: float) -> bool:
+        """Whether all requests of a connection of HTTP/2 wait for their client (`Http2.waits_for_client`)."""
+        protocol = self.protocol.protocol
+        return isinstance(protocol, Http2) and protocol.waits_for_client(least)
+
     def begin_wait(self) -> None:
         """Time what the client does next: it was let in, or its last request is over."""
         self._waits.bodies.remove(self)
@@ -164,6 +182,7 @@ class Connection(TCPServer):
         """Bound the time of a head of which a part has arrived."""
         protocol = self.protocol.protocol
         if isinstance(protocol, H2Protocol):
+            self._waits.multiplexed[self] = None
             self._head.look(protocol.connection.incoming_buffer, arrived)
             self._time_head2(protocol)
         elif isinstance(protocol, Http1):
@@ -231,6 +250,7 @@ class Connection(TCPServer):
             await self.protocol.handle(Closed())
         finally:
             self._is_over = True
+            self._waits.multiplexed.pop(self, None)
             if isinstance(self.protocol.protocol, Http2):
                 self.protocol.protocol.forget()
             await self.idle_task.stop()

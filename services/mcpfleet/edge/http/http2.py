@@ -74,6 +74,8 @@ class Http2(H2Protocol):
         self.stream_buffers: dict[int, SendBuffer] = {}  # type: ignore[assignment]  # a narrower kind
         self._handlers: set[int] = set()
         """The streams whose handlers run, those that were reset meanwhile among them."""
+        self._arriving: dict[int, float] = {}
+        """Since when the bodies of requests arrive, by the loop's clock."""
         self._ready: OrderedDict[int, None] = OrderedDict()
         """The streams that have something to send, each in its turn.
 
@@ -151,6 +153,19 @@ class Http2(H2Protocol):
                 await ended.wait()
         await self.send(Closed())
 
+    def waits_for_client(self, least: float) -> bool:
+        """Whether all requests wait for their client, and one has for so many seconds: for a body, or to be read."""
+        waiting = [self._arriving.get(each) or self._unread_since(each) for each in self._handlers]
+        return bool(waiting) and all(waiting) and min(waiting) <= asyncio.get_running_loop().time() - least
+
+    def _unread_since(self, stream_id: int) -> float:
+        """Since when a client leaves no window for an answer; 0 where it does."""
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is None or not buffer.buffer:
+            return 0.0
+        is_held = stream_id in self._stalled or self.connection.outbound_flow_control_window <= 0
+        return buffer.since if is_held else 0.0
+
     async def go_away(self) -> None:
         """Send the frame past h2, which would send no answer after it."""
         if not self.closed:
@@ -204,6 +219,7 @@ class Http2(H2Protocol):
     async def end_handler(self, stream_id: int) -> None:
         """A request's handler has ended, and its stream counts no more; an answer without an end is reset."""
         self._handlers.discard(stream_id)
+        self._arriving.pop(stream_id, None)
         if self._state.is_sending(stream_id):
             self._reset(stream_id, ErrorCodes.INTERNAL_ERROR)
             await self._flush()
@@ -225,6 +241,7 @@ class Http2(H2Protocol):
         ended = [event.stream_id for event in events if isinstance(event, StreamEnded | StreamReset)]
         await super()._handle_events(self._in_order(events))  # type: ignore[arg-type]  # it goes through them once
         for stream_id in ended:
+            self._arriving.pop(stream_id, None)
             await self._release(stream_id)
         if self._farewell is not None:  # a client may have reset its last request
             self._farewell.heed(self)
@@ -258,6 +275,7 @@ class Http2(H2Protocol):
         self.streams[stream_id] = stream = RequestStream(self, stream_id)
         self.stream_buffers[stream_id] = SendBuffer(self.context.event_class)
         self._handlers.add(stream_id)
+        self._arriving[stream_id] = asyncio.get_running_loop().time()
         await stream.handle(
             Request(
                 stream_id=stream_id,
