@@ -59,7 +59,7 @@ def read(line: str | None) -> Sent | None:
         return None
     try:
         left, at = int(words[1]) / 1000, int(words[2]) / 1000
-    except ValueError:
+    except (ValueError, OverflowError):  # hundreds of digits are no float
         return None
     trace = TraceContext.parse(words[3]) if words[3] != "-" else None
     return Sent(left, at, trace, tuple(words[4:]))

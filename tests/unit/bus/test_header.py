@@ -53,6 +53,8 @@ def test_a_newer_sender_may_add_words() -> None:
         "1 1000 now -",
         "1 nan 1000 -",
         "1 1.5 1 -",
+        f"1 {'9' * 400} 1 -",
+        f"1 1 {'9' * 400} -",
     ],
 )
 def test_what_no_process_of_ours_writes_is_no_line(line: str | None) -> None:
