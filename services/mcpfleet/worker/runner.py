@@ -136,7 +136,9 @@ class Runner:
         if isinstance(order, Held):
             # An order may cross to this loop when nothing starts here any more; its edge hears that the worker left.
             if self._tasks is not None:
-                self._tasks.create_task(self._run(order))
+                # Known from now on: a cancel may be the next order, before the task has begun (K28).
+                started = self._running[order.key] = _Running(CancelSignal(self._callbacks), anyio.CancelScope())
+                self._tasks.create_task(self._run(order, started))
         elif (running := self._running.get(order)) is not None:
             running.cancel()
 
@@ -145,13 +147,11 @@ class Runner:
         for running in list(self._running.values()):
             running.cancel()
 
-    async def _run(self, held: Held) -> None:
+    async def _run(self, held: Held, running: _Running) -> None:
         started = time.monotonic()
         handler = self._handlers[held.definition]
         name = handler.definition.name
-        running = _Running(CancelSignal(self._callbacks), anyio.CancelScope())
         ending: Ending | None = None
-        self._running[held.key] = running
         try:
             # A task runs in its call's trace, and perhaps hours after that call has ended: the link says so.
             links = (held.trace,) if held.is_task else ()
@@ -183,6 +183,8 @@ class Runner:
 
     async def _execute(self, handler: Handler, held: Held, running: _Running) -> Ending:
         """Run the handler within its time; whatever it does, there is an end."""
+        if running.signal:  # cancelled before it began: nobody wants it
+            return self._endings.cancelled(held)
         now = time.monotonic()
         seconds = held.deadline - now if held.is_task else min(held.deadline - now, handler.definition.timeout)
         if seconds <= 0:

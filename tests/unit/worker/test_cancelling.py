@@ -153,6 +153,25 @@ async def test_a_plain_handler_looks_at_its_cancel_token() -> None:
         assert b"left early" in end.body or not end.body
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_k28_a_call_that_is_cancelled_before_it_began_does_not_run(is_plain: bool) -> None:
+    """The order and its cancel come in one burst: both are obeyed before the call's task has begun."""
+    began: list[str] = []
+
+    async def reserve() -> None:
+        began.append("async")
+
+    def plain_reserve() -> None:
+        began.append("plain")
+
+    async with bench(app_of(plain_reserve if is_plain else reserve, add)) as runs:
+        held = runs.start("plain_reserve" if is_plain else "reserve")
+        runs.runner.obey(held.key)
+        assert (await runs.end(held)).body == b""
+        assert (await runs.call("add", {"left": 1, "right": 2}))["structuredContent"] == 3
+    assert began == []
+
+
 async def test_a_cancel_of_a_call_that_has_ended_is_harmless() -> None:
     async with bench(app_of(add)) as runs:
         held = runs.start("add", {"left": 1, "right": 2})
