@@ -14,7 +14,7 @@ from mcpfleet.app.errors import InvalidArguments, Mistake, OutputError, Problem
 from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Answer, Handler
 from mcpfleet.app.handler import Completion as Asked
-from mcpfleet.app.official import refuse_no_end
+from mcpfleet.app.official import refuse_foreign
 from mcpfleet.app.signature import MISSING, read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import MOST_WORDS, Definition
@@ -66,7 +66,7 @@ class Completer:
         if self._settled is not None:
             values[self._settled] = dict(asked.context)
         value = await self._function.start(values, ctx, threads)
-        refuse_no_end(value)
+        refuse_foreign(value, CompleteResult)
         if isinstance(value, CompleteResult):
             return Answer({"completion": _members(value.completion)}, value.meta)
         return _members(value)

@@ -6,7 +6,15 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from mcp_types import CallToolResult, CreateTaskResult, InputRequiredResult, Result
+from mcp_types import (
+    CallToolResult,
+    CompleteResult,
+    CreateTaskResult,
+    GetPromptResult,
+    InputRequiredResult,
+    ReadResourceResult,
+    Result,
+)
 
 from mcpfleet.app.errors import OutputError
 from mcpfleet.app.outcome import ABSENT, Outcome
@@ -16,17 +24,23 @@ _INSTEAD: Final[Mapping[type[Result], str]] = {
     CreateTaskResult: 'say task="required" or task="optional" in the declaration',
 }
 """Results that are no end of a call, and how a handler does what they mean."""
+_ENDS: Final = (CallToolResult, GetPromptResult, ReadResourceResult, CompleteResult)
+"""Results that end a call of one kind of handler each."""
 _COMPLETE: Final = "complete"
 
 
-def refuse_no_end(value: Any) -> None:
-    """Refuse a result that is no end of a call: as data it would be told as a success.
+def refuse_foreign(value: Any, own: type[Result]) -> None:
+    """Refuse a result that is not this kind of handler's, or no end of a call: as data it would be told as a success.
+
+    Results that no handler gives, such as what a client answers, are data as any other model.
 
     Raises:
         OutputError: it is one.
     """
     if not isinstance(value, Result):
         return
+    if isinstance(value, _ENDS) and not isinstance(value, own):
+        raise OutputError(f"returned {type(value).__name__}, which is another kind of handler's: {own.__name__} is its")
     for kind, instead in _INSTEAD.items():
         if isinstance(value, kind):
             raise OutputError(f"returned {type(value).__name__}: {instead}")
@@ -40,9 +54,9 @@ def outcome_of(value: Any) -> Any:
     Structured content that is None is none, as on the wire of the official SDK: an `Outcome` can say `null`.
 
     Raises:
-        OutputError: it is a result, and no end of a call.
+        OutputError: it is a result of another kind, or no end of a call.
     """
-    refuse_no_end(value)
+    refuse_foreign(value, CallToolResult)
     if not isinstance(value, CallToolResult):
         return value
     structured = ABSENT if value.structured_content is None else value.structured_content

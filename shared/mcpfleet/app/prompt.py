@@ -15,7 +15,7 @@ from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import OutputError
 from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Answer, Asked
-from mcpfleet.app.official import refuse_no_end
+from mcpfleet.app.official import refuse_foreign
 from mcpfleet.app.result import BLOCKS
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.texts import Texts
@@ -49,7 +49,7 @@ class Prompt(Completes):
     def _finish(self, value: Any, request: Asked) -> Answer:
         if request.completing is not None:
             return completed(value)
-        refuse_no_end(value)
+        refuse_foreign(value, GetPromptResult)
         if isinstance(value, GetPromptResult):
             described = {} if value.description is None else {"description": value.description}
             return Answer(described | {"messages": [_written(message) for message in value.messages]}, value.meta)

@@ -19,7 +19,7 @@ from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import InvalidArguments, Mistake, NotFound, OutputError, Problem
 from mcpfleet.app.function import Function
 from mcpfleet.app.handler import Answer, Asked, Handler
-from mcpfleet.app.official import refuse_no_end, speaks_of
+from mcpfleet.app.official import refuse_foreign, speaks_of
 from mcpfleet.app.schema import adapter_for
 from mcpfleet.app.signature import MISSING, Signature
 from mcpfleet.app.texts import Texts
@@ -104,7 +104,7 @@ class Reads(Handler):
         uri = request.uri or self.definition.name
         if isinstance(value, ReadResourceResult):
             return Answer({"contents": self._contents.written(value.contents, uri)}, value.meta)
-        refuse_no_end(value)
+        refuse_foreign(value, ReadResourceResult)
         return Answer({"contents": self._contents.members(value, uri)})
 
 

@@ -182,6 +182,25 @@ async def test_k22_other_handlers_refuse_a_result_that_is_no_end_too(kind: str) 
         await answer(app, request)
 
 
+@pytest.mark.parametrize("kind", ["tool", "prompt", "resource", "completion"])
+async def test_k29_a_result_of_another_kind_of_handler_is_an_error_and_no_data(kind: str) -> None:
+    failed = CallToolResult(content=[TEXT], is_error=True)
+    foreign = GetPromptResult(messages=[]) if kind == "tool" else failed
+    app = App("test", version="1")
+    request = Request(uri="library://b")
+    match kind:
+        case "tool":
+            app.tool(name="t")(returning(Any, foreign))
+        case "prompt":
+            app.prompt(name="p")(returning(Any, foreign))
+        case "resource":
+            app.resource("library://b")(returning(Any, foreign))
+        case "completion":
+            request = completing(app, foreign)
+    with pytest.raises(OutputError, match=f"returned {type(foreign).__name__}, which is another kind"):
+        await answer(app, request)
+
+
 class Completing(BaseModel):
     argument: str = "title"
     value: str = ""
