@@ -293,13 +293,16 @@ async def test_l23_a_session_hears_no_more_of_what_its_caller_may_not_read_any_m
             assert bank.reads["bob", "ann"] > before
 
 
-async def test_l23_a_subscription_that_nobody_can_decide_is_refused_for_now() -> None:
+async def test_l24_a_subscription_that_nobody_can_decide_is_refused_for_now() -> None:
+    """Its handler ran, or runs: the refusal says what is certain, and no more."""
     bank = Bank()
     bank.held.add("ann")
     async with fleet(bank, IMPATIENT) as running, Visitors(running) as visitors:
         visitor = await visitors.one(token=ANN)
         message = {"jsonrpc": "2.0", "id": 7, "method": "resources/subscribe", "params": {"uri": ANNS}}
-        assert (await visitor.send(message)).status_code == 504
+        refused = await visitor.send(message)
+        assert refused.status_code == 504
+        assert refused.json()["error"]["message"].endswith("nothing was changed: ask again")
         bank.held.clear()
         with anyio.fail_after(10):
             while (await visitor.send(message)).status_code != 200:

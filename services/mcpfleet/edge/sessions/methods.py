@@ -15,7 +15,7 @@ from mcpfleet.edge.sessions.stream import LISTS
 from mcpfleet.edge.sessions.streams import SessionStreams
 from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.wire import reply
-from mcpfleet.wire.errors import bad_params, not_answered, unknown_resource
+from mcpfleet.wire.errors import bad_params, unchanged, unknown_resource
 from mcpfleet.wire.filter import LONGEST_URI
 from mcpfleet.wire.versions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -84,7 +84,7 @@ class SessionMethods:
         try:
             may_read = await self._permits.may_read(question)
         except Undecided:
-            raise not_answered("the resource") from None
+            raise unchanged("the resource") from None  # its handler may have run (L24)
         if not may_read:
             raise unknown_resource(question.uri)
 
