@@ -19,12 +19,12 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(
-    desk: Application, *, instruments: ConnectionInstruments | None = None, **settings: Any
+    desk: Application, *, instruments: ConnectionInstruments | None = None, within: float = 60, **settings: Any
 ) -> AsyncIterator[EdgeConfig]:
-    """Serve for the length of a block."""
+    """Serve for the length of a block, which may take so many seconds."""
     config = EdgeConfig(EdgeSettings(bind="127.0.0.1:0", **settings))
     stop = anyio.Event()
-    with anyio.fail_after(60):
+    with anyio.fail_after(within):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(run_server, instruments=instruments), desk, config, stop)
             yield config
