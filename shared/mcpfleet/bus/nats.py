@@ -27,6 +27,8 @@ from mcpfleet.process.settings import ProcessSettings
 _REFUSAL: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
 _HEADER_ROOM: Final = 64
 """Bytes that NATS counts as headers beside our line: its version line, the name, line ends."""
+_LOST: Final = (nats.errors.Error, OSError, RuntimeError)
+"""What the client raises on a lost connection; a transport of uvloop raises RuntimeError once it is closed."""
 _CLOSE_TIMEOUT: Final = 1.0
 _LEAVE_TIMEOUT: Final = 5.0
 
@@ -84,6 +86,9 @@ class NatsConnector:
             # Whatever else it is, for example a proxy that closes at once, it is not a NATS server that refused us.
             refused = "authorization" in str(error).lower()
             raise (ConnectFailed if refused else ConnectionError)(str(error)) from error
+        except RuntimeError as error:  # the connection was lost before the client knew that it was made
+            await link.close()
+            raise ConnectionError(str(error)) from error
         except BaseException:
             await link.close()
             raise
@@ -144,7 +149,7 @@ class NatsLink:
             raise Unavailable(f"{subject}: {self.client.pending_data_size} bytes wait for NATS already")
         try:
             self.client.send(subject, body, reply, header)
-        except (nats.errors.Error, OSError) as error:
+        except _LOST as error:
             self.lost.set()
             raise Unavailable(f"{subject}: {error}") from error
 
@@ -152,7 +157,7 @@ class NatsLink:
         """Hear a subject; see `mcpfleet.bus.port.Link.subscribe`."""
         try:
             return await self.client.hear(subject, group, deliver)
-        except (nats.errors.Error, OSError) as error:
+        except _LOST as error:
             self.lost.set()
             raise Unavailable(f"{subject}: {error}") from error
 
@@ -163,7 +168,7 @@ class NatsLink:
         with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_TIMEOUT) as patience:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._cancel_when_lost, tasks.cancel_scope)
-                with suppress(nats.errors.Error, OSError):
+                with suppress(*_LOST):
                     # nats-py writes the PING of a drain straight to the socket, past the UNSUB that still waits for
                     # its flusher, and stops hearing at the PONG: what NATS hands over between the two would be lost.
                     await self.client._send_unsubscribe(interest._id)  # noqa: SLF001
@@ -180,9 +185,9 @@ class NatsLink:
     async def close(self) -> None:
         """Close within a second, else abort the socket: unsent bytes to a vanished peer hold it for minutes."""
         self.lost.set()
-        # Closing what never opened fails in several ways; the abort below is what counts.
-        gone = suppress(nats.errors.Error, OSError, AttributeError, AssertionError)
-        with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT), gone:
+        # Closing what never opened, or what is lost with something unsent, fails in several ways, none of which may end
+        # this process; the abort below is what counts.
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT), suppress(Exception):
             await self.client.close()
         writer = getattr(self.client._transport, "_io_writer", None)  # noqa: SLF001  # nats-py has no abort
         if writer is not None:

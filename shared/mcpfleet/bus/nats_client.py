@@ -100,7 +100,7 @@ class ShortClient(Client):
     def _write(self) -> None:
         self._is_write_due = False
         writer = getattr(self._transport, "_io_writer", None)
-        if not self._pending or writer is None or not self.is_connected:
+        if not self._pending or writer is None or not self.is_connected or writer.transport.is_closing():
             return
         if writer.transport.get_write_buffer_size() > _FULL:
             if self._flush_queue is not None and self._flush_queue.empty():

@@ -166,6 +166,8 @@ class HttpServer:
         state = LifespanState({})
         try:
             await self._connection(self._application, loop, self._config, self._context, state, reader, writer)
+        except OSError:
+            pass  # the client has vanished, and its socket says so only as it is closed
         except Exception:
             self._log.exception("connection failed")
         finally:
