@@ -48,6 +48,11 @@ def refuse_foreign(value: Any, own: type[Result]) -> None:
         raise OutputError(f"returned {type(value).__name__}, which says that it is not complete")
 
 
+def ends_a_call(value: Any) -> bool:
+    """Whether a value is a result that ends a call of some kind of handler."""
+    return isinstance(value, _ENDS)
+
+
 def outcome_of(value: Any) -> Any:
     """Make the outcome of a tool's own result; any other value stays what it is.
 

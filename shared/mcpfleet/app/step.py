@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.errors import AskError
 from mcpfleet.app.function import in_thread, is_async, when_sure
+from mcpfleet.app.official import ends_a_call
 
 running_step: Final[ContextVar[str | None]] = ContextVar("mcpfleet_step", default=None)
 """The key of the step at hand, where it is a task's."""
@@ -31,7 +32,7 @@ async def run_step(
     """Do a step, or answer with what it gave in an earlier run.
 
     Raises:
-        AskError: an argument or the result is no JSON.
+        AskError: an argument or the result is no JSON, or the result is one of MCP's own and is not declared.
     """
 
     def work() -> Awaitable[Any]:
@@ -57,6 +58,9 @@ async def _remembered(
     async def written() -> Any:
         nonlocal made
         value = await work()
+        if adapter is None and ends_a_call(value):  # as JSON its error flag would be data of a success (K29)
+            kind = type(value).__name__
+            raise AskError(f"the step {name!r} gave a {kind}: say so in its function's return annotation")
         fresh.append(value)
         made = _written(f"the result of the step {name!r}", value, adapter)
         return made

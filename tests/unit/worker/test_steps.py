@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mcp_types import CallToolResult
 from pydantic import BaseModel
 
 from mcpfleet.app import Context
@@ -72,6 +73,30 @@ async def test_m53_a_result_that_no_later_run_could_have_is_an_error() -> None:
     async with bench(app_of(report, asks=ASKS)) as runs:
         assert (await runs.call("report", capabilities=FORMS))["isError"] is True
         assert "'load'" in str(runs.log.entries[-1]["exc_info"])
+
+
+async def test_k29_a_steps_failed_result_is_no_success_in_a_later_run() -> None:
+    """A declared one is itself in each run; one that is not declared would be data, so the call fails."""
+
+    def declared() -> CallToolResult:
+        return CallToolResult(content=[], is_error=True)
+
+    def silent():  # type: ignore[no-untyped-def]
+        return declared()
+
+    async def report(ctx: Context) -> CallToolResult:
+        found = await ctx.step("look", declared)
+        await ctx.elicit("Go on?", Name, key="name")
+        return found
+
+    async def guess(ctx: Context) -> Any:
+        return await ctx.step("look", silent)
+
+    async with bench(app_of(report, guess, asks=ASKS)) as runs:
+        told = await through_rounds(runs, "report", [{"name": filled(name="Ann")}])
+        assert (told["isError"], told["content"]) == (True, [])
+        assert (await runs.call("guess", capabilities=FORMS))["isError"] is True
+        assert "return annotation" in str(runs.log.entries[-1]["exc_info"])
 
 
 async def test_a_handler_that_asks_nothing_may_have_steps_too() -> None:
