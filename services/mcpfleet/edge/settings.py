@@ -135,6 +135,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
         300.0, gt=0, description="how long a client of 2025 may take to answer what it is asked within a call"
     )
 
+    arriving_room: Bytes = Field(
+        32 * 1024 * 1024, description="memory for small bodies that still arrive; beyond it their callers must be known"
+    )
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
     large_body: Bytes = Field(

@@ -280,6 +280,7 @@ def _application(
         methods=methods,
         sessions=door,
         room=Room(settings.request_room, "MCPFLEET_REQUEST_ROOM"),
+        arriving=Room(settings.arriving_room, "MCPFLEET_ARRIVING_ROOM"),
         snapshots=snapshots,
         settings=settings,
         tracer=process.telemetry.tracer,

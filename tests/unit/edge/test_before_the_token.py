@@ -1,11 +1,12 @@
-"""A request costs little before its token is judged: no large body is read, no turn of the loop is long (T29, T31)."""
+"""A request costs little before its token is judged: little is read or kept, and no turn of the loop is long."""
 
 from __future__ import annotations
 
 import json
 import time
 import tracemalloc
-from collections.abc import MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -97,6 +98,52 @@ async def test_t29_where_nobody_needs_a_token_nothing_is_asked_before_the_body()
         exchange = await answered(edge, Exchange(Post(raw=b"x" * 5_000)))
     assert exchange.json["error"]["code"] == -32700
     assert edge.authorization.admits == []
+
+
+@asynccontextmanager
+async def strangers(edge: served.Edge, size: int) -> AsyncIterator[None]:
+    """Small bodies that never end, whose tokens nobody has judged, and so many bytes of them."""
+    waiting = [Unfinished(Post(headers=UNSAID), parts=[b"x" * (size // 2)]) for _ in range(2)]
+    async with anyio.create_task_group() as tasks:
+        for each in waiting:
+            tasks.start_soon(edge.application, each.scope, each.receive, each.send)
+        await anyio.wait_all_tasks_blocked()
+        assert edge.authorization.admits == []
+        yield
+        for each in waiting:
+            each.leave()
+
+
+@pytest.mark.parametrize("headers", [UNSAID, {"authorization": "Bearer token", "content-length": "3"}])
+async def test_t38_where_bodies_that_arrive_fill_their_room_a_stranger_is_refused(
+    headers: dict[str, str | None],
+) -> None:
+    settings = SETTINGS.model_copy(update={"arriving_room": 800})
+    async with served.edge(settings=settings) as edge:
+        edge.authorization.principal = None
+        async with strangers(edge, 800):
+            exchange = await answered(edge, Unfinished(Post(headers=headers), parts=[b"x"]))
+        assert exchange.status == 401
+        assert "id" not in exchange.json
+        edge.authorization.admits.clear()
+        whole = await answered(edge, Exchange(Post(headers=headers), parts=[b"x", b"yz"]))
+    assert whole.json["error"]["code"] == -32700, "those who left gave their room back, and nobody is judged early"
+    assert edge.authorization.admits == []
+
+
+async def test_t38_a_known_caller_takes_room_as_a_large_body_does_where_the_other_is_full() -> None:
+    settings = SETTINGS.model_copy(update={"arriving_room": 800, "request_room": 10_000})
+    async with served.edge(settings=settings) as edge, strangers(edge, 800):
+        known = await answered(edge, Exchange(Post(headers=UNSAID), parts=[b"x", b"y"]))
+        assert known.json["error"]["code"] == -32700, "its body was read to its end"
+        assert len(edge.authorization.admits) == 1
+
+
+async def test_t38_where_nobody_needs_a_token_both_rooms_bound_what_arrives() -> None:
+    settings = EdgeSettings(large_body=LARGE, arriving_room=800, request_room=1, queue_wait=0.05)
+    async with served.edge(settings=settings) as edge, strangers(edge, 800):
+        exchange = await answered(edge, Unfinished(Post(headers=UNSAID), parts=[b"x" * 100]))
+    assert exchange.status == 503
 
 
 async def test_a_stream_keeps_nothing_of_the_large_body_that_asked_for_it() -> None:

@@ -21,7 +21,7 @@ from mcpfleet.edge.calls.ends import as_told
 from mcpfleet.edge.http.client import Charge, Client, ClientGone, ClientStalled, Receive, Scope, Send
 from mcpfleet.edge.http.cors import Cors
 from mcpfleet.edge.http.doors import Doors
-from mcpfleet.edge.http.room import NoRoom, Room
+from mcpfleet.edge.http.room import Account, NoRoom, Room
 from mcpfleet.edge.protocol.ladder import check_form, check_message, check_place
 from mcpfleet.edge.protocol.methods import Methods
 from mcpfleet.edge.protocol.request import Request
@@ -62,6 +62,7 @@ class Application:
         methods: Methods,
         sessions: SessionDoor,
         room: Room,
+        arriving: Room,
         snapshots: Snapshots,
         settings: EdgeSettings,
         tracer: Tracer,
@@ -79,6 +80,7 @@ class Application:
         self._methods = methods
         self._sessions = sessions
         self._room = room
+        self._arriving = arriving
         self._snapshots = snapshots
         self._settings = settings
         self._tracer = tracer
@@ -155,41 +157,53 @@ class Application:
         check_form(client)
         client.credential = self._admission.read(endpoint, client)
         size = client.stated_size(self._settings.max_request)
-        if size is not None and size <= self._settings.large_body:
-            # Most requests: what is small needs no account.
+        is_large = size is not None and size > self._settings.large_body
+        if size is not None and not is_large and client.has_arrived:
+            # Most requests: what is small and whole needs no account.
             await self._serve_message(client, endpoint, await self._read(client))
         else:
-            await self._serve_large(client, endpoint, is_known=size is not None)
+            await self._serve_arriving(client, endpoint, is_large=is_large)
 
-    async def _serve_large(self, client: Client, endpoint: str, *, is_known: bool) -> None:
-        """Serve a request with a large body, or one of unsaid size, whose caller is known beyond `large_body` bytes.
+    async def _serve_arriving(self, client: Client, endpoint: str, *, is_large: bool) -> None:
+        """Serve a request whose body is large, of unsaid size, or not whole yet.
 
-        Group 4c: a stranger's body is not read further, let alone kept or parsed (T29). A known caller's takes room as
-        it arrives. It is looked at slice by slice, and others are served between (T31).
+        Group 4c: a large body of a stranger is not read, let alone kept or parsed (T29). Small ones that still arrive
+        share a room; where that is full, a caller must be known as well (T38). A known caller's body takes room of its
+        own as it arrives. A large one is looked at slice by slice, and others are served between (T31).
         """
-        arrived, is_judged = 0, is_known
-        if is_known:
+        if is_large:
             await self._judge(endpoint, client)
+        async with self._room.account(within=self._settings.queue_wait) as account:
+            client.forget_body = account.close
+            # This frame keeps neither body nor message: a stream would keep them for its life.
+            await self._serve_message(
+                client, endpoint, *await self._read_arriving(client, endpoint, account, is_judged=is_large)
+            )
+
+    async def _read_arriving(
+        self, client: Client, endpoint: str, account: Account, *, is_judged: bool
+    ) -> tuple[bytes, Any]:
+        """Read a body, and parse it where it is large, with others served between."""
+        arrived = shared = 0
 
         async def charge(size: int) -> None:
-            nonlocal arrived, is_judged
-            free = max(0, self._settings.large_body - arrived)
+            nonlocal arrived, shared, is_judged
+            beyond = max(0, min(size, arrived + size - self._settings.large_body))
             arrived += size
-            if size <= free:
+            if not beyond and self._arriving.try_take(size):
+                shared += size
                 return
             if not is_judged:
                 await self._judge(endpoint, client)
                 is_judged = True
-            await account.charge(size - free)
+            await account.charge(beyond or size)
 
-        async with self._room.account(within=self._settings.queue_wait) as account:
-            client.forget_body = account.close
-            # This frame keeps neither body nor message: a stream would keep them for its life.
-            await self._serve_message(client, endpoint, *await self._read_large(client, charge))
-
-    async def _read_large(self, client: Client, charge: Charge) -> tuple[bytes, Any]:
-        """Read and parse a body, with others served between."""
-        body = await self._read(client, charge)
+        try:
+            body = await self._read(client, charge)
+        finally:
+            self._arriving.give(shared)
+        if len(body) <= self._settings.large_body:
+            return body, _UNREAD
         for _ in scan(body, self._settings.max_values):
             await asyncio.sleep(0)
         message = parse_scanned(body)

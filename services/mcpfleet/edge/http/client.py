@@ -119,6 +119,11 @@ class Client:
             raise too_large(limit)
         return size
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the whole request is known to be here; over HTTP/2 nobody knows it before it is read."""
+        return self._connection is not None and self._connection.has_request
+
     async def read_body(self, limit: int, timeout: float, charge: Charge | None = None) -> bytes:
         """Read the whole body.
 
@@ -131,7 +136,7 @@ class Client:
             Rejection: 413 over the limit, 408 when it takes too long.
             ClientGone: the client left before it was whole.
         """
-        if charge is None and self._connection is not None and self._connection.has_request:
+        if charge is None and self.has_arrived:
             return await self._read_parts(limit)  # nothing is waited for: a timeout costs a call ten microseconds
         try:
             async with asyncio.timeout(timeout):

@@ -77,10 +77,15 @@ class Room:
 
     async def take(self, size: int, within: float) -> None:
         """Take room that is given back by `give`; raises `NoRoom`."""
-        if self._waiting or size > self._free:
+        if not self.try_take(size):
             await self._wait(size, within)
-        else:
-            self._free -= size
+
+    def try_take(self, size: int) -> bool:
+        """Take room that is given back by `give`, if there is some now."""
+        if self._waiting or size > self._free:
+            return False
+        self._free -= size
+        return True
 
     def give(self, size: int) -> None:
         """Give room back, to those who wait for it."""
