@@ -26,8 +26,18 @@ async def take_places(bounds: Bounds, *places: anyio.Semaphore) -> bool:
     """Take a place of each kind in the time of a statement, all or none; false where they are not free in time."""
     taken: list[anyio.Semaphore] = []
     try:
+        for place in places:
+            place.acquire_nowait()
+            taken.append(place)
+    except anyio.WouldBlock:
+        return await _wait_for(bounds, places, taken)
+    return True
+
+
+async def _wait_for(bounds: Bounds, places: tuple[anyio.Semaphore, ...], taken: list[anyio.Semaphore]) -> bool:
+    try:
         with anyio.move_on_after(bounds.statement):
-            for place in places:
+            for place in places[len(taken) :]:
                 await place.acquire()
                 taken.append(place)
     finally:

@@ -110,7 +110,7 @@ class Store:
                             transaction = await self._begin(connection)
                             with self._unbroken(self._bounds.transaction):
                                 yield connection
-                                await self._check_open(connection)
+                                self._check_open(connection)
                                 is_certain = False
                                 await transaction.commit()
                     except StoreUnreachable:
@@ -127,10 +127,11 @@ class Store:
             error.is_undone = is_certain or (engine is self._writing and cause is not None and is_refusal(cause))
             raise
 
-    async def _check_open(self, connection: AsyncConnection) -> None:
+    def _check_open(self, connection: AsyncConnection) -> None:
         """Refuse to commit on a connection that is known to be lost: then it is certain that nothing was written."""
         if self.dialect == "postgresql":
-            driver: Any = (await connection.get_raw_connection()).driver_connection
+            # The asynchronous face would make a greenlet for it, at each commit.
+            driver: Any = connection.sync_connection and connection.sync_connection.connection.driver_connection
             if driver is None or driver.is_closed():
                 raise unreachable(self.where, ConnectionError("the connection was lost"))
 
