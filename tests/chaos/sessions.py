@@ -26,9 +26,9 @@ from anyio.abc import TaskGroup
 
 from mcpfleet.app import App, Context
 from mcpfleet.bus.bus import Bus
+from mcpfleet.edge.sessions.event_streams import SessionStreams
+from mcpfleet.edge.sessions.in_flight import Running
 from mcpfleet.edge.sessions.questions import Questions
-from mcpfleet.edge.sessions.running import Running
-from mcpfleet.edge.sessions.streams import SessionStreams
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos import soaking

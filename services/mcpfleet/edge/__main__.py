@@ -13,12 +13,12 @@ from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
 from mcpfleet.contracts.figures import Role
-from mcpfleet.edge.drain import LeadAway, drain, nobody
-from mcpfleet.edge.http.app import Application
-from mcpfleet.edge.http.server import EdgeConfig, run_server
-from mcpfleet.edge.readiness import Readiness
+from mcpfleet.edge.server.app import Application
+from mcpfleet.edge.server.drain import LeadAway, drain, nobody
+from mcpfleet.edge.server.readiness import Readiness
+from mcpfleet.edge.server.wiring import wire
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.wiring import wire
+from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
 from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run

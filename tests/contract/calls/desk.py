@@ -36,17 +36,17 @@ from mcpfleet.contracts.call import (
 )
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.calls.answering import Answering as Answers
-from mcpfleet.edge.calls.answering import Listening
-from mcpfleet.edge.calls.bodies import Bodies
-from mcpfleet.edge.calls.ends import Ends, Use
-from mcpfleet.edge.calls.pending import Call, Calls, Order
-from mcpfleet.edge.calls.waiting import Dispatch
-from mcpfleet.edge.http.room import Room
-from mcpfleet.edge.protocol.protector import Protector
-from mcpfleet.edge.protocol.request import Inquiry, Request
-from mcpfleet.edge.protocol.rounds import Rounds
+from mcpfleet.edge.calls.end import Ends, Use
+from mcpfleet.edge.calls.in_flight import Call, Calls, Order
+from mcpfleet.edge.calls.large_results import Bodies
+from mcpfleet.edge.calls.queue import Dispatch
+from mcpfleet.edge.calls.relay import Answering as Answers
+from mcpfleet.edge.calls.relay import Listening
+from mcpfleet.edge.protocol.continuation import Rounds
+from mcpfleet.edge.protocol.exchange import Inquiry, Request
+from mcpfleet.edge.protocol.sealer import Protector
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.memory_budget import Room
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Span

@@ -9,7 +9,7 @@ import pytest
 from mcpfleet.bus import header
 from mcpfleet.bus.errors import Busy, Expired, NoResponders, Unavailable
 from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind, frame_subject
-from mcpfleet.edge.calls.pending import End
+from mcpfleet.edge.calls.in_flight import End
 from mcpfleet.telemetry.trace import TraceContext
 from tests.contract.bus.fabric import Fabric, heard
 from tests.contract.calls.desk import POOL, desk, result

@@ -14,9 +14,9 @@ from mcpfleet.contracts.call import BAD_PARAMS, NOT_FOUND, OUTCOME_ONLY, REFUSED
 from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.access.limits import Limits
 from mcpfleet.edge.calls.read_check import Decision, ReadCheck, ReadQuestion, Undecided
-from mcpfleet.edge.snapshots import Snapshots
+from mcpfleet.edge.catalog.snapshot_cache import Snapshots
+from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer

@@ -6,7 +6,7 @@ import time
 
 import anyio
 
-from mcpfleet.edge.calls.pending import End
+from mcpfleet.edge.calls.in_flight import End
 from tests.contract.bus.fabric import Fabric
 from tests.contract.calls.desk import POOL, desk, result
 from tests.kit.waiting import until

@@ -20,8 +20,8 @@ from mcpfleet.contracts.catalog import (
 )
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry.spans import Tracer
 from tests.contract.bus.fabric import Fabric, heard
 from tests.kit.waiting import until

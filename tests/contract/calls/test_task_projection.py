@@ -11,14 +11,14 @@ import anyio
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.tasks import Binding, Status, TasksClient, TaskView, task_hint_subject, task_key
-from mcpfleet.edge.calls.bodies import Bodies
-from mcpfleet.edge.calls.pending import Calls
-from mcpfleet.edge.calls.waiting import Dispatch
-from mcpfleet.edge.http.room import Room
+from mcpfleet.edge.calls.in_flight import Calls
+from mcpfleet.edge.calls.large_results import Bodies
+from mcpfleet.edge.calls.queue import Dispatch
+from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.snapshots import Snapshots
-from mcpfleet.edge.streams.task_news import KEY, TaskNews
-from mcpfleet.edge.tasks.showing import Showing
+from mcpfleet.edge.streams.task_updates import KEY, TaskNews
+from mcpfleet.edge.tasks.sanitize import Showing
+from mcpfleet.edge.transport.memory_budget import Room
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mcpfleet.contracts.call import WANTS_ACCEPTED, FrameKind
-from mcpfleet.edge.calls.pending import Call, End, Order
+from mcpfleet.edge.calls.in_flight import Call, End, Order
 from mcpfleet.wire.errors import Rejection, unknown_method
 from tests.contract.bus.fabric import Fabric, heard
 from tests.contract.calls.desk import Desk, Taken, desk

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from mcpfleet.app import App, Context
-from mcpfleet.edge.sessions.running import Running
+from mcpfleet.edge.sessions.in_flight import Running
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos.streams import alive
 from tests.contract.fleet.sessions_app import Wish

@@ -13,7 +13,7 @@ from mcpfleet.bus.memory import Switch
 from mcpfleet.bus.memory_faults import Faults
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CHANGE, READ, session_key
-from mcpfleet.edge.sessions.running import Running
+from mcpfleet.edge.sessions.in_flight import Running
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos.streams import alive
 from tests.contract.fleet.sessions_app import asking

@@ -25,8 +25,8 @@ from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
 from mcpfleet.contracts.watched import statements, watched_subject
-from mcpfleet.edge.calls import ends, pending
-from mcpfleet.edge.protocol.protector import Protector
+from mcpfleet.edge.calls import end, in_flight
+from mcpfleet.edge.protocol.sealer import Protector
 from mcpfleet.telemetry.trace import TraceContext
 from tests.kit.logs import captured
 from tests.unit.contracts.test_messages import DEFINITION, MESSAGES, SNAPSHOT, exchanges
@@ -107,8 +107,8 @@ def _lines() -> list[Kind]:
         Kind("line-request", _read_request, _encoded(requests)),
         Kind("line-call", _read_request, _encoded(call_lines)),
         Kind("line-answer", _read_answer, _encoded(answers)),
-        Kind("line-error", lambda raw: ends.read_line(raw.decode()), _encoded(errors)),
-        Kind("line-accepted", lambda raw: pending._accepting(raw.decode()), _encoded([f"1 {WORKER}"])),
+        Kind("line-error", lambda raw: end.read_line(raw.decode()), _encoded(errors)),
+        Kind("line-accepted", lambda raw: in_flight._accepting(raw.decode()), _encoded([f"1 {WORKER}"])),
         Kind("line-result", _read_result, _encoded([f"1 {WORKER} 300000", call.FAILED])),
     ]
 
@@ -129,8 +129,8 @@ def _read_answer(raw: bytes) -> Any:
 
 
 def _read_result(raw: bytes) -> Any:
-    order = pending.Order("library", DIGEST, b"", 0.0, None)
-    remote = pending._remote(pending.Call(CALL, order, 0.0, deque()), raw.decode())
+    order = in_flight.Order("library", DIGEST, b"", 0.0, None)
+    remote = in_flight._remote(in_flight.Call(CALL, order, 0.0, deque()), raw.decode())
     return remote and asdict(remote)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from mcpfleet.edge.http.client import Client
+from mcpfleet.edge.transport.client import Client
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"

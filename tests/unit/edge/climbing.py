@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from mcpfleet.edge.http.doors import Doors
-from mcpfleet.edge.protocol.ladder import check_form, check_message, check_place
+from mcpfleet.edge.protocol.validation import check_form, check_message, check_place
+from mcpfleet.edge.transport.allowed_hosts import Doors
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.strict import parse

@@ -16,8 +16,8 @@ from mcpfleet.contracts.authorization import ADMIT, LIMITS_ALL, Admit, Admitted,
 from mcpfleet.contracts.catalog import SNAPSHOT, Listed, Snapshot, SnapshotAnswer, SnapshotWanted
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.server.wiring import wire
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.wiring import wire
 from mcpfleet.process.service import Process
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Family

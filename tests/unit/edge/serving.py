@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 from anyio.abc import SocketStream
 
-from mcpfleet.edge.http.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
 from mcpfleet.telemetry.instruments import ConnectionInstruments
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]

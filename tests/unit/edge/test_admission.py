@@ -11,10 +11,10 @@ from structlog.testing import LogCapture
 from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient, Revocation
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.access.admission import Admission
-from mcpfleet.edge.access.credential import Credential
-from mcpfleet.edge.access.metadata import Access
+from mcpfleet.edge.identity.admission import Admission
+from mcpfleet.edge.identity.metadata import Access
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.credential import Credential
 from mcpfleet.wire.errors import Rejection
 from tests.kit.logs import captured
 

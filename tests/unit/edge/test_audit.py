@@ -13,8 +13,8 @@ import pytest
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.access.audit import AUDITED, Audit
-from mcpfleet.edge.protocol.request import Inquiry, Request
+from mcpfleet.edge.protocol.exchange import Inquiry, Request
+from mcpfleet.edge.server.audit import AUDITED, Audit
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Span

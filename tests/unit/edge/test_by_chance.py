@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 from structlog.testing import LogCapture
 
-from mcpfleet.edge.http.cors import Cors
-from mcpfleet.edge.http.doors import Doors
-from mcpfleet.edge.protocol.ladder import check_message
-from mcpfleet.edge.protocol.structure import METHODS
+from mcpfleet.edge.protocol.schema import METHODS
+from mcpfleet.edge.protocol.validation import check_message
+from mcpfleet.edge.transport.allowed_hosts import Doors
+from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import mirror, parameters, reply
 from mcpfleet.wire.envelope import read_envelope, read_id

@@ -7,7 +7,7 @@ import time
 import anyio
 import pytest
 
-from mcpfleet.edge.http.client import Client, ClientGone
+from mcpfleet.edge.transport.client import Client, ClientGone
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.asgi import Exchange, Post
 

@@ -15,8 +15,8 @@ from anyio.abc import SocketAttribute, SocketStream
 from h2.connection import H2Connection
 from psutil import Process
 
-from mcpfleet.edge.http.client import Client, ClientStalled
-from mcpfleet.edge.http.connection import Waits
+from mcpfleet.edge.transport.client import Client, ClientStalled
+from mcpfleet.edge.transport.hypercorn.connection import Waits
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
 

@@ -14,9 +14,9 @@ from anyio.abc import SocketStream
 from h2.events import ConnectionTerminated, ResponseReceived
 from h2.settings import SettingCodes
 
-from mcpfleet.edge.http.client import Client, ClientGone, while_there
-from mcpfleet.edge.http.connection import Waits
-from mcpfleet.edge.http.server import EdgeConfig
+from mcpfleet.edge.transport.client import Client, ClientGone, while_there
+from mcpfleet.edge.transport.hypercorn.connection import Waits
+from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.process.descriptors import RESERVE, connections_within, raise_limit
 from mcpfleet.telemetry.instruments import ConnectionInstruments
 from mcpfleet.telemetry.metrics import Metrics

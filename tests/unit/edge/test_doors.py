@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.transport.allowed_hosts import Doors
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 from tests.kit.logs import captured

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpfleet.edge.http.framing import LONGEST_HEAD, PREFACE, StrictConnection
+from mcpfleet.edge.transport.hypercorn.framing import LONGEST_HEAD, PREFACE, StrictConnection
 from tests.fuzz.changes import changed
 
 LIMIT = LONGEST_HEAD

@@ -12,10 +12,10 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded
 from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, SettingsFrame
 
-from mcpfleet.edge.http.client import Client
-from mcpfleet.edge.http.connection import Waits
-from mcpfleet.edge.http.server import EdgeConfig
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.transport.hypercorn.connection import Waits
+from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.wire.errors import Rejection
 from tests.kit.h2_bytes import PREFACE
 from tests.kit.http2 import HEAD, Peer

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from mcpfleet.edge.http.client import Client
-from mcpfleet.edge.http.http1 import Http1
+from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from tests.unit.edge.serving import connect, serving
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n"

@@ -12,9 +12,9 @@ from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, StreamReset
 from hyperframe.frame import DataFrame, GoAwayFrame
 
-from mcpfleet.edge.http.client import Client
-from mcpfleet.edge.http.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
 from tests.kit.http2 import HEAD, Frames, Peer
 from tests.kit.waiting import until
 

@@ -16,10 +16,10 @@ from h2.exceptions import FlowControlError
 from h2.stream import H2Stream
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
 
-from mcpfleet.edge.http.client import Client, ClientGone
-from mcpfleet.edge.http.h2_budget import Budget
-from mcpfleet.edge.http.h2_state import ServerState
-from mcpfleet.edge.http.http2 import Http2
+from mcpfleet.edge.transport.client import Client, ClientGone
+from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
+from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
+from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
 from tests.chaos.http2_floods import CALM, FLOODS, send
 from tests.kit import h2_bytes as h2
 from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, head

@@ -13,7 +13,7 @@ import pytest
 from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame
 
-from mcpfleet.edge.http.client import Client, ClientGone
+from mcpfleet.edge.transport.client import Client, ClientGone
 from tests.kit import h2_bytes as h2
 from tests.kit.h2_bytes import END_HEADERS, END_STREAM, block, frame, head
 from tests.kit.http2 import Frames, Peer

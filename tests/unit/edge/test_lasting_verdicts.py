@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from mcpfleet.contracts.authorization import Admitted, Revocation
-from mcpfleet.edge.access.admission import Admission
+from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.test_admission import SOMEBODY, Verdicts, somebody
 

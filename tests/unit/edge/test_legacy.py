@@ -8,7 +8,7 @@ import pytest
 
 from mcpfleet.bus.errors import Unanswered
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.protocol.ladder import check_message
+from mcpfleet.edge.protocol.validation import check_message
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers

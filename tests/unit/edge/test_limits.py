@@ -15,8 +15,8 @@ from mcpfleet.bus.errors import Unavailable
 from mcpfleet.contracts.authorization import AuthorizationClient, TakeTokens, TokensGranted, TokensWanted
 from mcpfleet.contracts.manifest import Definition, Rate
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.access import limits as limits_module
-from mcpfleet.edge.access.limits import Limits
+from mcpfleet.edge.identity import limits as limits_module
+from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.settings import EdgeSettings, rate_of
 from mcpfleet.wire.errors import Rejection
 from tests.kit.waiting import until

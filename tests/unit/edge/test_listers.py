@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mcpfleet.edge.protocol.lists import _read
+from mcpfleet.edge.methods.lists import _read
 
 ENTRY = b'{"uri":"test://a","name":"a"}'
 

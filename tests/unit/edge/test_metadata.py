@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import LogCapture
 
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.access.metadata import Access, Challenges, Metadata
-from mcpfleet.edge.http.doors import Doors
+from mcpfleet.edge.identity.metadata import Access, Challenges, Metadata
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.allowed_hosts import Doors
 from mcpfleet.wire.errors import Rejection
 from tests.kit.logs import captured
 from tests.unit.edge.asgi import Exchange, Post

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.edge.protocol.protector import NotOurs, Protector, Unsealable
+from mcpfleet.edge.protocol.sealer import NotOurs, Protector, Unsealable
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
 from tests.kit.logs import captured

@@ -24,10 +24,10 @@ from mcpfleet.contracts.authorization import (
 )
 from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.access.admission import Admission
-from mcpfleet.edge.access.credential import Credential
-from mcpfleet.edge.access.revocations import Revocations
+from mcpfleet.edge.identity.admission import Admission
+from mcpfleet.edge.identity.revocation import Revocations
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.credential import Credential
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.wire.errors import Rejection

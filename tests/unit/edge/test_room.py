@@ -7,7 +7,7 @@ import time
 import anyio
 import pytest
 
-from mcpfleet.edge.http.room import NoRoom, Room
+from mcpfleet.edge.transport.memory_budget import NoRoom, Room
 from tests.kit.waiting import until
 
 

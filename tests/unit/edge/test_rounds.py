@@ -13,9 +13,9 @@ from structlog.testing import LogCapture
 
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.protocol.protector import Protector
-from mcpfleet.edge.protocol.request import Inquiry, Request
-from mcpfleet.edge.protocol.rounds import FIRST, Round, Rounds, TooManyRounds
+from mcpfleet.edge.protocol.continuation import FIRST, Round, Rounds, TooManyRounds
+from mcpfleet.edge.protocol.exchange import Inquiry, Request
+from mcpfleet.edge.protocol.sealer import Protector
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.keys import make_keys
 from mcpfleet.telemetry.spans import Span

@@ -11,8 +11,8 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from mcpfleet.edge.http.server import EdgeConfig, run_server
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
 from mcpfleet.process.errors import ConfigurationError
 
 OK = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"

@@ -7,7 +7,7 @@ import time
 
 import anyio
 
-from mcpfleet.edge.calls.waiting import _Line, _Ticket
+from mcpfleet.edge.calls.queue import _Line, _Ticket
 from mcpfleet.edge.settings import EdgeSettings
 
 

@@ -15,12 +15,12 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, OUTCOME_ONLY, REFUSED, CallBody
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.access.limits import Limits
-from mcpfleet.edge.calls.ends import read_line
-from mcpfleet.edge.calls.pending import Call, End, Order
-from mcpfleet.edge.calls.waiting import Dispatch
+from mcpfleet.edge.calls.end import read_line
+from mcpfleet.edge.calls.in_flight import Call, End, Order
+from mcpfleet.edge.calls.queue import Dispatch
+from mcpfleet.edge.catalog.snapshot_cache import Snapshots
+from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.snapshots import Snapshots
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.rights import holds
 from mcpfleet.views.view import Target

@@ -1,1 +1,1 @@
-"""MCP at the edge: the ladder of checks, what answers each method, and what clients carry between requests."""
+"""MCP at the edge: the order of checks, parameter schemas, and what clients carry between requests."""

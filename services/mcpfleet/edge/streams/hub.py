@@ -16,14 +16,14 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.hints import LISTS, list_hints
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
+from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.snapshots import Snapshots
-from mcpfleet.edge.streams.healing import Healing
+from mcpfleet.edge.streams.fan_out import Turns
 from mcpfleet.edge.streams.quota import Quota
+from mcpfleet.edge.streams.recovery import Healing
 from mcpfleet.edge.streams.renewals import Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
-from mcpfleet.edge.streams.task_news import KEY, TaskNews
-from mcpfleet.edge.streams.turns import Turns
+from mcpfleet.edge.streams.task_updates import KEY, TaskNews
 from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.edge.streams.watchers import Watchers, covers
 from mcpfleet.telemetry.instruments import StreamInstruments

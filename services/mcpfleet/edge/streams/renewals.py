@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.edge.streams.permission import Unasked
+from mcpfleet.edge.streams.lease import Unasked
 from mcpfleet.edge.streams.stream import Exit, Stream
 
 AT_ONCE: Final = 16

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from typing import TypedDict
 
-from mcpfleet.edge.http.client import Client, ClientStalled, while_there
-from mcpfleet.edge.streams.permission import Permission
+from mcpfleet.edge.streams.lease import Permission
+from mcpfleet.edge.transport.client import Client, ClientStalled, while_there
 from mcpfleet.views.view import View
 from mcpfleet.wire import notices, reply
 from mcpfleet.wire.filter import Filter, ListKind

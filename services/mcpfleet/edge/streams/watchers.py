@@ -19,11 +19,11 @@ from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, reso
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.fan_out import Tell, Turns
 from mcpfleet.edge.streams.interest import Interest
-from mcpfleet.edge.streams.stating import Stating
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.streams.turns import Tell, Turns
 from mcpfleet.edge.streams.uri_permits import UriPermit, UriPermits
+from mcpfleet.edge.streams.watch_reporter import Stating
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import holds

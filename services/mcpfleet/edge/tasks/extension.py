@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.edge.protocol.request import Inquiry
+from mcpfleet.edge.protocol.exchange import Inquiry
 from mcpfleet.wire.capabilities import TASKS, TASKS_EXTENSION, missing
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.http.client import Client, ClientStalled
-from mcpfleet.edge.streams.permission import Unending
+from mcpfleet.edge.streams.lease import Unending
 from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.edge.transport.client import Client, ClientStalled
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 from mcpfleet.wire.filter import Filter

@@ -8,7 +8,7 @@ from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.streams.hub import lists_for
-from mcpfleet.edge.streams.permission import Unending
+from mcpfleet.edge.streams.lease import Unending
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import view_of

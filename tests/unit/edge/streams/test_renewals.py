@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.streams.permission import Unasked, Unending
+from mcpfleet.edge.streams.lease import Unasked, Unending
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
 from tests.kit.waiting import until

@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.http.client import ClientStalled
-from mcpfleet.edge.streams.permission import Unending
+from mcpfleet.edge.streams.lease import Unending
 from mcpfleet.edge.streams.stream import Exit
+from mcpfleet.edge.transport.client import ClientStalled
 from mcpfleet.wire.filter import Filter
 from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
 from tests.kit.waiting import until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from mcpfleet.edge.streams.fan_out import Turns
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.streams.turns import Turns
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import stream
 

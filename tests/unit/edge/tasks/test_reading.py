@@ -10,9 +10,9 @@ import pytest
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.tasks import Status, TaskView, is_task_id
-from mcpfleet.edge.tasks import policy, shapes
-from mcpfleet.edge.tasks.once import key_of, marked
-from mcpfleet.edge.tasks.questions import check_answerable, check_answers
+from mcpfleet.edge.tasks import policy, results
+from mcpfleet.edge.tasks.idempotency import key_of, marked
+from mcpfleet.edge.tasks.inputs import check_answerable, check_answers
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.reply import NotSpliceable
 
@@ -106,7 +106,7 @@ def test_k12_what_a_tool_asks_of_its_callers_is_kept_with_the_task() -> None:
 
 
 def test_m66_a_handle_is_a_bare_task() -> None:
-    made = json.loads(shapes.created(view(message="begins")))
+    made = json.loads(results.created(view(message="begins")))
     assert made == {
         "_meta": {},
         "resultType": "task",
@@ -121,9 +121,9 @@ def test_m66_a_handle_is_a_bare_task() -> None:
 
 
 def test_k7_each_state_has_what_is_its_own() -> None:
-    completed = json.loads(shapes.got(view(Status.COMPLETED, end='{"isError":false}', ttl_ms=5)))
-    failed = json.loads(shapes.got(view(Status.FAILED, end='{"code":-1,"message":"x"}')))
-    asks = json.loads(shapes.got(view(Status.INPUT_REQUIRED, requests={"q": ROOTS})))
+    completed = json.loads(results.got(view(Status.COMPLETED, end='{"isError":false}', ttl_ms=5)))
+    failed = json.loads(results.got(view(Status.FAILED, end='{"code":-1,"message":"x"}')))
+    asks = json.loads(results.got(view(Status.INPUT_REQUIRED, requests={"q": ROOTS})))
     assert (completed["result"], completed["ttlMs"], "error" in completed) == ({"isError": False}, 5, False)
     assert (failed["error"], "result" in failed) == ({"code": -1, "message": "x"}, False)
     assert asks["inputRequests"] == {"q": json.loads(ROOTS)}
@@ -133,7 +133,7 @@ def test_k7_each_state_has_what_is_its_own() -> None:
 @pytest.mark.parametrize("end", ["", "[]", '{"a":\n1}'])
 def test_an_end_that_is_no_line_of_an_object_is_not_spliced_in(end: str) -> None:
     with pytest.raises(NotSpliceable):
-        shapes.got(view(Status.COMPLETED, end=end))
+        results.got(view(Status.COMPLETED, end=end))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,234 @@
+"""Calls that wait for room in a pool: bounded, first come first served, woken by calls that end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from mcpfleet.bus.errors import NotRun, TooLarge
+from mcpfleet.contracts.call import WANTS_ACCEPTED
+from mcpfleet.edge.calls.in_flight import Call, Calls, Order
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.telemetry.instruments import EdgeInstruments
+from mcpfleet.wire.errors import Rejection, bad_params, no_capacity
+
+MakeOrder = Callable[[], Order]
+"""Makes the order from what exists now: while a call waits, a rollout may replace the definition that it is for.
+
+Raises `Rejection` where the caller may not call it any more.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """One call's place in a line."""
+
+    news: anyio.Event = field(default_factory=anyio.Event)
+    may_try: bool = False
+    probes: bool = False
+    """Its turn came without an end that freed a slot; where it is taken, there may be room for more."""
+
+
+class _Line:
+    """Who waits for one pool, first come first served.
+
+    A ticket may try when a call of the pool ends at this edge, which frees a slot. Beside that the first in line
+    probes from time to time, since calls of other edges end unseen, and workers come: one at a time, so that a full
+    pool is not asked by all who wait for it. Where a probe is taken the next probes at once, so that a pool that came
+    back is soon used whole; one without an answer may have gone to a worker that died, and holds up the line for no
+    longer than a pause.
+    """
+
+    def __init__(self, settings: EdgeSettings) -> None:
+        self._settings = settings
+        self._tickets: deque[_Ticket] = deque()
+        self._probing: _Ticket | None = None
+        self.size = 0
+        """Calls in line, those that are trying included."""
+
+    def release(self, *, probes: bool = False) -> None:
+        """Let the first try: there is room, or there may be."""
+        if self._tickets:
+            ticket = self._tickets.popleft()
+            ticket.may_try, ticket.probes = True, probes
+            ticket.news.set()
+            self._tell_first()
+
+    async def wait(self, ticket: _Ticket, until: float, *, returns: bool) -> bool:
+        """Wait for the ticket's turn; False where `until` (monotonic) comes first.
+
+        Args:
+            ticket: new in line, or back from a try.
+            until: when its patience ends.
+            returns: it tried and was refused, so it stands before those who have not.
+        """
+        ticket.may_try = False
+        (self._tickets.appendleft if returns else self._tickets.append)(ticket)
+        self.leave(ticket)
+        try:
+            while not ticket.may_try and (left := until - time.monotonic()) > 0:
+                ticket.news = anyio.Event()
+                with anyio.move_on_after(min(self._pause(), left) if self._may_probe(ticket) else left):
+                    await ticket.news.wait()
+                    continue
+                # It may have lost its place meanwhile to one who came back from a try, or have been let go already.
+                if self._may_probe(ticket) and time.monotonic() < until:
+                    self._probing = ticket
+                    ticket.may_try = ticket.probes = True
+        finally:
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
+                self._tell_first()
+        return ticket.may_try
+
+    def leave(self, ticket: _Ticket) -> None:
+        """End a ticket's try: the next may probe."""
+        if self._probing is ticket:
+            self._probing = None
+            self._tell_first()
+
+    def _may_probe(self, ticket: _Ticket) -> bool:
+        return self._probing is None and bool(self._tickets) and self._tickets[0] is ticket
+
+    def _pause(self) -> float:
+        return random.uniform(self._settings.probe_min, self._settings.probe_max)  # noqa: S311
+
+    def _tell_first(self) -> None:
+        """Wake the first: from now on it probes by itself."""
+        if self._tickets:
+            self._tickets[0].news.set()
+
+
+class Dispatch:
+    """Places orders: at once where nobody waits for the pool, else behind those who do."""
+
+    def __init__(self, calls: Calls, settings: EdgeSettings, instruments: EdgeInstruments) -> None:
+        self._calls = calls
+        self._settings = settings
+        self._instruments = instruments
+        self._lines: dict[str, _Line] = {}
+        calls.on_end(self._on_end)
+        instruments.queued.observe(lambda: sum(line.size for line in self._lines.values()))
+
+    def place(self, order: Order) -> Call | None:
+        """Send an order at once; None where others wait for the pool already, or nothing can be sent.
+
+        Raises:
+            Rejection: -32602 where the arguments are too large for any worker.
+        """
+        if order.pool in self._lines:
+            return None
+        try:
+            return self._place(order)
+        except NotRun:
+            return None
+
+    async def run(self, make_order: MakeOrder) -> Call:
+        """Place an order, wait for room where it is refused, and return the call once it has ended.
+
+        Nobody hears what it says before its end. The asker bounds the wait, by cancelling it: that cancels the call.
+
+        Raises:
+            Rejection: as `wait_for_room`, and as `make_order`.
+        """
+        call = self.place(make_order())
+        try:
+            while True:
+                if call is None or call.refusal is not None:
+                    self._release(call)
+                    call = None
+                    call = await self.wait_for_room(make_order)
+                if call.end is not None:
+                    return call
+                await call.wait(max(0.0, call.order.deadline - time.monotonic()) + self._settings.probe_max)
+        finally:
+            self._release(call)
+
+    def _release(self, call: Call | None) -> None:
+        if call is not None:
+            self._calls.release(call)
+
+    def drop_result(self, call: Call) -> None:
+        """Have the worker of a call that has ended drop the result that it keeps there."""
+        self._calls.drop_result(call)
+
+    def _place(self, order: Order, flags: str = "") -> Call:
+        """Place an order; what is too large for any worker is told so at once, and never tried again."""
+        try:
+            return self._calls.place(order, flags)
+        except TooLarge as error:
+            raise bad_params("the arguments are too large") from error
+
+    async def wait_for_room(self, make_order: MakeOrder) -> Call:
+        """Wait until a worker of the pool accepts the order, which is made anew for each try.
+
+        Raises:
+            Rejection: 503, after a bounded wait or where too many wait; the order has not run and never will.
+        """
+        pool = make_order().pool
+        line = self._lines.setdefault(pool, _Line(self._settings))
+        if line.size >= self._settings.queue_size:
+            raise _refused()
+        line.size += 1
+        entered = time.monotonic()
+        try:
+            return await self._try_in_line(line, make_order, entered + self._settings.queue_wait)
+        finally:
+            self._instruments.queue_wait.record(time.monotonic() - entered, pool)
+            line.size -= 1
+            if line.size == 0:
+                self._lines.pop(pool, None)
+
+    async def _try_in_line(self, line: _Line, make_order: MakeOrder, until: float) -> Call:
+        ticket = _Ticket()
+        returns = False
+        try:
+            while await line.wait(ticket, until, returns=returns):
+                call = await self._try(make_order(), lambda: line.leave(ticket))
+                if call is not None:
+                    if ticket.probes:
+                        line.release(probes=True)
+                    return call
+                returns = True
+        finally:
+            line.leave(ticket)
+        raise _refused()
+
+    async def _try(self, order: Order, let_others_probe: Callable[[], None]) -> Call | None:
+        """Place the order once; None where it was refused.
+
+        Once sent it is waited for past the line's own patience: a call that may have been taken is never told that it
+        did not run. A worker says `accepted` at once, and the table ends what nobody accepts.
+        """
+        try:
+            call = self._place(order, WANTS_ACCEPTED)
+        except NotRun:
+            return None
+        try:
+            if not await call.wait(self._settings.probe_max):
+                let_others_probe()
+            while call.heard is None and not call.is_settled:
+                await call.wait(self._settings.unaccepted_after)
+        except BaseException:
+            self._calls.release(call)
+            raise
+        if call.refusal is None:
+            call.notify()  # what came with the acceptance is still news for whoever reads the call
+            return call
+        self._calls.release(call)
+        return None
+
+    def _on_end(self, pool: str) -> None:
+        line = self._lines.get(pool)
+        if line is not None:
+            line.release()
+
+
+def _refused() -> Rejection:
+    """Say to come back after a spread number of seconds, so that those refused together do not return so."""
+    return no_capacity(random.randint(1, 3))  # noqa: S311

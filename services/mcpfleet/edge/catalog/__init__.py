@@ -1,0 +1,1 @@
+"""The catalog's snapshots, as this edge knows them."""

@@ -1,0 +1,106 @@
+"""Whose permission ended: what authorization hints at, what was missed of it, and its effect on verdicts."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import anyio
+from anyio.abc import TaskStatus
+from pydantic import ValidationError
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, AuthorizationClient
+from mcpfleet.edge.identity.admission import Admission
+from mcpfleet.edge.settings import EdgeSettings
+
+_LOOKS: Final = 10
+"""How often silence is looked for in the time after which it counts."""
+
+
+class Revocations:
+    """Applies revocations, the oldest first and none left out: from hints, and by asking after a gap or in silence."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        client: AuthorizationClient,
+        admission: Admission,
+        settings: EdgeSettings,
+        *,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._bus = bus
+        self._client = client
+        self._admission = admission
+        self._silence = settings.authority_silence
+        self._log = log
+        self._has_begun = False
+        self._heard = time.monotonic()
+        self._missing = anyio.Event()
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Hear hints, and ask for what they leave out, until cancelled."""
+        await self._bus.subscribe(AUTHORITY_SUBJECT, self._on_hint)
+        self._bus.on_link(self._on_link)
+        task_status.started()
+        while True:
+            with anyio.move_on_after(self._silence / _LOOKS):
+                await self._missing.wait()
+            if self._missing.is_set() or self._bus.silence(self._heard) > self._silence:
+                self._missing = anyio.Event()
+                await self._ask()
+
+    def _on_link(self, is_up: bool) -> None:
+        if is_up:  # hints may have been missed
+            self._missing.set()
+
+    def _on_hint(self, message: Incoming) -> None:
+        try:
+            hint = Authority.model_validate_json(message.body)
+        except ValidationError:
+            self._log.warning("malformed hint", subject=message.subject)
+            return
+        self._heard = time.monotonic()
+        self._apply(hint)
+        # Hints that lay in our buffers while this process was stopped are no news; a proven link has none of them.
+        if hint.keys is not None and self._bus.proven_since is not None:
+            self._admission.end_keys(frozenset(hint.keys), hint.keys_age)
+            if hint.number == self._admission.number:
+                self._admission.hear_keys(hint.keys)
+
+    def _apply(self, hint: Authority) -> None:
+        known = self._admission.number
+        if hint.number <= known:
+            return
+        newer = [each for each in hint.revocations if known < each.number <= hint.number]
+        if len(newer) == hint.number - known:
+            self._has_begun = True
+            self._admission.apply(newer, hint.number)
+        else:
+            self._missing.set()
+
+    async def _ask(self) -> None:
+        """Fetch what is missing, page by page; a failure is met by the next look, since hints go on."""
+        try:
+            if not self._has_begun:
+                # Of what was revoked before this edge there is nothing to forget, and no end.
+                newest = await self._client.changes(_LAST)
+                self._admission.begin(newest.number)
+                self._has_begun = True
+            while True:
+                changes = await self._client.changes(self._admission.number)
+                self._admission.apply(changes.revocations, changes.number)
+                if changes.complete:
+                    break
+        except BusError as error:
+            self._log.debug("revocations are not known", error=str(error))
+            return
+        self._heard = time.monotonic()
+
+
+_LAST: Final = 2**62
+"""A number that no revocation has: who asks for what is after it hears the newest number alone."""

@@ -1,0 +1,1 @@
+"""Handlers of MCP methods: each answers one exchange."""

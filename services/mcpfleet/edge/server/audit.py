@@ -1,0 +1,118 @@
+"""One line for each call that was let in: who, what, outcome, duration, trace; never arguments or credentials.
+
+Lines are written together a few times a second, since each write by itself would cost a call as much as its JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from pydantic_core import to_json
+
+from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.telemetry.metrics import Counter
+from mcpfleet.views.view import Target, View
+
+_EVERY: Final = 0.1
+"""Seconds that a line may wait."""
+_MOST: Final = 1_000
+"""Lines that wait at most; with more they are written at once."""
+_HEADS: Final = 1_000
+"""Callers and targets whose part of the line is kept."""
+
+_Find: TypeAlias = Callable[[View, str], Target | None]
+AUDITED: Final[Mapping[str, tuple[str, _Find] | None]] = {
+    "tools/call": ("name", lambda view, name: view.find("tool", name)),
+    "prompts/get": ("name", lambda view, name: view.find("prompt", name)),
+    "resources/read": ("uri", lambda view, uri: view.find_resource(uri)),
+    "tasks/update": None,
+    "tasks/cancel": None,
+}
+"""The methods that leave a line: the member that names what they use, and how that is found; nothing of tasks."""
+
+
+class Audit:
+    """Writes the lines, as JSON, to standard error with all other lines."""
+
+    def __init__(self, service: str, process: str, *, is_on: bool, lost: Counter) -> None:
+        """Write nothing yet.
+
+        Args:
+            service: the edge's name.
+            process: the edge's id.
+            is_on: lines are written at all.
+            lost: counts the lines that could not be written.
+        """
+        self._of_process = {"level": "info", "service": service, "process": process, "event": "audit"}
+        self._is_on = is_on
+        self._lost = lost
+        self._lines: list[str] = []
+        self._second, self._written = 0, ""
+        self._head = lru_cache(_HEADS)(self._compose)
+
+    def note(self, inquiry: Inquiry, outcome: str, seconds: float) -> None:
+        """Note a request that has ended.
+
+        Args:
+            inquiry: who asked, and what.
+            outcome: `ok`, or the error's type.
+            seconds: how long it took.
+        """
+        if not self._is_on:
+            return
+        request, principal = inquiry.request, inquiry.principal
+        head = self._head(
+            request.envelope.method, _target(inquiry), principal.subject, principal.client, principal.tenant
+        )
+        said = outcome if outcome.isidentifier() else to_json(outcome).decode()[1:-1]
+        if not self._lines:
+            asyncio.get_running_loop().call_later(_EVERY, self.write)
+        self._lines.append(
+            f'{{"time":"{self._now()}",{head},"outcome":"{said}","seconds":{seconds:.6f},'
+            f'"trace_id":"{request.trace.trace_id}"}}'
+        )
+        if len(self._lines) >= _MOST:
+            self.write()
+
+    def _compose(
+        self, method: str, target: str | None, subject: str | None, client: str | None, tenant: str | None
+    ) -> str:
+        """Compose what the lines of one caller's calls of one target have in common."""
+        who = {"subject": subject, "client": client, "tenant": tenant}
+        said = {name: value for name, value in who.items() if value is not None}
+        return to_json({**self._of_process, "method": method, "target": target, **said}).decode()[1:-1]
+
+    def _now(self) -> str:
+        """The time as all lines have it; what changes once a second is written once a second."""
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second, self._written = second, time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(second))
+        return f"{self._written}{int((now - second) * 1e6):06d}Z"
+
+    def write(self) -> None:
+        """Write what waits."""
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        try:
+            sys.stderr.write("\n".join(lines) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads: a line is not worth a call, and could not say so itself
+            self._lost.add(len(lines))
+
+
+def _target(inquiry: Inquiry) -> str | None:
+    """What was used, by its declared name; nothing where it does not exist, since the name is a caller's own making."""
+    found = AUDITED[inquiry.request.envelope.method]
+    if found is None:
+        return None
+    member, find = found
+    name = inquiry.request.params.get(member)
+    target = find(inquiry.view, name) if isinstance(name, str) else None
+    return target.listed.definition.name if target is not None else None

@@ -1,0 +1,62 @@
+"""How an edge leaves: its clients are led away first, what runs is finished, and the server stops last (D14)."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import anyio
+
+from mcpfleet.edge.server.wiring import Edge
+from mcpfleet.edge.settings import EdgeSettings
+
+_COMES_BACK: Final = 0.5
+"""Seconds in which a client goes on where its stream has ended."""
+_LAST_WORDS: Final = 1.0
+"""Seconds for the answers of calls that were ended."""
+
+
+class LeadAway(Protocol):
+    """Tells the clients of HTTP/2, whose answers cannot, to make new connections."""
+
+    def __call__(self, *, busy: bool) -> None:
+        """Tell idle ones, and others as they become idle; `busy` tells all."""
+
+
+def nobody(*, busy: bool) -> None:
+    """For an edge that serves no HTTP/2."""
+
+
+async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody) -> None:
+    """Serve what still arrives for `lame`, then wait for what runs, at most as long as `drain` says.
+
+    From the first moment each answer tells its client to make a new connection. That leads to another edge, since this
+    one is not ready any more. Listen streams are ended one after the other, while the calls run (S17). Calls that still
+    run at the end are ended as uncertain: a stream that just breaks off would say nothing (D17).
+
+    Where there is no other edge, clients find this one a little longer than their calls take. Some ask for more before
+    they return a result, and lose it where nobody answers (S23).
+    """
+    application, hub = edge.application, edge.hub
+    application.is_draining = True
+    hub.drain()
+    lead_away(busy=False)
+    await anyio.sleep(settings.lame)
+    lead_away(busy=True)
+    with anyio.move_on_after(settings.drain) as patience:
+        await hub.end_all(settings.drain)
+        await application.wait_idle()
+        # What began before could not say that its connection closes: who was told the end of a stream just now asks
+        # again over the same one, and would find it closing.
+        await anyio.sleep(min(settings.lame, _COMES_BACK))
+        await application.wait_quiet(settings.drain_grace)
+    if patience.cancelled_caught:
+        hub.end_now()
+        edge.calls.end_all()
+        edge.sessions.questions.give_up()
+        with anyio.move_on_after(_LAST_WORDS) as last_words:
+            await application.wait_idle()
+        if not last_words.cancelled_caught:
+            with anyio.move_on_after(settings.drain_grace):
+                await application.wait_quiet(settings.drain_grace)
+    with anyio.move_on_after(_LAST_WORDS):
+        await edge.callers.limits.give_back()

@@ -1,0 +1,180 @@
+"""The requests of sessions that run at this edge: no two with one id, and ended where their client takes them back."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+from pydantic import ValidationError
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CallCancelled, SessionChanged
+from mcpfleet.edge.methods.answers import Answer
+from mcpfleet.edge.methods.invoke import progress_token
+from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.edge.sessions.session_cache import Named, Sessions
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.client import Client
+from mcpfleet.wire.envelope import RequestId
+from mcpfleet.wire.errors import NotAnswered, UnknownSession, duplicate_request, session_over
+
+_TAKEN_BACK: Final = "cancelled"
+_REMEMBERED: Final = 2.0
+"""Seconds for which a cancel may be ahead of its request."""
+_MOST_REMEMBERED: Final = 1_000
+_LONGEST_ID: Final = 1_024
+"""Characters of an id that other edges are told of, and that is remembered."""
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    owner: str
+    client: Client
+    scope: anyio.CancelScope
+    is_over: bool = False
+    """Its session has ended by itself."""
+
+
+class Running:
+    """Knows the open requests of each session. An id is compared at one edge: no other can ask all for every call."""
+
+    def __init__(self, bus: Bus, sessions: Sessions, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
+        self._bus = bus
+        self._sessions = sessions
+        self._settings = settings
+        self._log = log
+        self._open: dict[str, dict[RequestId, _Request]] = {}
+        self._taken_back: OrderedDict[tuple[str, RequestId], float] = OrderedDict()
+        """What was taken back lately and is not here, and when."""
+        self._tokens: Counter[tuple[str, RequestId]] = Counter()
+
+    async def listen(self) -> None:
+        """Hear from now on what clients take back, at whichever edge they say so."""
+        await self._bus.subscribe(CANCELLED_SUBJECT, self._on_cancelled)
+        self._sessions.on_change(self._on_change)
+
+    async def check(self) -> None:
+        """Look at each session now and then: it lives while a request of it runs, and hints of its end may be lost."""
+        while True:
+            sessions = list(self._open)
+            pause = self._settings.session_checked / max(1, len(sessions))
+            for session in sessions or [""]:
+                await anyio.sleep(pause)
+                if session in self._open:
+                    await self._check_one(session)
+
+    async def _check_one(self, session: str) -> None:
+        request = next(iter(self._open[session].values()))
+        try:
+            await self._sessions.read(session, request.owner)
+        except UnknownSession:
+            self.end_all(session, deleted=False)
+        except NotAnswered:
+            return  # it is looked at again
+
+    async def answer(self, named: Named, inquiry: Inquiry, answer: Answer) -> str | None:
+        """Answer a request of a session; returns the error's type, or None for a result.
+
+        A client that takes it back gets no answer: a stream without events, or what there is of it (L7).
+
+        Raises:
+            Rejection: -32600 where a request with its id runs, -32603 where its session ends by itself (L8), and what
+                the answering raises.
+        """
+        request, session = inquiry.request, named.key
+        requests = self._open.setdefault(session, {})
+        if request.id in requests:
+            raise duplicate_request()
+        token = progress_token(request.envelope.meta)
+        with anyio.CancelScope() as scope:
+            own = requests[request.id] = _Request(named.owner, request.client, scope)
+            try:
+                if not self._was_taken_back(session, request.id):
+                    return await self._answer(session, inquiry, answer, token)
+            finally:
+                del requests[request.id]
+                if not requests:
+                    del self._open[session]
+        if own.is_over:
+            raise session_over()
+        await request.client.end_early()
+        return _TAKEN_BACK
+
+    async def _answer(self, session: str, inquiry: Inquiry, answer: Answer, token: RequestId | None) -> str | None:
+        if token is None:
+            return await answer(inquiry)
+        key = session, token
+        if self._tokens[key]:  # L15: a client could not tell whose progress it hears
+            del inquiry.request.envelope.meta["progressToken"]
+        self._tokens[key] += 1
+        try:
+            return await answer(inquiry)
+        finally:
+            self._tokens[key] -= 1
+            if not self._tokens[key]:
+                del self._tokens[key]
+
+    def take_back(self, session: str, request: RequestId) -> None:
+        """End a request at whichever edge it is; unknown ones and those that are being ended are left alone."""
+        if not self._end_one(session, request) and len(str(request)) <= _LONGEST_ID:
+            body = CallCancelled(session=session, request=request).model_dump_json().encode()
+            try:
+                self._bus.publish(CANCELLED_SUBJECT, body)
+            except BusError as error:
+                self._log.debug("cancel not sent", error=str(error))
+
+    def end_all(self, session: str, *, deleted: bool) -> None:
+        """End what a session that is over still runs here; who has deleted it wants no answer (L8)."""
+        for request in self._open.get(session, {}).values():
+            self._end(request, is_over=not deleted)
+
+    def _on_change(self, changed: SessionChanged) -> None:
+        if changed.ended:
+            self.end_all(changed.session, deleted=changed.deleted)
+
+    def _on_cancelled(self, message: Incoming) -> None:
+        try:
+            cancelled = CallCancelled.model_validate_json(message.body)
+        except ValidationError:
+            self._log.warning("malformed cancel", subject=message.subject)
+            return
+        self._end_one(cancelled.session, cancelled.request)
+
+    def _end_one(self, session: str, request: RequestId) -> bool:
+        found = self._open.get(session, {}).get(request)
+        if found is None:
+            self._remember(session, request)
+            return False
+        self._end(found)
+        return True
+
+    @staticmethod
+    def _end(request: _Request, *, is_over: bool = False) -> None:
+        if not request.client.is_ending:
+            request.is_over = is_over
+            request.client.is_unwanted = True
+            request.scope.cancel()
+
+    def _remember(self, session: str, request: RequestId) -> None:
+        """Keep what is taken back and not here for a moment: it may overtake its request."""
+        now = time.monotonic()
+        if len(str(request)) <= _LONGEST_ID:
+            self._taken_back[session, request] = now
+            self._taken_back.move_to_end((session, request))
+        while self._taken_back:
+            oldest = next(iter(self._taken_back))
+            if len(self._taken_back) <= _MOST_REMEMBERED and now - self._taken_back[oldest] < _REMEMBERED:
+                break
+            del self._taken_back[oldest]
+
+    def _was_taken_back(self, session: str, request: RequestId) -> bool:
+        if not self._taken_back:
+            return False
+        since = self._taken_back.pop((session, request), None)
+        return since is not None and time.monotonic() - since < _REMEMBERED

@@ -1,0 +1,265 @@
+"""Calls under an idempotency key: the first runs, and its repeats get what it gave; nothing runs twice (D9, I1 to I3).
+
+Repeats wait here, and never in a worker's slot. What the first call came to is kept by its worker, before the result
+leaves; where nobody knows, the key stays uncertain, and each repeat is told so.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import anyio
+from pydantic_core import to_json
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import LACKING
+from mcpfleet.contracts.manifest import Definition, digest_of
+from mcpfleet.contracts.tasks import (
+    Binding,
+    Once,
+    Outcome,
+    Reservation,
+    Reserve,
+    Reserved,
+    TasksClient,
+    TaskView,
+    once_key,
+    task_hint_subject,
+)
+from mcpfleet.edge.calls.end import Told, tool_failed
+from mcpfleet.edge.calls.in_flight import Call, End
+from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.edge.tasks import results
+from mcpfleet.edge.tasks.extension import declares
+from mcpfleet.edge.tasks.read import SERVICE, read
+from mcpfleet.edge.transport.client import while_there
+from mcpfleet.views.view import Target
+from mcpfleet.wire.canonical import canonical
+from mcpfleet.wire.capabilities import TASKS
+from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
+from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
+from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
+
+MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
+UNCERTAIN: Final = (
+    "A call with this idempotency key was begun before, and nobody knows whether it had its effect: nothing was run "
+    "now. Find out, by a tool that reads, before calling with a new key."
+)
+TOO_LARGE: Final = (
+    "A call with this idempotency key has ended, and its result was too large to be kept: nothing was run."
+)
+_KEPT: Final = {Outcome.MISMATCH: (MISMATCH, "key_mismatch"), Outcome.UNCERTAIN: (UNCERTAIN, "key_uncertain")}
+_MARGIN: Final = 15.0
+"""Seconds that a reservation lasts beyond its call's time: the call may wait for a worker before that begins."""
+_AGAIN: Final = 1.0
+_LONGEST_AGAIN: Final = 8.0
+"""Seconds after which a repeat asks without having been told, at first and at last."""
+_END_WITHIN: Final = 5.0
+
+Run = Callable[[Reservation, Callable[[Call], None]], Awaitable[str | None]]
+"""Runs the call itself under its reservation, and lets each placing of it be seen; returns the error's type."""
+
+
+def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> str | None:
+    """The idempotency key of a call to a tool that takes one: its argument's, or else that of `_meta`.
+
+    Raises:
+        Rejection: -32602 for one in `_meta` that is none: who means to be safe must not be served as if it had none.
+    """
+    value = None if definition.idempotency_key is None else arguments.get(definition.idempotency_key)
+    if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+        return str(value)
+    if IDEMPOTENCY_KEY not in meta:
+        return None
+    key = meta[IDEMPOTENCY_KEY]
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
+        raise bad_params(f"{IDEMPOTENCY_KEY} must have 1 to {LONGEST_KEY} characters")
+    return key
+
+
+def once_of(inquiry: Inquiry, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
+    """Name a key within its endpoint, principal and tool, and the arguments that it came with."""
+    binding = Binding.of(inquiry.request.endpoint, inquiry.principal)
+    return Once(key=once_key(binding, tool, key), arguments=digest_of(canonical(arguments)))
+
+
+@dataclass(slots=True, eq=False)
+class _First:
+    """The first call, as far as its edge knows."""
+
+    call: Call | None = None
+    """Its newest placing that was sent."""
+
+    def see(self, call: Call) -> None:
+        self.call = call
+
+    def ended(self, *, goes_on: bool) -> str | None:
+        """What its key must hear; nothing of a result, which its worker has kept.
+
+        Args:
+            goes_on: the call goes on where its client leaves, and its worker will keep the result (D12).
+        """
+        call = self.call
+        if call is None or call.refusal is not None:
+            return "not_run"
+        if call.end in (End.RESULT, End.TASK, End.RESULT_LOST) or (call.end is None and goes_on):
+            return None
+        asked = call.end is End.ASK or (call.end is End.ERROR and (call.line or "").startswith(LACKING))
+        return "not_run" if asked else "uncertain"
+
+
+@dataclass(slots=True, eq=False)
+class OnceCalls:
+    """Runs calls once."""
+
+    bus: Bus
+    client: TasksClient
+    log: FilteringBoundLogger
+    most: int
+    """Repeats that may wait here."""
+    _waiting: int = field(default=0)
+
+    async def answer(
+        self, inquiry: Inquiry, target: Target, once: Once, run: Run, *, goes_on: Callable[[], bool]
+    ) -> str | None:
+        """Run a call, or answer with what the first one under its key gave; returns the error's type.
+
+        Args:
+            inquiry: the request.
+            target: the tool.
+            once: the key.
+            run: runs the call, where it is the first.
+            goes_on: says whether the call does when nobody waits for it any more.
+
+        Raises:
+            Rejection: 504 where the key cannot be asked for, 503 where too many wait (MCPFLEET_REPEATS_WAITING),
+                -32021 where the first call became a task and the client takes none.
+            ClientGone: nobody waits any more.
+        """
+        definition, holder = target.listed.definition, secrets.token_hex(16)
+        wanted = Reserve(
+            once=once,
+            pool=target.listed.pool,
+            lasts=min(definition.timeout + _MARGIN, 86_400.0),
+            holder=holder,
+            again_is_safe=definition.again_is_safe,
+        )
+        reserved = await self._reserve(wanted)
+        if reserved.outcome is Outcome.RUNNING:
+            reserved = await self._wait(inquiry, wanted, definition.timeout + _MARGIN)
+        if reserved.outcome is Outcome.NEW:
+            return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
+        told = await self._repeated(inquiry, reserved)
+        await inquiry.request.client.end(told.status, told.body)
+        return told.error_type
+
+    async def _reserve(self, wanted: Reserve) -> Reserved:
+        try:
+            return await self.client.reserve(wanted)
+        except BusError as error:
+            self.log.warning("an idempotency key could not be asked for", error=str(error))
+            raise not_answered(SERVICE) from None
+
+    async def _run(
+        self, wanted: Reserve, reservation: Reservation, run: Run, *, goes_on: Callable[[], bool]
+    ) -> str | None:
+        first = _First()
+        try:
+            return await run(reservation, first.see)
+        finally:
+            if (ended := first.ended(goes_on=goes_on())) is not None:
+                with anyio.move_on_after(_END_WITHIN, shield=True):
+                    await self._end(wanted.model_copy(update={"ended": ended}))
+
+    async def _end(self, wanted: Reserve) -> None:
+        """Say how the first call ended; unsaid, its key is uncertain once its time is over."""
+        try:
+            await self.client.reserve(wanted)
+        except BusError as error:
+            self.log.warning("the end of a call under an idempotency key was not noted", error=str(error))
+
+    async def _wait(self, inquiry: Inquiry, wanted: Reserve, seconds: float) -> Reserved:
+        """Wait for the first call's end: told by a hint, and by asking, since hints may be lost."""
+        if self._waiting >= self.most:
+            raise no_capacity(1)
+        self._waiting += 1
+        deadline = time.monotonic() + seconds
+        try:
+            return await while_there(inquiry.request.client, partial(self._ask_until, wanted, deadline))
+        finally:
+            self._waiting -= 1
+
+    async def _ask_until(self, wanted: Reserve, deadline: float) -> Reserved:
+        told = anyio.Event()
+
+        def hear(_message: Incoming) -> None:
+            told.set()
+
+        subscription = await self.bus.subscribe(task_hint_subject(wanted.once.key), hear)
+        try:
+            pause = _AGAIN
+            while True:
+                try:
+                    reserved = await self._reserve(wanted)
+                except Rejection:  # a moment without the service ends no waiting
+                    reserved = Reserved(outcome=Outcome.RUNNING)
+                    if time.monotonic() > deadline:
+                        raise
+                if reserved.outcome is not Outcome.RUNNING or time.monotonic() > deadline:
+                    return reserved
+                with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret
+                    await told.wait()
+                pause = min(2 * pause, _LONGEST_AGAIN)
+                told = anyio.Event()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
+                await self.bus.leave(subscription)
+
+    async def _repeated(self, inquiry: Inquiry, reserved: Reserved) -> Told:
+        """What a repeat is told."""
+        if reserved.task is not None:
+            return await self.handle(inquiry, reserved.task)
+        if reserved.outcome is Outcome.REPEAT:
+            if reserved.result is None:
+                return tool_failed(inquiry, TOO_LARGE, "key_result_too_large")
+            return Told(200, inquiry.response(marked(reserved.result.encode())), None)
+        text, error_type = _KEPT.get(reserved.outcome, _KEPT[Outcome.UNCERTAIN])
+        return tool_failed(inquiry, text, error_type)
+
+    async def handle(self, inquiry: Inquiry, task: str) -> Told:
+        """The handle of the first call's task."""
+        view = await read(self.client, inquiry, task)
+        return handle_again(inquiry, view)
+
+
+def handle_again(inquiry: Inquiry, view: TaskView) -> Told:
+    """A task's handle, as a repeat gets it.
+
+    Raises:
+        Rejection: -32021 where the client takes no tasks.
+    """
+    if not declares(inquiry):
+        raise missing_capabilities((TASKS,))
+    return Told(200, inquiry.response(results.created(view, {REPEAT: True})), None)
+
+
+def marked(result: bytes) -> bytes:
+    """Mark a result as a repeat (I2).
+
+    Raises:
+        NotSpliceable: it is none of ours.
+    """
+    if not result.startswith(RESULT_HEAD):
+        raise NotSpliceable("a result must begin with its _meta")
+    rest = result[len(RESULT_HEAD) :]
+    comma = b"" if rest.startswith(b"}") else b","
+    return b"%b%b:true%b%b" % (RESULT_HEAD, to_json(REPEAT), comma, rest)

@@ -1,0 +1,342 @@
+"""The client at the other end of one HTTP request: what it sent, and the one answer that it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from mcpfleet.edge.transport.credential import Credential
+from mcpfleet.edge.transport.hypercorn.connection import CONNECTION
+from mcpfleet.edge.transport.target import read_path
+from mcpfleet.wire.errors import NO_HEADERS, too_large, too_slow
+from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.reply import event
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+Value = TypeVar("Value")
+
+Charge = Callable[[int], Awaitable[None]]
+"""Takes room for so many bytes, and waits for it."""
+
+_JSON: Final = (b"content-type", b"application/json")
+_EVENTS: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),  # M11: proxies deliver events as they come
+)
+
+_SMALL: Final = 64 * 1024
+"""Bytes that the socket takes without waiting; where even they stay, the system ends the connection
+(`edge.http.server`).
+"""
+_SLICE: Final = 256 * 1024
+"""Bytes of a large body that are sent at a time: a client that reads as many in each write timeout is not given up."""
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _nothing() -> None:
+    pass
+
+
+def _refuse(_: bytes) -> bool:
+    """Write no chunk: there is no connection of ours below, or it speaks HTTP/2."""
+    return False
+
+
+async def _drop(_: MutableMapping[str, Any]) -> None:
+    """Send nothing: nobody is there."""
+
+
+class ClientGone(Exception):
+    """Raised when the client closed its side before there was anything to send, or is to be sent nothing at all."""
+
+
+class ClientStalled(Exception):
+    """Raised when the client did not read what it was sent in time; its connection is of no more use."""
+
+
+class Client:
+    """One request's two ends. Whatever is sent after the client left is dropped by the server below (M15)."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
+        """Wrap an ASGI request.
+
+        Args:
+            scope: the request's head.
+            receive: ASGI's way to the body and to the news that the client left.
+            send: ASGI's way back.
+            closing: tell the client to make a new connection for its next request, since this edge drains.
+            write_timeout: seconds that the client may take to read what it is sent.
+        """
+        self.method: str = scope["method"]
+        self.http_version: str = scope["http_version"]
+        raw_path: bytes | None = scope.get("raw_path")
+        raw = scope["path"] if raw_path is None else raw_path.decode("latin-1")
+        self.path = read_path(raw, may_be_absolute=self.http_version.startswith("1"))
+        self.query: bytes = scope.get("query_string", b"")
+        self.headers = Headers(scope["headers"])
+        self.credential: Credential | None = None
+        """What the head carried, where one is needed."""
+        self.address: str | None = (scope.get("client") or (None,))[0]
+        self.extra: list[tuple[bytes, bytes]] = []
+        """Headers of every answer to this request."""
+        self.forget_body: Callable[[], None] = _nothing
+        """Gives back the room that the body has, for an answer that outlives it."""
+        self.is_streaming = False
+        self.is_answered = False
+        """The answer has begun, so no other can be given."""
+        self.is_ending = False
+        """The answer's end is being sent, and nothing can stop it any more."""
+        self.is_unwanted = False
+        """The client said that it wants no answer any more."""
+        self.is_gone = False
+        """The client has left what goes on without it."""
+        self._connection: Any = scope.get("state", _NOTHING).get(CONNECTION)
+        self._write_chunk: Callable[[bytes], bool] = _refuse
+        self._receive = receive
+        self._send = send
+        self._write_timeout = write_timeout
+        self._is_whole = False
+        self._closing = closing and not self.http_version.startswith("2")
+
+    def stated_size(self, limit: int) -> int | None:
+        """How large the head says that the body is; None where it does not say.
+
+        Raises:
+            Rejection: 413 where it says more than the limit.
+        """
+        stated = self.headers.all(b"content-length")
+        size = int(stated[0]) if stated and stated[0].isdigit() else None
+        if size is not None and size > limit:
+            raise too_large(limit)
+        return size
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the whole request is known to be here; over HTTP/2 nobody knows it before it is read."""
+        return self._connection is not None and self._connection.has_request
+
+    async def read_body(self, limit: int, timeout: float, charge: Charge | None = None) -> bytes:
+        """Read the whole body.
+
+        Args:
+            limit: in bytes.
+            timeout: seconds that it may take.
+            charge: takes room in memory for bytes that have arrived, where there must be some.
+
+        Raises:
+            Rejection: 413 over the limit, 408 when it takes too long.
+            ClientGone: the client left before it was whole.
+        """
+        if charge is None and self.has_arrived:
+            return await self._read_parts(limit)  # nothing is waited for: a timeout costs a call ten microseconds
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._read_parts(limit, charge)
+        except TimeoutError:
+            raise too_slow() from None
+
+    async def _read_parts(self, limit: int, charge: Charge | None = None) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise too_large(limit)
+            if charge is not None:
+                await charge(len(part))
+            parts.append(part)
+            if not message.get("more_body", False):
+                self._is_whole = True
+                return b"".join(parts)
+
+    async def wait_gone(self) -> None:
+        """Wait until the client closes its side."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def leave(self) -> None:
+        """Free the connection of a client that has left, while its request goes on; what is sent is dropped now."""
+        self.is_gone = True
+        if self._connection is not None and not self.http_version.startswith("2"):
+            self._connection.hang_up()
+        self._send, self._write_chunk, self._connection = _drop, _refuse, None
+
+    async def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> None:
+        """Send the whole answer: JSON, or nothing but a status.
+
+        Raises:
+            ClientStalled: the client does not read it.
+        """
+        head = [_JSON] if body else []
+        head += [(b"content-length", b"%d" % len(body))]
+        head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        if not (self._is_whole or self._has_no_body()):
+            await self._answer_early(status, head, body)
+        elif len(body) <= _SMALL:
+            await self._send_whole(status, head, body)
+        else:
+            await self._send_large(status, head, body)
+
+    async def _send_whole(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        head = self._begin(head)
+        if self._connection is not None and not self._closing and await self._connection.answer(status, head, body):
+            return
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _send_large(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        async with self._in_time():
+            await self._send({"type": "http.response.start", "status": status, "headers": self._begin(head)})
+        await self._send_slices(body)
+        await self.close_stream()
+
+    async def _send_slices(self, data: bytes) -> None:
+        """Send a part of the body so that no more than a slice of it is copied on its way; each must be taken in time.
+
+        Raises:
+            ClientStalled: the client does not read.
+        """
+        for begin in range(0, len(data), _SLICE):
+            part = data if len(data) <= _SLICE else data[begin : begin + _SLICE]
+            try:
+                # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
+                async with asyncio.timeout(self._write_timeout):
+                    await self._send({"type": "http.response.body", "body": part, "more_body": True})
+            except TimeoutError:
+                raise ClientStalled from None
+
+    async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Answer a request whose body still arrives, and close its connection.
+
+        Parts are taken and dropped meanwhile: Hypercorn's queue of them is bounded, and it puts the news that the
+        request is over into the same one, which nobody else would empty.
+        """
+        if not self.http_version.startswith("2") and all(name != b"connection" for name, _ in head):
+            head.append((b"connection", b"close"))
+        async with self._in_time(), asyncio.TaskGroup() as tasks:
+            discarding = tasks.create_task(self.wait_gone())
+            await self._send_whole(status, head, body)
+            discarding.cancel()
+
+    def _has_no_body(self) -> bool:
+        """Whether the head says so; HTTP/2 has other ways to say it."""
+        if self.http_version.startswith("2"):
+            return False
+        stated = self.headers.all(b"content-length")
+        return not self.headers.all(b"transfer-encoding") and (not stated or stated[0] == b"0")
+
+    async def open_stream(self) -> None:
+        """Commit the answer to be a stream of events."""
+        self.is_streaming = True
+        async with self._in_time():
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._begin(list(_EVENTS))})
+        if self._connection is not None and self.http_version == "1.1":
+            self._write_chunk = self._connection.write_chunk
+
+    async def send_part(self, data: bytes) -> None:
+        """Send events.
+
+        Raises:
+            ClientStalled: the client does not read them.
+        """
+        if len(data) > _SMALL or not self._write_chunk(data):
+            await self._send_slices(data)
+
+    async def close_stream(self) -> None:
+        """End an answer that was sent in parts."""
+        async with self._in_time():
+            await self._send({"type": "http.response.body", "body": b""})
+
+    async def end(self, status: int, body: bytes) -> None:
+        """Send the one end: the whole answer, or the last event where the answer is a stream already (D17).
+
+        Raises:
+            ClientStalled: the client does not read it.
+        """
+        if not self.is_streaming:
+            await self.answer(status, body)
+            return
+        self.is_ending = True
+        await self.send_part(event(body))
+        await self.close_stream()
+
+    async def end_early(self) -> None:
+        """End the answer without a result: a stream, which has no events where none were sent."""
+        if self.is_answered and not self.is_streaming:
+            return  # it has ended already
+        if not self.is_streaming:
+            await self.open_stream()
+        await self.close_stream()
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._write_timeout):
+                yield
+        except TimeoutError:
+            raise ClientStalled from None
+
+    def _begin(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Begin the answer: its whole head."""
+        self.is_answered = True
+        self.is_ending = not self.is_streaming
+        headers += self.extra
+        if self._closing and all(name != b"connection" for name, _ in headers):
+            headers.append((b"connection", b"close"))
+        return headers
+
+    async def cut(self) -> None:
+        """Close the connection without an answer: a promised byte that never comes is all that HTTP offers for it."""
+        head = self._begin([(b"content-length", b"1"), (b"connection", b"close")])
+        await self._send({"type": "http.response.start", "status": 200, "headers": head})
+
+
+async def while_there(client: Client, work: Callable[[], Awaitable[Value]], *, goes_on: bool = False) -> Value:
+    """Do what a client waits for, until it leaves.
+
+    What is raised inside is raised again outside of the group, which would wrap it.
+
+    Args:
+        client: who waits.
+        work: what is done.
+        goes_on: the work is not cancelled when the client leaves; `Client.is_gone` tells it so.
+
+    Raises:
+        ClientGone: it left, and the work was cancelled.
+        Exception: whatever the work raises.
+    """
+    done: list[Value] = []
+    failure: Exception | None = None
+
+    async def watch() -> None:
+        await client.wait_gone()
+        if goes_on:
+            client.leave()
+        else:
+            tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        try:
+            done.append(await work())
+        except Exception as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if not done:
+        raise ClientGone
+    return done[0]

@@ -1,0 +1,1 @@
+"""Hypercorn's server and connections, subclassed where they cost most or bound too little."""

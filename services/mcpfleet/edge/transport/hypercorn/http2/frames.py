@@ -1,0 +1,138 @@
+"""Cuts an HTTP/2 client's bytes into frames, each of which is paid for before anything is done with it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from h2.exceptions import DenialOfServiceError, FrameDataMissingError, ProtocolError
+from h2.frame_buffer import FrameBuffer
+from hyperframe.frame import Frame, HeadersFrame, SettingsFrame
+
+from mcpfleet.edge.transport.hypercorn.http2 import budget as cost
+from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
+
+_HEAD: Final = 9
+"""Bytes of a frame's head: its length, type, flags and stream."""
+_DATA: Final = 0
+_HEADERS: Final = 1
+_PRIORITY: Final = 2
+_SETTINGS: Final = 4
+_CONTINUATION: Final = 9
+"""Types of frames, of which this is the last that HTTP/2 has (RFC 9113, 6)."""
+_ACK: Final = 1
+_END_HEADERS: Final = 4
+_PRIORITY_LENGTH: Final = 5
+"""Bytes."""
+_BLOCK: Final = 64 * 1024
+"""Bytes that all parts of a header block may have; what they say may have as many."""
+_TURN: Final = 4_000
+"""Microseconds of work after which others have their turn."""
+_SETTING: Final = 2
+"""Microseconds of a setting."""
+_WINDOW: Final = 5
+"""Microseconds to move a stream's window, and to try whether it sends again."""
+_NEW_STREAM: Final = 250
+"""Microseconds that HEADERS need of a turn: the request that they begin starts in it."""
+_KNOWN_SETTINGS: Final = frozenset(range(1, 7))
+"""Settings that mean something here; h2 would keep 65,536 others for each connection."""
+
+
+class FrameReader(FrameBuffer):
+    """h2's buffer of what arrived, which reads past what means nothing and stops where the turn is over."""
+
+    def __init__(self, budget: Budget, max_frame_size: int) -> None:
+        """Begin with nothing.
+
+        Args:
+            budget: pays for the frames.
+            max_frame_size: in bytes.
+        """
+        super().__init__(server=True)
+        self.max_frame_size = max_frame_size
+        self._budget = budget
+        self._turn: float = _TURN
+        self._block = 0
+        """Bytes of the header block of which parts have arrived."""
+        self.streams = 0
+        """How many there are; a SETTINGS may move the window of each."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether frames wait for the next turn."""
+        return self._turn <= 0
+
+    def begin_turn(self) -> None:
+        """Have as much time as a turn has."""
+        self._turn = _TURN
+
+    def __next__(self) -> Frame:
+        """Give the next frame that is whole, if there is time for it.
+
+        Raises:
+            StopIteration: there is none, or the turn is over.
+            ProtocolError: it may not be here, or there is no budget for it.
+        """
+        data = self._data
+        while self._turn > 0 and len(data) >= _HEAD:
+            length, kind = int.from_bytes(data[:3]), data[3]
+            self._validate_frame_length(length)  # by its head: h2 takes all of it before it looks
+            if len(data) < _HEAD + length:
+                break
+            if self._headers_buffer or kind == _CONTINUATION:
+                self._take_fragment(length, kind)
+            elif kind == _PRIORITY or kind > _CONTINUATION:
+                self._skip(length, kind)
+                continue
+            else:
+                self._pay(length, kind, data[4])
+            frame = super().__next__()
+            if frame.__class__ is SettingsFrame:
+                frame.settings = {name: value for name, value in frame.settings.items() if name in _KNOWN_SETTINGS}
+            elif frame.__class__ is HeadersFrame:
+                frame.flags.discard("PRIORITY")  # advice that nobody takes, were it as odd as it may (RFC 9113, 5.3.2)
+            return frame
+        raise StopIteration
+
+    def spend(self, work: float) -> None:
+        """Pay for work, of this turn and of the budget."""
+        self._turn -= work
+        self._budget.spend(work)
+
+    def _skip(self, length: int, kind: int) -> None:
+        """Read past a frame, of which the form alone is looked at."""
+        data = self._data
+        if kind == _PRIORITY:
+            if not any(data[5:_HEAD]):
+                raise ProtocolError("PRIORITY without a stream")
+            if length != _PRIORITY_LENGTH:
+                raise FrameDataMissingError("PRIORITY of another length")
+        self.spend(cost.SKIPPED)
+        del data[: _HEAD + length]
+
+    def _take_fragment(self, length: int, kind: int) -> None:
+        """Pay for a further part of a header block, between whose parts there is nothing else (RFC 9113, 6.10)."""
+        if kind != _CONTINUATION or not self._headers_buffer:
+            raise ProtocolError("a header block's part is missing, or is of none")
+        self._block += length
+        if self._block > _BLOCK:
+            raise DenialOfServiceError("header block too large")
+        self.spend(cost.FRAGMENT)
+
+    def _pay(self, length: int, kind: int, flags: int) -> None:
+        """Pay for a frame that is whole; a request's are paid for by its answer."""
+        if kind == _HEADERS:
+            self._block = length
+            self._turn -= _NEW_STREAM
+            if not flags & _END_HEADERS:
+                self.spend(cost.FRAGMENT)
+        elif kind == _DATA:
+            if length < cost.SMALL:
+                self.spend(cost.SMALL_DATA)
+            else:
+                self._turn -= cost.SMALL_DATA
+        elif kind == _SETTINGS and not flags & _ACK:
+            self.spend(cost.SETTINGS + length // 6 * _SETTING + self.streams * _WINDOW)
+        elif kind == _SETTINGS and length:
+            raise FrameDataMissingError("SETTINGS that acknowledge, with entries")
+        else:
+            self.spend(cost.CONTROL)

@@ -1,0 +1,385 @@
+"""Hypercorn's HTTP/2, mended in three places.
+
+- One stream's fault ends that stream, and not its connection with all other requests.
+- A client can make no more work than its requests need (T26). The connection's budget pays for each frame before
+  anything is done with it. Others have their turn between frames. An empty budget ends the connection.
+- An edge that drains leads its clients away by GOAWAY (RFC 9113, 6.8): HTTP/2 has no `Connection: close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from h2.connection import ConnectionState
+from h2.errors import ErrorCodes
+from h2.events import (
+    DataReceived,
+    Event,
+    PingAckReceived,
+    PingReceived,
+    RequestReceived,
+    SettingsAcknowledged,
+    StreamEnded,
+    StreamReset,
+)
+from h2.exceptions import DenialOfServiceError, ProtocolError
+from hypercorn.events import Closed, RawData
+from hypercorn.events import Event as HypercornEvent
+from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.utils import filter_pseudo_headers
+from hyperframe.frame import GoAwayFrame
+
+from mcpfleet.edge.transport.hypercorn.http2.budget import DRIBBLED, SENT, SMALL, SMALL_READ, Budget
+from mcpfleet.edge.transport.hypercorn.http2.farewell import Farewell
+from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
+from mcpfleet.edge.transport.hypercorn.http2.stream import RequestStream, SendBuffer
+
+_log: Final = logging.getLogger("hypercorn.error")
+_GO_AWAY: Final = GoAwayFrame(0, last_stream_id=2**31 - 1).serialize()
+"""Make no new request on this connection; all that arrive are still answered, also what crosses this on its way."""
+_NEEDED: Final = frozenset((b":method", b":path"))
+"""The pseudo headers that make a request's line."""
+_WITHOUT_EFFECT: Final = (PingReceived, PingAckReceived, SettingsAcknowledged)
+"""Events that h2 has answered, or that need no answer."""
+_WRITE_TIMEOUT: Final = 30.0
+"""Seconds that a client may read nothing, where no setting says it."""
+_LINGER: Final = 2.0
+"""Seconds that a client has to read why its connection ends."""
+_DISCARDED: Final = 16 * 1024 * 1024
+"""Bytes that are taken and dropped meanwhile."""
+_READ: Final = 16 * 1024
+"""Bytes for which each read counts then, were it of one."""
+
+
+class Http2(H2Protocol):
+    """One client's connection."""
+
+    def __init__(self, *arguments: Any) -> None:
+        """Take what Hypercorn's takes."""
+        super().__init__(*arguments)
+        self._budget = Budget()
+        self._state = self.connection = ServerState(
+            self._budget,
+            max_frame_size=self.config.h2_max_inbound_frame_size,
+            max_streams=self.config.h2_max_concurrent_streams,
+            max_headers=self.config.h2_max_header_list_size,
+        )
+        self.stream_buffers: dict[int, SendBuffer] = {}  # type: ignore[assignment]  # a narrower kind
+        self._handlers: set[int] = set()
+        """The streams whose handlers run, those that were reset meanwhile among them."""
+        self._arriving: dict[int, float] = {}
+        """Since when the bodies of requests arrive, by the loop's clock."""
+        self._ready: OrderedDict[int, None] = OrderedDict()
+        """The streams that have something to send, each in its turn.
+
+        Hypercorn has a tree of priorities, by which each answer costs a walk over all streams. Its order is advice that
+        clients no longer give (RFC 9113, 5.3).
+        """
+        self._stalled: set[int] = set()
+        """The streams that have something to send, and no window of their own for it."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Looks at how long streams wait for their client."""
+        self._discarded = 0
+        self._ended: asyncio.Event | None = None
+        """Set when a client is gone that was told to go."""
+        self._write_timeout: float = getattr(self.config, "write_timeout", _WRITE_TIMEOUT)
+        self._farewell: Farewell | None = getattr(self.config, "farewell", None)  # the admin port's has none
+        if self._farewell is not None:
+            self._farewell.join(self)
+
+    async def handle(self, event: HypercornEvent) -> None:
+        """Take what the client has sent, or that it has left."""
+        if not isinstance(event, RawData):
+            if self._ended is not None:
+                self._ended.set()
+            await self._close_streams()
+        elif self._ended is not None:
+            self._discarded += max(len(event.data), _READ)
+            if self._discarded > _DISCARDED:
+                self._ended.set()
+        elif not self.closed:
+            await self._receive(event.data)
+
+    async def _close_streams(self) -> None:
+        """Tell all handlers that their client has left; none waits any more for what it would read."""
+        self.closed = True
+        for stream_id in list(self.stream_buffers):
+            await self._drop(stream_id)
+        await super().handle(Closed())
+
+    async def _receive(self, data: bytes) -> None:
+        """Take what has arrived in turns, between which others have theirs."""
+        self._budget.refill()
+        frames = self._state.frames
+        try:
+            if len(data) < SMALL:
+                self._budget.spend(SMALL_READ)
+            frames.begin_turn()
+            await self._handle_events(self.connection.receive_data(data))
+            while frames.is_cut and not self.closed:
+                await asyncio.sleep(0)
+                frames.begin_turn()
+                await self._handle_events(self.connection.receive_data(b""))
+        except ProtocolError as error:
+            await self._end(error)
+
+    async def _end(self, error: ProtocolError) -> None:
+        """Tell the client why its connection ends, end all its requests, and leave it a moment to read that.
+
+        Its bytes are taken and dropped meanwhile: a socket that is closed with something unread tells a client nothing
+        else.
+        """
+        if self._ended is not None:
+            return
+        self._ended = asyncio.Event()
+        _log.info("HTTP/2 connection closed: %s", error)
+        with suppress(ProtocolError):
+            if self.connection.state_machine.state is not ConnectionState.CLOSED:
+                self.connection.close_connection(error.error_code)
+        await self._flush()
+        await self._close_streams()
+        self.task_group.spawn(self._close_soon, self._ended)
+
+    async def _close_soon(self, ended: asyncio.Event) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER):
+                await ended.wait()
+        await self.send(Closed())
+
+    def waits_for_client(self, least: float) -> bool:
+        """Whether all requests wait for their client, and one has for so many seconds: for a body, or to be read."""
+        waiting = [self._arriving.get(each) or self._unread_since(each) for each in self._handlers]
+        return bool(waiting) and all(waiting) and min(waiting) <= asyncio.get_running_loop().time() - least
+
+    def _unread_since(self, stream_id: int) -> float:
+        """Since when a client leaves no window for an answer; 0 where it does."""
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is None or not buffer.buffer:
+            return 0.0
+        is_held = stream_id in self._stalled or self.connection.outbound_flow_control_window <= 0
+        return buffer.since if is_held else 0.0
+
+    async def go_away(self) -> None:
+        """Send the frame past h2, which would send no answer after it."""
+        if not self.closed:
+            await self.send(RawData(_GO_AWAY))
+
+    async def close(self) -> None:
+        """Name the last request that was taken, so that a client knows of a later one that it did not run."""
+        try:
+            self.connection.close_connection()
+        except ProtocolError:
+            return  # it is over already
+        await self._flush()
+
+    def forget(self) -> None:
+        """The connection is over, however it ended: nobody is to be told anything."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._farewell is not None:
+            self._farewell.leave(self)
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send what comes of a request."""
+        if isinstance(event, Body):
+            await self._send_body(event.stream_id, event.data)
+        elif isinstance(event, EndBody):
+            await self._send_end(event.stream_id)
+        else:
+            if isinstance(event, Response):
+                self._state.note_answer(event.stream_id)
+            await super().stream_send(event)
+            if isinstance(event, StreamClosed) and self._farewell is not None:
+                self._farewell.heed(self)
+
+    async def _send_body(self, stream_id: int, data: bytes) -> None:
+        """Send a part of an answer with the next turn of the loop, in which its end may come as well."""
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is not None:
+            if stream_id not in self._stalled:
+                self._ready[stream_id] = None
+                await self.has_data.set()
+            await buffer.push(data)
+
+    async def _send_end(self, stream_id: int) -> None:
+        """Send what is left of an answer."""
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is not None:
+            buffer.set_complete()
+            await self._send_data(stream_id)
+            await buffer.drain()
+
+    async def end_handler(self, stream_id: int) -> None:
+        """A request's handler has ended, and its stream counts no more; an answer without an end is reset."""
+        self._handlers.discard(stream_id)
+        self._arriving.pop(stream_id, None)
+        if self._state.is_sending(stream_id):
+            self._reset(stream_id, ErrorCodes.INTERNAL_ERROR)
+            await self._flush()
+        await self._release(stream_id)
+
+    async def _release(self, stream_id: int) -> None:
+        """Count a stream no more that is closed, and whose handler has ended."""
+        if stream_id in self._handlers:
+            return
+        self._state.forget(stream_id)
+        if stream_id not in self.connection.streams:
+            await self._drop(stream_id)
+
+    def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        with suppress(ProtocolError):  # it is closed already
+            self.connection.reset_stream(stream_id, code)
+
+    async def _handle_events(self, events: list[Event]) -> None:
+        ended = [event.stream_id for event in events if isinstance(event, StreamEnded | StreamReset)]
+        await super()._handle_events(self._in_order(events))  # type: ignore[arg-type]  # it goes through them once
+        for stream_id in ended:
+            self._arriving.pop(stream_id, None)
+            await self._release(stream_id)
+        if self._farewell is not None:  # a client may have reset its last request
+            self._farewell.heed(self)
+
+    def _in_order(self, events: list[Event]) -> Iterator[Event]:
+        """Leave out what Hypercorn cannot take, and what has no effect.
+
+        A part of a body may come when its request is answered already: it was refused by its head, say. It is taken and
+        dropped, so that a client which sends its body to the end reads the answer.
+        """
+        for event in events:
+            if isinstance(event, DataReceived):
+                if event.stream_id in self.streams:
+                    yield event
+                else:
+                    self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, RequestReceived):
+                if not self._state.was_reset(event.stream_id):  # else the client has cancelled it in the same breath
+                    yield event
+            elif isinstance(event, StreamReset):
+                if event.remote_reset:
+                    self._state.note_reset(event.stream_id)
+                yield event
+            elif not isinstance(event, _WITHOUT_EFFECT):
+                yield event
+
+    async def _create_stream(self, request: RequestReceived) -> None:
+        """Begin a request, with the method as it was sent: methods are case-sensitive (RFC 9110, 9.1)."""
+        pseudo = {name: value for name, value in request.headers if name in _NEEDED}
+        stream_id = request.stream_id
+        self.streams[stream_id] = stream = RequestStream(self, stream_id)
+        self.stream_buffers[stream_id] = SendBuffer(self.context.event_class)
+        self._handlers.add(stream_id)
+        self._arriving[stream_id] = asyncio.get_running_loop().time()
+        await stream.handle(
+            Request(
+                stream_id=stream_id,
+                headers=filter_pseudo_headers(request.headers),
+                http_version="2",
+                method=pseudo[b":method"].decode("ascii"),
+                raw_path=pseudo[b":path"],
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+
+    async def _window_updated(self, stream_id: int | None) -> None:
+        """Have the streams send again that wait for their client's window."""
+        if stream_id is None:
+            self._ready.update(dict.fromkeys(self._stalled))
+            self._stalled.clear()
+        elif stream_id in self._stalled:
+            self._stalled.discard(stream_id)
+            self._ready[stream_id] = None
+        if self._ready:
+            await self.has_data.set()
+
+    async def send_task(self) -> None:
+        """Send what streams have to send, a frame of each in turn."""
+        while not self.closed:
+            if self._ready and self.connection.outbound_flow_control_window > 0:
+                await self._send_data(next(iter(self._ready)))
+            else:
+                await self.has_data.clear()
+                await self.has_data.wait()
+
+    async def _send_data(self, stream_id: int) -> None:
+        """Send a frame of what a stream has to send, and its end with the last of it."""
+        self._ready.pop(stream_id, None)
+        buffer = self.stream_buffers.get(stream_id)
+        stream = self.connection.streams.get(stream_id)
+        if buffer is None or stream is None:
+            await self._drop(stream_id)
+            return
+        window = min(self.connection.outbound_flow_control_window, stream.outbound_flow_control_window)
+        data = await buffer.pop(max(0, min(window, self.connection.max_outbound_frame_size)))
+        ends = buffer.complete
+        try:
+            if data or ends:
+                self.connection.send_data(stream_id, data, end_stream=ends)
+        except ProtocolError:  # the stream or the connection has ended meanwhile
+            await self._drop(stream_id)
+            return
+        if buffer.buffer:
+            self._wait_for_window(stream_id, stream.outbound_flow_control_window)
+        try:
+            self._count(buffer, len(data))
+        except DenialOfServiceError as error:
+            await self._end(error)
+            return
+        await self._flush()
+        if ends:
+            await self._release(stream_id)
+
+    def _count(self, buffer: SendBuffer, sent: int) -> None:
+        """Count what was sent for the client: it may answer each frame, and may not have it in small pieces."""
+        if sent >= SMALL or (sent and not buffer.buffer):
+            buffer.since = asyncio.get_running_loop().time()
+            self._budget.earn(SENT)
+        elif sent:
+            self._budget.spend(DRIBBLED)
+
+    def _wait_for_window(self, stream_id: int, window: int) -> None:
+        if window > 0:
+            self._ready[stream_id] = None
+        else:
+            self._stalled.add(stream_id)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._write_timeout, self._sweep)
+
+    def _sweep(self) -> None:
+        """Give up the streams whose client has not read for too long, and come back when the next might be one."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        due = {
+            stream_id: each.since + self._write_timeout
+            for stream_id, each in self.stream_buffers.items()
+            if each.buffer
+        }
+        stalled = [stream_id for stream_id, when in due.items() if when <= loop.time()]
+        if self.closed or not due:
+            return
+        if stalled:
+            self.task_group.spawn(self._give_up, stalled)
+        self._timer = loop.call_at(max(min(due.values()), loop.time() + 1), self._sweep)
+
+    async def _give_up(self, stalled: list[int]) -> None:
+        for stream_id in stalled:
+            self._reset(stream_id, ErrorCodes.CANCEL)
+            await self._drop(stream_id)
+            await self._close_stream(stream_id)
+            await self._release(stream_id)
+        await self._flush()
+
+    async def _drop(self, stream_id: int) -> None:
+        """Send no more of a stream, and let nobody wait for it."""
+        self._ready.pop(stream_id, None)
+        self._stalled.discard(stream_id)
+        buffer = self.stream_buffers.pop(stream_id, None)
+        if buffer is not None:
+            await buffer.close()

@@ -1,0 +1,276 @@
+"""h2's state of one connection, for a server of strangers.
+
+A malformed request ends its stream (RFC 9113, 8.1.1); h2 would end the connection and all other requests with it. A
+stream counts until its handler has ended, and each refusal costs the client's budget.
+"""
+
+# ruff: noqa: SLF001  # h2 offers no other way to end a stream that it would end the connection for
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from h2.config import H2Configuration
+from h2.connection import AllowedStreamIDs, ConnectionInputs, H2Connection
+from h2.errors import ErrorCodes
+from h2.events import Event, StreamReset, TrailersReceived
+from h2.exceptions import (
+    DenialOfServiceError,
+    InvalidBodyLengthError,
+    ProtocolError,
+    StreamClosedError,
+    StreamIDTooLowError,
+)
+from h2.settings import SettingCodes, Settings
+from h2.stream import H2Stream, StreamClosedBy, StreamState
+from h2.utilities import SizeLimitDict
+from hpack import Encoder
+from hpack.exceptions import HPACKError, OversizedHeaderListError
+from hpack.struct import HeaderTuple
+from hyperframe.frame import DataFrame, Frame, HeadersFrame, RstStreamFrame
+
+from mcpfleet.edge.transport.hypercorn.http2 import budget as cost
+from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
+from mcpfleet.edge.transport.hypercorn.http2.frames import FrameReader
+from mcpfleet.edge.transport.hypercorn.http2.headers import check_request, check_trailers
+
+_TABLE: Final = 4096
+"""Bytes of headers that we remember for a client: each header of each answer is looked for among all of them."""
+_CLOSED: Final = 1000
+"""Streams of which is known how they ended; h2 keeps 65,536."""
+_RESIZES: Final = 2
+"""How often a header block may change the size of the table (RFC 7541, 4.2)."""
+_RESIZE: Final = 0x20
+_RESIZE_BITS: Final = 0xE0
+_RESIZE_VALUE: Final = 0x1F
+_MORE: Final = 0x80
+"""How such a change is written: its first bits, its value's, and the bit of a byte that another follows."""
+_HEADER: Final = 5
+"""Microseconds to decode and check a header."""
+_BYTE: Final = 0.25
+"""Microseconds to decode a byte of it."""
+_COPIED: Final = 4096
+"""Bytes that are copied in a microsecond: hpack copies the rest of the block for each header."""
+_SENDING: Final = (StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE)
+
+
+class _CompressionError(ProtocolError):
+    """Raised when a header block cannot be decoded: what follows on the connection cannot be either."""
+
+    error_code = ErrorCodes.COMPRESSION_ERROR
+
+
+class _BoundedEncoder(Encoder):
+    """Remembers no more headers than by default, and says two changes of that at most (RFC 7541, 4.2)."""
+
+    @property
+    def header_table_size(self) -> int:
+        """Bytes of headers that are remembered."""
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        was_resized = self.header_table.resized
+        self.header_table.maxsize = min(value, _TABLE)
+        if self.header_table.resized:
+            self.table_size_changes.append(self.header_table.maxsize)
+            self.table_size_changes[:-1] = [min(self.table_size_changes)] if len(self.table_size_changes) > 1 else []
+        self.header_table.resized |= was_resized
+
+
+class ServerState(H2Connection):
+    """One connection's state."""
+
+    def __init__(self, budget: Budget, *, max_frame_size: int, max_streams: int, max_headers: int) -> None:
+        """Begin a connection.
+
+        Args:
+            budget: pays for what the client sends.
+            max_frame_size: in bytes.
+            max_streams: that may be open at once, or have a handler that runs.
+            max_headers: bytes of a request's headers.
+        """
+        super().__init__(
+            H2Configuration(
+                client_side=False,
+                header_encoding=None,
+                validate_inbound_headers=False,  # `h2_headers` does, in a tenth of the time
+                validate_outbound_headers=False,
+            )
+        )
+        self._budget = budget
+        self._max_streams = max_streams
+        self.incoming_buffer = self.frames = FrameReader(budget, max_frame_size)
+        self.encoder = _BoundedEncoder()
+        self.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: max_streams,
+                SettingCodes.MAX_HEADER_LIST_SIZE: max_headers,
+            },
+        )
+        self.decoder.max_header_list_size = max_headers
+        self._closed_streams = SizeLimitDict(size_limit=_CLOSED)
+        self._work: dict[int, float] = {}
+        """Microseconds that the headers of each request have cost whose answer has not begun."""
+
+    def forget(self, stream_id: int) -> None:
+        """Count a stream no more, if it is closed; nobody must be handling its request."""
+        stream = self.streams.get(stream_id)
+        if stream is not None and stream.closed:
+            del self.streams[stream_id]
+            self._work.pop(stream_id, None)
+            self._closed_streams[stream_id] = stream.closed_by
+
+    def was_reset(self, stream_id: int) -> bool:
+        """Whether a stream was reset, by either side."""
+        return self._stream_is_closed_by_reset(stream_id)
+
+    def is_sending(self, stream_id: int) -> bool:
+        """Whether the answer has not ended."""
+        stream = self.streams.get(stream_id)
+        return stream is not None and stream.state_machine.state in _SENDING
+
+    def note_answer(self, stream_id: int) -> None:
+        """Give back what a request has cost: its answer begins."""
+        if (work := self._work.pop(stream_id, None)) is not None:
+            self._budget.earn(cost.ANSWERED + min(work, cost.WORTH))
+
+    def note_reset(self, stream_id: int) -> None:
+        """Charge what a request has cost that its client does not want any more, if its answer has not begun.
+
+        Raises:
+            DenialOfServiceError: there is no budget left for it.
+        """
+        if (work := self._work.pop(stream_id, None)) is not None:
+            self._budget.spend(cost.REQUEST + min(work, cost.HEADERS))
+
+    def _receive_frame(self, frame: Frame) -> list[Event]:
+        """Take a frame as h2 does, which spells out each for a log that nobody reads."""
+        self.frames.streams = len(self.streams)
+        events: list[Event]
+        try:
+            frames, events = self._frame_dispatch_table[frame.__class__](frame)
+        except StreamClosedError as error:
+            if not self._stream_is_closed_by_reset(error.stream_id):
+                raise
+            frames, events = [_reset(error.stream_id, error.error_code)], error._events
+            self.frames.spend(cost.CONTROL)
+        self._prepare_for_sending(frames)
+        if events and isinstance(events[-1], StreamReset) and not events[-1].remote_reset:
+            self.frames.spend(cost.REQUEST)
+        return events
+
+    def _receive_rst_stream_frame(self, frame: RstStreamFrame) -> tuple[list[Frame], list[Event]]:
+        if frame.stream_id > self.highest_inbound_stream_id or not frame.stream_id % 2:
+            raise ProtocolError("RST_STREAM of an idle stream")
+        return super()._receive_rst_stream_frame(frame)
+
+    def _receive_data_frame(self, frame: DataFrame) -> tuple[list[Frame], list[Event]]:
+        try:
+            return super()._receive_data_frame(frame)
+        except InvalidBodyLengthError:
+            # The connection's window is the other streams' too, so it is given back.
+            error = StreamClosedError(frame.stream_id)
+            error.error_code = ErrorCodes.PROTOCOL_ERROR
+            error._events = _end_stream(self.streams[frame.stream_id], ErrorCodes.PROTOCOL_ERROR)
+            return self._handle_data_on_closed_stream([], error, frame)
+
+    def _receive_headers_frame(self, frame: HeadersFrame) -> tuple[list[Frame], list[Event]]:
+        headers = self._decode(frame.data)
+        size = len(frame.data)
+        work = len(headers) * (_HEADER + size // _COPIED) + size * _BYTE
+        if work > cost.HEADERS:
+            self.frames.spend(work - cost.HEADERS)
+        self.state_machine.process_input(ConnectionInputs.RECV_HEADERS)
+        stream = self.streams.get(frame.stream_id)
+        if stream is not None:
+            self.frames.spend(cost.CONTROL + min(work, cost.HEADERS))
+            return self._receive_trailers(stream, headers, ends="END_STREAM" in frame.flags)
+        stream = self._begin(frame.stream_id)
+        if stream is None:
+            self.frames.spend(cost.CONTROL + min(work, cost.HEADERS))
+            return [_reset(frame.stream_id, ErrorCodes.STREAM_CLOSED)], []
+        if len(self.streams) > self._max_streams:
+            return _refused(stream, ErrorCodes.REFUSED_STREAM)
+        try:
+            check_request(headers)
+            events = _receive(stream, headers, ends="END_STREAM" in frame.flags)
+        except ProtocolError:
+            return _refused(stream, ErrorCodes.PROTOCOL_ERROR)
+        self._work[frame.stream_id] = work
+        return [], events
+
+    def _begin(self, stream_id: int) -> H2Stream | None:
+        """Begin a stream; None where it was reset, and its headers crossed that on their way."""
+        try:
+            return self._begin_new_stream(stream_id, AllowedStreamIDs.ODD)
+        except StreamIDTooLowError:
+            if self._stream_is_closed_by_reset(stream_id):
+                return None
+            if self._stream_is_closed_by_end(stream_id):
+                raise StreamClosedError(stream_id) from None
+            raise
+
+    def _receive_trailers(
+        self, stream: H2Stream, headers: Sequence[HeaderTuple], *, ends: bool
+    ) -> tuple[list[Frame], list[Event]]:
+        if stream.closed:
+            raise StreamClosedError(stream.stream_id)
+        try:
+            check_trailers(headers)
+            return [], _receive(stream, headers, ends=ends)
+        except StreamClosedError:
+            raise
+        except ProtocolError:
+            return _refused(stream, ErrorCodes.PROTOCOL_ERROR)
+
+    def _decode(self, block: bytes) -> list[HeaderTuple]:
+        if _resizes(block) > _RESIZES:
+            raise _CompressionError("header block changes the table's size too often")
+        try:
+            return list(self.decoder.decode(block, raw=True))
+        except OversizedHeaderListError as error:
+            raise DenialOfServiceError("headers too large") from error
+        except (HPACKError, IndexError, TypeError) as error:
+            raise _CompressionError("header block cannot be decoded") from error
+
+
+def _receive(stream: H2Stream, headers: Sequence[HeaderTuple], *, ends: bool) -> list[Event]:
+    """Have a stream take headers; hold a body that ends with them to its stated length, as h2 does not."""
+    stated = stream._expected_content_length
+    _, events = stream.receive_headers(headers, ends, None)
+    if isinstance(events[0], TrailersReceived):
+        stream._expected_content_length = stated
+    if ends:
+        stream._track_content_length(0, end_stream=True)
+    return events
+
+
+def _refused(stream: H2Stream, code: ErrorCodes) -> tuple[list[Frame], list[Event]]:
+    return [_reset(stream.stream_id, code)], _end_stream(stream, code)
+
+
+def _end_stream(stream: H2Stream, code: ErrorCodes) -> list[Event]:
+    """Have a stream be reset, whatever state an error has left it in."""
+    stream.state_machine.state = StreamState.CLOSED
+    stream.state_machine.stream_closed_by = StreamClosedBy.SEND_RST_STREAM
+    return [StreamReset(stream_id=stream.stream_id, error_code=code, remote_reset=False)]
+
+
+def _reset(stream_id: int, code: ErrorCodes | int) -> Frame:
+    return RstStreamFrame(stream_id, error_code=code)
+
+
+def _resizes(block: bytes) -> int:
+    """How often a header block says a size of the table at its begin: hpack takes as many as there are."""
+    at = count = 0
+    while at < len(block) and count <= _RESIZES and block[at] & _RESIZE_BITS == _RESIZE:
+        count += 1
+        is_long = block[at] & _RESIZE_VALUE == _RESIZE_VALUE
+        at += 1
+        while is_long and at < len(block):
+            is_long = block[at] & _MORE != 0
+            at += 1
+    return count

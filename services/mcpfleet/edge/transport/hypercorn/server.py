@@ -1,0 +1,120 @@
+"""Hypercorn, set up for an edge: its sockets, its own response headers, and a shutdown that we trigger last."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from typing import Any, Final
+from wsgiref.handlers import format_date_time
+
+import anyio
+import hypercorn.protocol
+import structlog
+from hypercorn.config import Config
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.transport.hypercorn.connection import Connection, Waits
+from mcpfleet.edge.transport.hypercorn.http1 import Http1
+from mcpfleet.edge.transport.hypercorn.http2.farewell import Farewell
+from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
+from mcpfleet.process.descriptors import connections_within
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.http_server import HttpServer
+from mcpfleet.process.settings import host_and_port
+from mcpfleet.telemetry.instruments import ConnectionInstruments
+
+_BACKLOG: Final = 2048
+"""Connections that may wait to be accepted; Hypercorn's 100 refuses a burst of clients (D14)."""
+_KEEP_ALIVE: Final = 75.0
+"""Seconds that a connection without a request is kept."""
+_SEND_BUFFER: Final = 256 * 1024
+"""Bytes that the kernel takes for a client that does not read; small, so that we notice."""
+_CACHE_CONTROL: Final = (b"cache-control", b"no-store, no-transform")
+
+
+class EdgeConfig(Config):
+    """Hypercorn's settings for an edge."""
+
+    def __init__(self, settings: EdgeSettings) -> None:
+        super().__init__()
+        self.backlog = _BACKLOG
+        self.waits = Waits(keep_alive=_KEEP_ALIVE, head=settings.head_timeout)
+        self.farewell = Farewell()
+        self.keep_alive_max_requests = 1_000_000_000
+        self.h2_max_concurrent_streams = 500
+        self.write_timeout = settings.write_timeout
+        self.graceful_timeout = 1.0
+        self.accesslog = None
+        self.errorlog = logging.getLogger("hypercorn.error")
+        self.most_connections = connections_within(settings.max_connections)
+        self.listening = _listen(settings)
+        self._date = (0, b"")
+
+    def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:  # noqa: ARG002  # Hypercorn's signature
+        """What every response carries, those to requests that do not parse among them (T9)."""
+        now = int(time.time())
+        if self._date[0] != now:  # formatting it for each response would be four microseconds of each
+            self._date = (now, format_date_time(now).encode())
+        return [_CACHE_CONTROL, (b"date", self._date[1])]
+
+    def make_room(self) -> bool:
+        """Close a connection without a request, since another client waits; false where there is none to close."""
+        return self.waits.make_room()
+
+    def url(self, path: str) -> str:
+        """Where clients on this machine reach an endpoint's path."""
+        host, port = self.listening.getsockname()[:2]
+        return f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
+
+
+async def run_server(
+    application: Any,
+    config: EdgeConfig,
+    stop: anyio.Event,
+    *,
+    instruments: ConnectionInstruments | None = None,
+    log: FilteringBoundLogger | None = None,
+) -> None:
+    """Serve an ASGI application until told to stop; then connections that are left are closed within a second."""
+
+    async def stopped() -> None:
+        await stop.wait()
+        config.waits.end_all()
+
+    # Hypercorn offers no other place for either.
+    hypercorn.protocol.H11Protocol = Http1  # type: ignore[assignment, attr-defined]
+    hypercorn.protocol.H2Protocol = Http2  # type: ignore[assignment, attr-defined]
+    server = HttpServer(
+        application,
+        config,
+        config.listening,
+        most=config.most_connections,
+        setting="MCPFLEET_MAX_CONNECTIONS",
+        instruments=instruments,
+        log=log or structlog.get_logger(),
+        connection=Connection,
+        make_room=config.make_room,
+    )
+    await server.run(stopped)
+
+
+def _listen(settings: EdgeSettings) -> socket.socket:
+    host, port = host_and_port(settings.bind)
+    host = host or "0.0.0.0"  # noqa: S104  # said by the operator, and checked by `exposure`
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: an end to a peer that vanished with bytes unsent
+            milliseconds = round(settings.write_timeout * 1000)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)  # who comes before the server runs waits for it
+    except OSError as error:
+        listening.close()
+        raise ConfigurationError(f"cannot listen on MCPFLEET_BIND={settings.bind}: {error}") from error
+    listening.setblocking(False)
+    return listening
