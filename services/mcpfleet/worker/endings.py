@@ -22,8 +22,7 @@ from mcpfleet.app import (
     ToolError,
     TryAgain,
 )
-from mcpfleet.app.clean import may_hold_controls, without_controls
-from mcpfleet.app.kept import Kept
+from mcpfleet.app.outcome import Kept, may_hold_controls, without_controls
 from mcpfleet.contracts import kept_result
 from mcpfleet.contracts.call import (
     AUTHORED_ERROR,

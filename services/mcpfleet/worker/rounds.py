@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.app import AskError, ClientLacks, Declined, Question
-from mcpfleet.app.asking import Suspended, Unleased, Unusable
+from mcpfleet.app.input import Suspended, Unleased, Unusable
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.wire.capabilities import missing
 

@@ -14,10 +14,10 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.app import Answer, App, Context, Handler, Outcome
-from mcpfleet.app.asking import NOBODY, Asker
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
-from mcpfleet.app.kept import Kept
+from mcpfleet.app.input import NOBODY, Asker
+from mcpfleet.app.outcome import Kept
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import CallBody, FrameKind
 from mcpfleet.contracts.origin import Origin

@@ -23,12 +23,9 @@ from mcp_types import (
 )
 
 from mcpfleet.app import content, message, question
-from mcpfleet.app.answers import Answers
 from mcpfleet.app.app import App
-from mcpfleet.app.asking import Asker, Question
 from mcpfleet.app.cancellation import Cancelled, CancelSignal, Registration
-from mcpfleet.app.clean import without_controls
-from mcpfleet.app.client import Client
+from mcpfleet.app.client import Client, LogMessage, Progress
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import (
     AskError,
@@ -47,13 +44,11 @@ from mcpfleet.app.errors import (
     ToolError,
     TryAgain,
 )
-from mcpfleet.app.handler import Answer, Handler, Request
-from mcpfleet.app.invocation import CallNext, Invocation
-from mcpfleet.app.lister import Page
+from mcpfleet.app.handler import Answer, CallNext, Handler, Invocation, Request
+from mcpfleet.app.input import Answers, Asker, Question
 from mcpfleet.app.loading import load
-from mcpfleet.app.log import LogMessage
-from mcpfleet.app.outcome import ABSENT, Outcome
-from mcpfleet.app.progress import Progress
+from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
+from mcpfleet.app.resource import Page
 from mcpfleet.app.tool import Tool
 from mcpfleet.contracts.hints import BadUri
 from mcpfleet.contracts.principal import Principal

@@ -11,23 +11,20 @@ from typing import Any, Literal, TypeVar, Unpack
 from mcp_types import Annotations, ToolAnnotations
 
 from mcpfleet.app.arguments import arguments_for
-from mcpfleet.app.clean import without_controls
 from mcpfleet.app.completion import Completer, Completes
 from mcpfleet.app.declaration import Declaration, Options
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.function import is_async
-from mcpfleet.app.handler import Handler, Sanitizer
-from mcpfleet.app.hosts import Hosts
-from mcpfleet.app.invocation import Interceptor
-from mcpfleet.app.lister import Lister
+from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
+from mcpfleet.app.hosts import Hosts, Watcher
+from mcpfleet.app.outcome import without_controls
 from mcpfleet.app.prompt import Prompt
-from mcpfleet.app.resource import Resource, Template
+from mcpfleet.app.resource import Lister, Resource, Template
 from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
-from mcpfleet.app.tasking import TaskOptions
+from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
-from mcpfleet.app.watcher import Watcher
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest, Tasking
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 

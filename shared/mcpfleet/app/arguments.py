@@ -1,18 +1,20 @@
-"""From a call's arguments to what the handler is called with."""
+"""From a call's arguments, JSON values or texts, to what the handler is called with."""
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
-from mcpfleet.app.custom_headers import check_custom_headers
-from mcpfleet.app.errors import InvalidArguments, Mistake, Problem
-from mcpfleet.app.rules import render_path
-from mcpfleet.app.schema import adapter_for, brought_along, input_schema, refuse_field_default
-from mcpfleet.app.signature import MISSING, Parameter, Signature
-from mcpfleet.app.validation import Validator, check_input_root
+from mcpfleet.app.errors import DeclarationWarning, InvalidArguments, Mistake, Problem
+from mcpfleet.app.problems import render_path
+from mcpfleet.app.schema import MISSING, Parameter, adapter_for, brought_along, input_schema, refuse_field_default
+from mcpfleet.app.signature import Signature
+from mcpfleet.app.validation import Place, Validator, check_input_root, walk
 
 WHOLE: Final = "arguments"
 """The parameter that receives all arguments as one dict, where the author brings the schema along."""
@@ -115,3 +117,126 @@ class WholeArguments:
         if not self._validator.accepts(arguments):
             raise InvalidArguments(self._validator.problems(arguments))
         return {WHOLE: arguments}
+
+
+class Texts:
+    """Parses texts by a signature's parameters: `5` for an `int`, `2026-01-31` for a date, JSON for the rest.
+
+    Raises:
+        Mistake: a parameter has no annotation, or none that JSON can carry.
+    """
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self._adapters: dict[str, TypeAdapter[Any]] = {}
+        self._described: dict[str, tuple[str | None, str | None]] = {}
+        required: list[str] = []
+        for parameter in parameters:
+            if parameter.annotation is MISSING:
+                raise Mistake("has no annotation: its type says how a text is read", parameter.name)
+            refuse_field_default(parameter)
+            self._adapters[parameter.name] = adapter_for(parameter.annotation, "validation", parameter.name)
+            self._described[parameter.name] = _stated(parameter.annotation)
+            if parameter.default is MISSING:
+                required.append(parameter.name)
+        self.names = tuple(self._adapters)
+        self.required = tuple(required)
+
+    def described(self, name: str) -> tuple[str | None, str | None]:
+        """A parameter's title and description, where `Field(…)` gives them."""
+        return self._described[name]
+
+    def read(self, texts: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer with the handler's keyword arguments; those that are absent are left to its own defaults.
+
+        Raises:
+            InvalidArguments: one is missing, unknown, no text, or cannot be parsed; values are not repeated.
+        """
+        problems = [Problem(name, "is required") for name in self.required if name not in texts]
+        if any(name not in self._adapters for name in texts):
+            known = f"only have the members {', '.join(self.names)}" if self.names else "have no members"
+            problems.append(Problem("", f"may {known}"))
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            if name in self._adapters:
+                try:
+                    values[name] = _parsed(self._adapters[name], text)
+                except ValidationError as error:
+                    kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
+                    problems.append(Problem(name, f"is not accepted ({kind})"))
+        if problems:
+            raise InvalidArguments(problems)
+        return values
+
+
+def _stated(annotation: Any) -> tuple[str | None, str | None]:
+    """The title and the description of the annotation's last `Field(…)`."""
+    stated = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    fields = [each for each in stated if isinstance(each, FieldInfo)]
+    return (fields[-1].title, fields[-1].description) if fields else (None, None)
+
+
+def _parsed(adapter: TypeAdapter[Any], text: Any) -> Any:
+    """Read a text as the type's own text form, and as JSON where the type has none.
+
+    Raises:
+        ValidationError: it is neither.
+    """
+    try:
+        return adapter.validate_strings(text, strict=False)
+    except ValidationError as error:
+        if not isinstance(text, str):
+            raise
+        try:
+            return adapter.validate_json(text)
+        except (ValidationError, ValueError):
+            raise error from None
+
+
+KEYWORD: Final = "x-mcp-header"
+
+SAFE_INTEGER: Final = 2**53 - 1
+"""The largest integer that every client reads exactly."""
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET: Final = re.compile(r"(?i)passw|secret|token|api.?key|credential|authoriz|private.?key|cookie|session")
+
+
+def check_custom_headers(schema: dict[str, Any]) -> None:
+    """Check every custom header of an input schema: a client leaves out a tool that has a bad one.
+
+    Warns of names that look secret: every proxy on the way can read a header.
+
+    Raises:
+        Mistake: a header's name is no token or is taken, or its parameter is of a type or in a place that has no
+            header.
+    """
+    taken: set[str] = set()
+    for place in walk(schema):
+        if KEYWORD not in place.schema:
+            continue
+        header = place.schema[KEYWORD]
+        if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+            raise Mistake(f"{KEYWORD} {header!r} is not the name of a header", place.name)
+        if header.lower() in taken:
+            raise Mistake(f"{KEYWORD} {header!r} is taken by another parameter; case makes no difference", place.name)
+        taken.add(header.lower())
+        _check_place(place)
+        if _SECRET.search(header) or _SECRET.search(place.name):
+            warnings.warn(
+                f"{KEYWORD} {header!r} looks like a secret, and every proxy reads it", DeclarationWarning, stacklevel=2
+            )
+
+
+def _check_place(place: Place) -> None:
+    if not place.path or not place.by_properties:
+        raise Mistake(f"{KEYWORD} must stand on a property that is reached by properties alone", place.name)
+    kind = place.schema.get("type")
+    if kind not in ("string", "integer", "boolean"):
+        raise Mistake(f"{KEYWORD} goes with type string, integer or boolean, not {kind!r}", place.name)
+    if kind == "integer" and any(abs(number) > SAFE_INTEGER for number in _stated_integers(place.schema)):
+        raise Mistake(f"{KEYWORD} goes with integers from {-SAFE_INTEGER} to {SAFE_INTEGER}", place.name)
+
+
+def _stated_integers(schema: dict[str, Any]) -> list[int]:
+    stated = [schema.get(keyword) for keyword in ("minimum", "maximum", "const", "default")]
+    return [value for value in [*stated, *schema.get("enum", [])] if isinstance(value, int)]

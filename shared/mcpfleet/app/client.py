@@ -1,13 +1,17 @@
-"""What a client says of itself in a request; it grants nothing (M25)."""
+"""The client of one request: what it says of itself, and what it is told: progress and log messages."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, get_args
 
-from mcp_types import ClientCapabilities, Implementation
+from mcp_types import ClientCapabilities, Implementation, LoggingLevel
 from pydantic import ValidationError
+
+from mcpfleet.app.errors import ProgressError
 
 
 class Client:
@@ -37,3 +41,57 @@ class Client:
             return ClientCapabilities.model_validate(self._capabilities or {})
         except ValidationError:
             return ClientCapabilities()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One report of how far a call is."""
+
+    value: float
+    total: float | None = None
+    """What `value` will have reached at the end, where that is known."""
+    message: str | None = None
+
+
+def is_news(last: float | None, report: Progress) -> bool:
+    """Return whether a report says more than `last`, the value that was sent before it; None for the first report.
+
+    The first is sent even if it is 0. Integers are compared exactly, whatever their size.
+
+    Raises:
+        ProgressError: the value or the total is not finite, or the value is less than `last`.
+    """
+    for name, number in (("value", report.value), ("total", report.total)):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ProgressError(f"progress {name} must be finite, not {number}")
+    if last is None or report.value > last:
+        return True
+    if report.value == last:
+        return False
+    raise ProgressError(f"progress must not go back: {report.value} after {last}")
+
+
+LEVELS: Final[dict[str, int]] = {level: number for number, level in enumerate(get_args(LoggingLevel))}
+"""From the least to the gravest."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """One message.
+
+    Raises:
+        ValueError: the level is unknown.
+    """
+
+    level: LoggingLevel
+    data: Any
+    """A text, or any JSON value."""
+    logger: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise ValueError(f"unknown log level {self.level!r}: known are {', '.join(LEVELS)}")
+
+    def is_wanted(self, least: str) -> bool:
+        """Whether a request that asked for this level hears it."""
+        return LEVELS[self.level] >= LEVELS.get(least, len(LEVELS))

@@ -11,11 +11,11 @@ from mcp_types import CompleteResult, Completion
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import InvalidArguments, Mistake, OutputError, Problem
-from mcpfleet.app.function import Function
-from mcpfleet.app.handler import Answer, Handler
+from mcpfleet.app.handler import Answer, Function, Handler
 from mcpfleet.app.handler import Completion as Asked
-from mcpfleet.app.official import refuse_foreign
-from mcpfleet.app.signature import MISSING, read_signature
+from mcpfleet.app.outcome import refuse_foreign
+from mcpfleet.app.schema import MISSING
+from mcpfleet.app.signature import read_signature
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import MOST_WORDS, Definition
 

@@ -1,26 +1,27 @@
-"""What a handler sees of the call that it answers."""
+"""The call as its handler sees it, for async functions and, by blocking calls, for plain ones."""
+
+# Longer than 400 lines: one class for authors and its blocking twin, described where editors show them.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, Unpack, overload
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
 from mcp_types import CreateMessageResultWithTools, LoggingLevel, Root
 
 from mcpfleet.app import question
-from mcpfleet.app.asking import NOBODY, Asker, Question
 from mcpfleet.app.cancellation import Cancelled
-from mcpfleet.app.client import Client
+from mcpfleet.app.client import Client, LogMessage, Progress, is_news
 from mcpfleet.app.errors import AskError
-from mcpfleet.app.log import LogMessage
-from mcpfleet.app.progress import Progress, Verdict, judge
-from mcpfleet.app.step import run_step, running_step
-from mcpfleet.app.sync_context import SyncContext
-from mcpfleet.app.tasking import Defer
+from mcpfleet.app.function import run_step, running_step
+from mcpfleet.app.input import NOBODY, Asker, Question
+from mcpfleet.app.task import Defer
 from mcpfleet.contracts.hints import LISTS, check_published
 from mcpfleet.contracts.principal import Principal
 
@@ -154,7 +155,7 @@ class Context:
         """
         if not self._ended and not self._cancelled:
             report = Progress(value, total, message)
-            if judge(self._last, report) is Verdict.SEND:
+            if is_news(self._last, report):
                 self._last = value
                 if self._report is not None:
                     self._report(report)
@@ -356,3 +357,78 @@ class Context:
     def end(self) -> None:
         """Say that the call is over: what still reports, reports nothing. For whoever runs the handler."""
         self._ended = True
+
+
+class SyncContext:
+    """What of a Context must be awaited, for handlers that run in a thread: each call blocks until it is done."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the call is, as `Context.progress` does.
+
+        Raises:
+            ProgressError: the value or the total is not finite, or the value is less than before.
+            RuntimeError: the thread is not one that runs a handler.
+        """
+        anyio.from_thread.run(self._context.progress, value, total, message)
+
+    def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
+        """Tell the client's log, as `Context.log` does."""
+        anyio.from_thread.run(self._context.log, level, data, logger)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell the clients that watch a resource, as `Context.resource_updated` does."""
+        anyio.from_thread.run(self._context.resource_updated, uri)
+
+    def resources_changed(self) -> None:
+        """Tell the clients that listen to lists, as `Context.resources_changed` does."""
+        anyio.from_thread.run(self._context.resources_changed)
+
+    def defer(self) -> None:
+        """Make a durable task of the call, as `Context.defer` does."""
+        anyio.from_thread.run(self._context.defer)
+
+    def can_ask(self, name: str) -> bool:
+        """Whether the client can answer `name`, and the declaration names it."""
+        return self._context.can_ask(name)
+
+    @overload
+    def elicit(self, message: str, wanted: type[Filled], *, key: str | None = None) -> Filled: ...
+    @overload
+    def elicit(self, message: str, wanted: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]: ...
+    def elicit(self, message: str, wanted: Any, *, key: str | None = None) -> Any:
+        """Ask the user to fill in a form, as `Context.elicit` does."""
+        (answer,) = self.ask(question.form(message, wanted, key=key))
+        return answer
+
+    def elicit_url(self, message: str, address: str, *, key: str | None = None) -> None:
+        """Ask the user to open a page, as `Context.elicit_url` does."""
+        self.ask(question.url(message, address, key=key))
+
+    def sample(
+        self, messages: question.Messages, *, max_tokens: int, key: str | None = None,
+        **told: Unpack[question.Sampling],
+    ) -> CreateMessageResultWithTools:  # fmt: skip
+        """Ask the client's model to go on with a conversation, as `Context.sample` does."""
+        (answer,) = self.ask(question.sample(messages, max_tokens=max_tokens, key=key, **told))
+        result: CreateMessageResultWithTools = answer
+        return result
+
+    def roots(self, *, key: str | None = None) -> list[Root]:
+        """Ask for what the user has opened to servers, as `Context.roots` does."""
+        (answer,) = self.ask(question.roots(key=key))
+        result: list[Root] = answer
+        return result
+
+    def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
+        """Ask several things at once, as `Context.ask` does."""
+        return anyio.from_thread.run(self._context.ask, *questions)
+
+    def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Do work once, as `Context.step` does."""
+        result: Result = anyio.from_thread.run(functools.partial(self._context.step, name, function), *arguments)
+        return result

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import from_json, to_json
 
-from mcpfleet.app.asking import Unusable
 from mcpfleet.app.errors import AskError, Mistake
+from mcpfleet.app.input import Unusable
+from mcpfleet.app.schema import SchemaGenerator
 from mcpfleet.app.validation import Validator
 
 FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
@@ -33,13 +33,6 @@ _KEYWORDS: Final = {
 }
 _SAID_OTHERWISE: Final = frozenset({"examples", "deprecated", "uniqueItems"})
 """What pydantic may write, and a form leaves out: it changes no value that is accepted."""
-
-
-class _Schemas(GenerateJsonSchema):
-    """Pydantic's generator, without titles that repeat a field's name."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # pydantic's own signature
-        return False
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ def form_of(wanted: Any) -> Form:
 def _of_type(wanted: Any) -> Form:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(wanted)
-        schema = adapter.json_schema(mode="validation", schema_generator=_Schemas)
+        schema = adapter.json_schema(mode="validation", schema_generator=SchemaGenerator)
     except PydanticUserError as error:
         raise Mistake(f"it has no JSON Schema ({str(error).partition(chr(10))[0]})") from error
     return _form(schema, adapter)

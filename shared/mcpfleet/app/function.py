@@ -1,51 +1,24 @@
-"""An author's function, and how it is run: on the event loop where it is async, in a thread where it is plain."""
+"""Runs an author's function, on the event loop or in a thread, and runs a step of it once."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import typing
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from mcpfleet.app.errors import Mistake
-from mcpfleet.app.site import Site, callee
-
-if TYPE_CHECKING:  # they run functions by this module
-    from mcpfleet.app.asking import Asker
-    from mcpfleet.app.context import Context
-
-
-class Function:
-    """A function that an author has declared.
-
-    Args:
-        handler: the function, or anything that can be called.
-        context: its parameter that takes the Context.
-
-    Raises:
-        Mistake: it is a generator, which is no result.
-    """
-
-    def __init__(self, handler: Callable[..., Any], context: str | None = None) -> None:
-        self.site = Site.of(handler)
-        self._handler = handler
-        self._is_async = is_async(handler)
-        self._context = context
-
-    def start(self, values: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None) -> Awaitable[Any]:
-        """Call it with these arguments; `threads` bounds the threads that plain functions run in."""
-        if self._context is not None:
-            values[self._context] = ctx
-        if not self._is_async:
-            return in_thread(functools.partial(self._handler, **values), threads, ctx.asker)
-        if not ctx.asker.is_sure:
-            return when_sure(functools.partial(self._handler, **values), ctx.asker)
-        started: Awaitable[Any] = self._handler(**values)
-        return started
+from mcpfleet.app.errors import AskError, Mistake
+from mcpfleet.app.input import NOBODY, Asker
+from mcpfleet.app.outcome import ends_a_call
+from mcpfleet.app.site import callee
 
 
 async def when_sure(function: Callable[[], Awaitable[Any]], asker: Asker) -> Any:
@@ -90,3 +63,77 @@ def is_async(handler: Callable[..., Any]) -> bool:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise Mistake("is a generator: return the result, and report what precedes it with `ctx.progress`")
     return inspect.iscoroutinefunction(function)
+
+
+running_step: Final[ContextVar[str | None]] = ContextVar("mcpfleet_step", default=None)
+"""The key of the step at hand, where it is a task's."""
+
+
+async def run_step(
+    asker: Asker,
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    threads: anyio.CapacityLimiter | None,
+) -> Any:
+    """Do a step, or answer with what it gave in an earlier run.
+
+    Raises:
+        AskError: an argument or the result is no JSON, or the result is one of MCP's own and is not declared.
+    """
+
+    def work() -> Awaitable[Any]:
+        begun = functools.partial(function, *arguments)
+        return when_sure(begun, asker) if is_async(function) else in_thread(begun, threads, asker)
+
+    if asker is NOBODY:
+        return await work()
+    return await _remembered(asker, name, function, arguments, work)
+
+
+async def _remembered(
+    asker: Asker,
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    work: Callable[[], Awaitable[Any]],
+) -> Any:
+    adapter = _adapter(function)
+    fresh: list[Any] = []
+    made: Any = None
+
+    async def written() -> Any:
+        nonlocal made
+        value = await work()
+        if adapter is None and ends_a_call(value):  # as JSON its error flag would be data of a success (K29)
+            kind = type(value).__name__
+            raise AskError(f"the step {name!r} gave a {kind}: say so in its function's return annotation")
+        fresh.append(value)
+        made = _written(f"the result of the step {name!r}", value, adapter)
+        return made
+
+    known = _written(f"an argument of the step {name!r}", arguments, None)
+    result = await asker.once(name, to_json(known), written)
+    if adapter is None:  # the same in every run: what JSON makes of it
+        return result
+    # Another attempt's result may have been remembered first: that counts.
+    return fresh[0] if fresh and result is made else adapter.validate_python(result)
+
+
+def _written(what: str, value: Any, adapter: TypeAdapter[Any] | None) -> Any:
+    try:
+        if adapter is not None:
+            value = adapter.dump_python(value, mode="json")
+        return from_json(to_json(to_jsonable_python(value)), allow_inf_nan=False)
+    except (PydanticSerializationError, ValueError) as error:
+        raise AskError(f"{what} cannot be written as JSON, so no later run could have it") from error
+
+
+@functools.lru_cache(256)
+def _adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    """What reads a result back into the type that the function says it returns."""
+    try:
+        annotation = typing.get_type_hints(inspect.unwrap(function)).get("return", Any)
+        return None if annotation is Any else TypeAdapter(annotation)
+    except Exception:  # an annotation may be anything; without one, JSON is what there is
+        return None

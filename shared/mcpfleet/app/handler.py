@@ -1,26 +1,89 @@
-"""What every declared thing is to the worker that runs it: a definition, and an answer to a request."""
+"""The common part of everything that is declared: a function, its interceptors, and an answer to a request."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import anyio
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import ClientLacks, NotFound, OutputError, ProtocolError, ToolError, TryAgain
-from mcpfleet.app.function import Function
-from mcpfleet.app.invocation import Interceptor, Invocation, through
-from mcpfleet.app.kept import Kept
-from mcpfleet.app.outcome import Outcome
+from mcpfleet.app.function import in_thread, is_async, when_sure
+from mcpfleet.app.outcome import Kept, Outcome
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import Definition
 
+InvocationKind = Literal["tool", "resource", "template", "prompt", "lister", "completion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A request on its way to its handler. `dataclasses.replace` makes one with other arguments."""
+
+    kind: InvocationKind
+    name: str
+    """The tool's or prompt's name, the resource's URI, the template, or the list's name."""
+    arguments: dict[str, Any]
+    """As they came: the handler's schema has not been looked at yet."""
+    ctx: Context
+    uri: str | None = None
+    """What is read, of a resource or a template."""
+
+
+CallNext = Callable[[Invocation], Awaitable[Any]]
+"""Goes on to the next interceptor, or to the handler; answers with what the handler returned."""
+Interceptor = Callable[[Invocation, CallNext], Awaitable[Any]]
+"""Stands before and after every handler: returns what `call_next` returned, or something in its place."""
+
+
+def through(interceptors: Sequence[Interceptor], invocation: Invocation, handler: CallNext) -> Awaitable[Any]:
+    """Call the first interceptor, which calls the next, and the last one the handler."""
+    inner = handler
+    for interceptor in reversed(interceptors):
+        inner = _around(interceptor, inner)
+    return inner(invocation)
+
+
+def _around(interceptor: Interceptor, inner: CallNext) -> CallNext:
+    return lambda invocation: interceptor(invocation, inner)
+
+
 Sanitizer = Callable[[Any, Context], Any]
 """Takes what a handler returned and the call's Context, gives what this caller may see; plain or async."""
+
+
+class Function:
+    """A function that an author has declared.
+
+    Args:
+        handler: the function, or anything that can be called.
+        context: its parameter that takes the Context.
+
+    Raises:
+        Mistake: it is a generator, which is no result.
+    """
+
+    def __init__(self, handler: Callable[..., Any], context: str | None = None) -> None:
+        self.site = Site.of(handler)
+        self._handler = handler
+        self._is_async = is_async(handler)
+        self._context = context
+
+    def start(self, values: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None) -> Awaitable[Any]:
+        """Call it with these arguments; `threads` bounds the threads that plain functions run in."""
+        if self._context is not None:
+            values[self._context] = ctx
+        if not self._is_async:
+            return in_thread(functools.partial(self._handler, **values), threads, ctx.asker)
+        if not ctx.asker.is_sure:
+            return when_sure(functools.partial(self._handler, **values), ctx.asker)
+        started: Awaitable[Any] = self._handler(**values)
+        return started
 
 
 class Completion(Protocol):

@@ -1,9 +1,15 @@
-"""Who serves an App now, and so hears of what changes in it and of what it publishes."""
+"""The workers that serve an App now, and the functions that hear from them which URIs clients watch."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
+import anyio
+import anyio.to_thread
+
+from mcpfleet.app.function import is_async
+from mcpfleet.app.site import Site
 from mcpfleet.contracts.hints import LISTS, check_published
 
 
@@ -52,3 +58,19 @@ class Hosts:
     def _tell(self, what: str) -> None:
         for host in self._hosts[:1]:
             host.publish(what)
+
+
+class Watcher:
+    """Follows what is watched."""
+
+    def __init__(self, function: Callable[[frozenset[str]], Any]) -> None:
+        self.name = Site.of(function).name
+        self._function = function
+        self._is_async = is_async(function)
+
+    async def tell(self, uris: frozenset[str], threads: anyio.CapacityLimiter) -> None:
+        """Call it, on the event loop where it is async, else in a thread; what it raises is raised."""
+        if self._is_async:
+            await self._function(uris)
+        else:
+            await anyio.to_thread.run_sync(self._function, uris, limiter=threads)

@@ -1,13 +1,28 @@
-"""What a tool call ended in: content for the model, structured content for programs."""
+"""The outcome of a tool call: its own form, MCP's own results, and what a task keeps for a sanitizer."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from mcp_types import ContentBlock, TextContent
+from mcp_types import (
+    CallToolResult,
+    CompleteResult,
+    ContentBlock,
+    CreateTaskResult,
+    GetPromptResult,
+    InputRequiredResult,
+    ReadResourceResult,
+    Result,
+    TextContent,
+)
+
+from mcpfleet.app.errors import OutputError
+from mcpfleet.contracts.kept_result import Shape
 
 
 class _Absent(Enum):
@@ -63,3 +78,99 @@ def _cleaned(block: ContentBlock, clean: Callable[[str], str]) -> ContentBlock:
     if not isinstance(block, TextContent) or (text := clean(block.text)) == block.text:
         return block
     return block.model_copy(update={"text": text})
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result that was checked by the output schema, and by no sanitizer."""
+
+    outcome: Outcome
+    shape: Shape
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a model should read it as a failure."""
+        return self.outcome.is_error
+
+    def fields(self) -> dict[str, Any]:
+        """The members of the result as it was returned."""
+        return self.outcome.fields()
+
+
+_INSTEAD: Final[Mapping[type[Result], str]] = {
+    InputRequiredResult: "ask with `ctx.elicit`, `ctx.sample`, `ctx.roots` or `ctx.ask`, and declare it by `asks`",
+    CreateTaskResult: 'say task="required" or task="optional" in the declaration',
+}
+"""Results that are no end of a call, and how a handler does what they mean."""
+_ENDS: Final = (CallToolResult, GetPromptResult, ReadResourceResult, CompleteResult)
+"""Results that end a call of one kind of handler each."""
+_COMPLETE: Final = "complete"
+
+
+def refuse_foreign(value: Any, own: type[Result]) -> None:
+    """Refuse a result that is not this kind of handler's, or no end of a call: as data it would be told as a success.
+
+    Results that no handler gives, such as what a client answers, are data as any other model.
+
+    Raises:
+        OutputError: it is one.
+    """
+    if not isinstance(value, Result):
+        return
+    if isinstance(value, _ENDS) and not isinstance(value, own):
+        raise OutputError(f"returned {type(value).__name__}, which is another kind of handler's: {own.__name__} is its")
+    for kind, instead in _INSTEAD.items():
+        if isinstance(value, kind):
+            raise OutputError(f"returned {type(value).__name__}: {instead}")
+    if getattr(value, "result_type", _COMPLETE) not in (None, _COMPLETE):
+        raise OutputError(f"returned {type(value).__name__}, which says that it is not complete")
+
+
+def ends_a_call(value: Any) -> bool:
+    """Whether a value is a result that ends a call of some kind of handler."""
+    return isinstance(value, _ENDS)
+
+
+def outcome_of(value: Any) -> Any:
+    """Make the outcome of a tool's own result; any other value stays what it is.
+
+    Structured content that is None is none, as on the wire of the official SDK: an `Outcome` can say `null`.
+
+    Raises:
+        OutputError: it is a result of another kind, or no end of a call.
+    """
+    refuse_foreign(value, CallToolResult)
+    if not isinstance(value, CallToolResult):
+        return value
+    structured = ABSENT if value.structured_content is None else value.structured_content
+    meta = None if value.meta is None else dict(value.meta)
+    return Outcome(tuple(value.content), structured, is_error=bool(value.is_error), meta=meta)
+
+
+def speaks_of(annotation: Any, kind: type[Result]) -> bool:
+    """Whether an annotation names a kind of result, itself or among others: then the value decides in each call."""
+    if inspect.isclass(annotation) and issubclass(annotation, (kind, InputRequiredResult, CreateTaskResult)):
+        return True
+    return any(speaks_of(each, kind) for each in get_args(annotation))
+
+
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\r(?!\n)")
+_ESCAPES: Final = (b"\\u00", b"\\b", b"\\f", b"\\r")
+
+
+def without_controls(text: str) -> str:
+    """Take out control characters but for tabs and line ends: what a tool read elsewhere may hold escape sequences.
+
+    A carriage return stays before a line feed alone: by itself it lets a terminal write over what it has shown.
+    """
+    return _CONTROLS.sub("", text)
+
+
+def may_hold_controls(body: bytes) -> bool:
+    """Whether JSON text may hold such characters: cheap, and sometimes wrong in saying yes.
+
+    JSON writes those below a space as escapes, and the others as themselves in UTF-8.
+    """
+    if b"\\" in body and any(escape in body for escape in _ESCAPES):
+        return True
+    return b"\x7f" in body or (not body.isascii() and b"\xc2" in body)

@@ -9,16 +9,15 @@ import anyio
 from mcp_types import ContentBlock, GetPromptResult, PromptArgument, PromptMessage, TextContent
 from mcp_types import Prompt as WirePrompt
 
+from mcpfleet.app.arguments import Texts
 from mcpfleet.app.completion import Completer, Completes, completed
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import OutputError
-from mcpfleet.app.function import Function
-from mcpfleet.app.handler import Answer, Asked
-from mcpfleet.app.official import refuse_foreign
+from mcpfleet.app.handler import Answer, Asked, Function
+from mcpfleet.app.outcome import refuse_foreign
 from mcpfleet.app.result import BLOCKS
 from mcpfleet.app.signature import Signature
-from mcpfleet.app.texts import Texts
 
 
 class Prompt(Completes):

@@ -22,9 +22,9 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from mcpfleet.app.asking import Question, Unusable
 from mcpfleet.app.errors import AskError, Declined
 from mcpfleet.app.form import form_of
+from mcpfleet.app.input import Question, Unusable
 
 Filled = TypeVar("Filled")
 

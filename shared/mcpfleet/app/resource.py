@@ -1,29 +1,29 @@
-"""A declared resource, or a template of resources: what clients see of it, and how it is read."""
+"""Declared resources, templates, and lists of resources."""
 
 from __future__ import annotations
 
 import base64
 import types
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Union, get_args, get_origin
 
 import anyio
-from mcp_types import Annotations, BlobResourceContents, ReadResourceResult, TextResourceContents
+from mcp_types import Annotations, BlobResourceContents, ListResourcesResult, ReadResourceResult, TextResourceContents
 from mcp_types import Resource as WireResource
 from mcp_types import ResourceTemplate as WireTemplate
 from pydantic import TypeAdapter
 
+from mcpfleet.app.arguments import Texts
 from mcpfleet.app.completion import Completer, Completes, completed
 from mcpfleet.app.context import Context
-from mcpfleet.app.declaration import Declaration
+from mcpfleet.app.declaration import Declaration, check_icons
 from mcpfleet.app.errors import InvalidArguments, Mistake, NotFound, OutputError, Problem
-from mcpfleet.app.function import Function
-from mcpfleet.app.handler import Answer, Asked, Handler
-from mcpfleet.app.official import refuse_foreign, speaks_of
-from mcpfleet.app.schema import adapter_for
-from mcpfleet.app.signature import MISSING, Signature
-from mcpfleet.app.texts import Texts
-from mcpfleet.app.uri import check_template, check_uri, leads_astray, warn_of_https
+from mcpfleet.app.handler import Answer, Asked, Function, Handler
+from mcpfleet.app.outcome import refuse_foreign, speaks_of
+from mcpfleet.app.schema import MISSING, adapter_for
+from mcpfleet.app.signature import Signature
+from mcpfleet.app.uri import check_template, check_uri, is_uri, leads_astray, warn_of_https
 from mcpfleet.wire.reply import written
 from mcpfleet.wire.uri_template import UriTemplate
 
@@ -242,3 +242,69 @@ def _check_variables(template: UriTemplate, texts: Texts) -> None:
         raise Mistake(f"the template has the variable {missing[0]!r}, and the function no such parameter")
     if unknown := [name for name in texts.required if name not in template.variables]:
         raise Mistake("is no variable of the template, and has no default", unknown[0])
+
+
+CURSOR: Final = "cursor"
+"""The parameter that takes where a list goes on."""
+LONGEST_CURSOR: Final = 1_024
+"""Characters of a cursor; the client gets it sealed."""
+MOST_RESOURCES: Final = 1_000
+"""Resources of one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list, and where the next one begins."""
+
+    resources: list[WireResource]
+    next_cursor: str | None = None
+    """The lister's own words; None where this is the last page."""
+
+
+class Lister(Handler):
+    """One list of an App's resources."""
+
+    def __init__(self, handler: Callable[..., Any], declaration: Declaration, signature: Signature) -> None:
+        names = [parameter.name for parameter in signature.parameters]
+        if names not in ([], [CURSOR]):
+            raise Mistake(f"a list takes the Context, and perhaps `{CURSOR}: str | None`: nothing else")
+        self._takes_cursor = bool(names)
+        super().__init__(declaration.define(None), Function(handler, signature.context))
+
+    def _value(
+        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> Awaitable[Any]:
+        del arguments
+        return self._function.start({CURSOR: request.cursor} if self._takes_cursor else {}, ctx, threads)
+
+    def _finish(self, value: Any, request: Asked) -> Answer:
+        del request
+        if isinstance(value, ListResourcesResult):
+            value = Page(value.resources, value.next_cursor)
+        page = value if isinstance(value, Page) else Page(list(value or ()))
+        _check(page)
+        if page.next_cursor is not None and not self._takes_cursor:
+            raise OutputError(f"returned a next cursor, and takes no `{CURSOR}`")
+        listed = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in page.resources]
+        return Answer({"resources": listed} | ({} if page.next_cursor is None else {"nextCursor": page.next_cursor}))
+
+
+def _check(page: Page) -> None:
+    """Hold a page to what a client's list may have: one bad entry would spoil all of it.
+
+    Raises:
+        OutputError: it breaks a rule.
+    """
+    if len(page.resources) > MOST_RESOURCES or len(page.next_cursor or "") > LONGEST_CURSOR:
+        raise OutputError(
+            f"a page has up to {MOST_RESOURCES} resources, and a cursor up to {LONGEST_CURSOR} characters"
+        )
+    for each in page.resources:
+        if not isinstance(each, WireResource):
+            raise OutputError(f"listed {type(each).__name__}, and a list is made of `Resource`s")
+        if not is_uri(each.uri):
+            raise OutputError(f"listed {each.uri!r}, which is no absolute URI")
+        try:
+            check_icons(each.icons or ())
+        except Mistake as mistake:
+            raise OutputError(f"listed {each.uri!r}, whose {mistake.why}") from mistake

@@ -22,11 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from mcpfleet.app.errors import Mistake, OutputError
-from mcpfleet.app.kept import Kept
-from mcpfleet.app.official import outcome_of, speaks_of
-from mcpfleet.app.outcome import ABSENT, Outcome
-from mcpfleet.app.schema import adapter_for, brought_along, output_schema
-from mcpfleet.app.signature import MISSING
+from mcpfleet.app.outcome import ABSENT, Kept, Outcome, outcome_of, speaks_of
+from mcpfleet.app.schema import MISSING, adapter_for, brought_along, output_schema
 from mcpfleet.app.validation import Validator
 from mcpfleet.contracts import kept_result
 from mcpfleet.contracts.kept_result import KeptResult, Shape

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -12,15 +14,30 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from mcpfleet.app.errors import Mistake
-from mcpfleet.app.signature import MISSING, Parameter
+
+MISSING: Final[Any] = inspect.Parameter.empty
+"""Where a signature says nothing: no annotation, or no default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter that a call's arguments fill."""
+
+    name: str
+    annotation: Any
+    """Resolved, `Annotated` kept; `MISSING` where there is none."""
+    default: Any
+    """`MISSING` where the argument is required."""
+
 
 Mode = Literal["validation", "serialization"]
 
 
-class _Schemas(GenerateJsonSchema):
+class SchemaGenerator(GenerateJsonSchema):
     """Pydantic's generator, without titles that repeat a field's name: each model that reads a tool pays for them."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # pydantic's own signature
+        """Leave it out."""
         return False
 
 
@@ -41,7 +58,7 @@ def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> Ty
 
 def output_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     """Describe what a type's values look like once they are serialised."""
-    return adapter.json_schema(mode="serialization", schema_generator=_Schemas)
+    return adapter.json_schema(mode="serialization", schema_generator=SchemaGenerator)
 
 
 def input_schema(parameters: Mapping[str, tuple[Parameter, TypeAdapter[Any]]]) -> dict[str, Any]:
@@ -53,7 +70,7 @@ def input_schema(parameters: Mapping[str, tuple[Parameter, TypeAdapter[Any]]]) -
     if not parameters:
         return {"type": "object", "additionalProperties": False}
     schemas, shared = TypeAdapter.json_schemas(
-        [(name, "validation", adapter) for name, (_, adapter) in parameters.items()], schema_generator=_Schemas
+        [(name, "validation", adapter) for name, (_, adapter) in parameters.items()], schema_generator=SchemaGenerator
     )
     properties = {name: dict(schemas[name, "validation"]) for name in parameters}
     for name, (parameter, adapter) in parameters.items():

@@ -7,25 +7,12 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import Mistake
+from mcpfleet.app.schema import MISSING, Parameter
 from mcpfleet.app.site import innermost
-
-MISSING: Final[Any] = inspect.Parameter.empty
-"""Where a signature says nothing: no annotation, or no default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter that a call's arguments fill."""
-
-    name: str
-    annotation: Any
-    """Resolved, `Annotated` kept; `MISSING` where there is none."""
-    default: Any
-    """`MISSING` where the argument is required."""
 
 
 @dataclass(frozen=True, slots=True)

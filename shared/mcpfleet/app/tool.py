@@ -13,12 +13,10 @@ from mcpfleet.app.arguments import Arguments
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import Mistake, ToolError
-from mcpfleet.app.function import Function
-from mcpfleet.app.handler import Asked, Handler, Request, Sanitizer
-from mcpfleet.app.kept import Kept
-from mcpfleet.app.outcome import Outcome
+from mcpfleet.app.handler import Asked, Function, Handler, Request, Sanitizer
+from mcpfleet.app.outcome import Kept, Outcome
 from mcpfleet.app.result import Returns
-from mcpfleet.app.tasking import TaskOptions
+from mcpfleet.app.task import TaskOptions
 from mcpfleet.contracts.manifest import Rate
 
 

@@ -137,7 +137,7 @@ class Works:
 
     async def load(self, what: str) -> str:
         """A step that counts."""
-        from mcpfleet.app.step import running_step  # a step has no Context of its own
+        from mcpfleet.app.function import running_step  # a step has no Context of its own
 
         self.steps.append(what)
         self.keys.append(running_step.get())

@@ -10,7 +10,7 @@ from mcp_types import ElicitResult, PromptReference, ResourceTemplateReference, 
 from pydantic import BaseModel
 
 from mcpfleet.app import App, Context, Invocation, Resource
-from mcpfleet.app.invocation import CallNext
+from mcpfleet.app.handler import CallNext
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.app import text
 

@@ -12,8 +12,8 @@ from pydantic import AnyUrl, BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from mcpfleet.app import AskError
-from mcpfleet.app.asking import Unusable
 from mcpfleet.app.form import form_of
+from mcpfleet.app.input import Unusable
 
 
 class Colour(Enum):

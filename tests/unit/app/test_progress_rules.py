@@ -4,25 +4,25 @@ import math
 
 import pytest
 
+from mcpfleet.app.client import Progress, is_news
 from mcpfleet.app.errors import ProgressError
-from mcpfleet.app.progress import Progress, Verdict, judge
 
 
 @pytest.mark.parametrize(
-    ("last", "value", "verdict"),
+    ("last", "value", "is_sent"),
     [
-        pytest.param(None, 0, Verdict.SEND, id="the first, even if it is 0"),
-        pytest.param(None, -5, Verdict.SEND, id="the first, even if it is negative"),
-        pytest.param(0, 1, Verdict.SEND, id="greater"),
-        pytest.param(0.1, 0.2, Verdict.SEND, id="greater by a fraction"),
-        pytest.param(2**53, 2**53 + 1, Verdict.SEND, id="greater where doubles are equal"),
-        pytest.param(0, 10**400, Verdict.SEND, id="an integer that no double holds"),
-        pytest.param(1, 1, Verdict.DROP, id="equal"),
-        pytest.param(1, 1.0, Verdict.DROP, id="equal in another type"),
+        pytest.param(None, 0, True, id="the first, even if it is 0"),
+        pytest.param(None, -5, True, id="the first, even if it is negative"),
+        pytest.param(0, 1, True, id="greater"),
+        pytest.param(0.1, 0.2, True, id="greater by a fraction"),
+        pytest.param(2**53, 2**53 + 1, True, id="greater where doubles are equal"),
+        pytest.param(0, 10**400, True, id="an integer that no double holds"),
+        pytest.param(1, 1, False, id="equal"),
+        pytest.param(1, 1.0, False, id="equal in another type"),
     ],
 )
-def test_p2_greater_is_sent_and_equal_is_dropped(last: float | None, value: float, verdict: Verdict) -> None:
-    assert judge(last, Progress(value)) is verdict
+def test_p2_greater_is_sent_and_equal_is_dropped(last: float | None, value: float, is_sent: bool) -> None:
+    assert is_news(last, Progress(value)) is is_sent
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_p2_greater_is_sent_and_equal_is_dropped(last: float | None, value: floa
 )
 def test_p2_less_or_not_finite_is_an_error(last: float | None, report: Progress) -> None:
     with pytest.raises(ProgressError):
-        judge(last, report)
+        is_news(last, report)
 
 
 def test_a_progress_error_is_a_value_error() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpfleet.app import App, Context, InvalidArguments, Invocation, NotFound, ProtocolError, Resource, ToolError
-from mcpfleet.app.invocation import CallNext
+from mcpfleet.app.handler import CallNext
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, NOT_FOUND, Completing
 from mcpfleet.wire.reply import RESULT_HEAD
 from tests.unit.worker.bench import bench, text_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpfleet.app import App, Context, NotFound, ProtocolError, ToolError, question
-from mcpfleet.app.invocation import CallNext, Invocation
+from mcpfleet.app.handler import CallNext, Invocation
 from mcpfleet.contracts.call import AUTHORED_ERROR, LACKING, NOT_FOUND, REFUSED, FrameKind
 from tests.unit.worker.bench import Bench, bench, held_call
 

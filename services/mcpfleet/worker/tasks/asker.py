@@ -8,8 +8,8 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from mcpfleet.app import AskError, Declined, Question, QuestionChanged
-from mcpfleet.app.asking import Suspended, Unusable
-from mcpfleet.app.step import running_step
+from mcpfleet.app.function import running_step
+from mcpfleet.app.input import Suspended, Unusable
 from mcpfleet.contracts import pool_tasks
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Claimed, step_key

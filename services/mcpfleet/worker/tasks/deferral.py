@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import anyio
 
 from mcpfleet.app import ClientLacks, Progress
-from mcpfleet.app.tasking import Onward
+from mcpfleet.app.task import Onward
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.origin import Origin

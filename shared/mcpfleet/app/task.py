@@ -1,4 +1,4 @@
-"""What a tool says of its tasks, and of repeats of its calls; and how a call goes on once it has become a task."""
+"""The task options of a tool, and how a call goes on once it is a task."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from mcpfleet.app.asking import Asker
+from mcpfleet.app.client import Progress
 from mcpfleet.app.errors import Mistake
-from mcpfleet.app.progress import Progress
+from mcpfleet.app.input import Asker
 from mcpfleet.contracts.manifest import LONGEST_RETENTION, LONGEST_RUN, Tasking
 
 _KEYS: Final = frozenset({"string", "integer"})

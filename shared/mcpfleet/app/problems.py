@@ -1,4 +1,4 @@
-"""What a broken rule of a schema is called: the field and the rule, never a part of what the caller sent (T16)."""
+"""Explains how a value breaks a schema: by field and rule, never by a part of what the caller sent (T16)."""
 
 from __future__ import annotations
 
