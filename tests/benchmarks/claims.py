@@ -19,7 +19,7 @@ from mcpfleet.contracts.tasks import NewTask, Status, TasksClient
 from mcpfleet.process.service import Process
 from mcpfleet.testing.fleet import Fleet
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.tasks.looking import Looking
+from mcpfleet.worker.tasks.claimer import Claimer
 from tests.fleet.tasking import OWNER, REPORT
 
 MAKERS = 16
@@ -65,7 +65,7 @@ class Waiting:
         self._held = 0
         settings = WorkerSettings()
         self._most = settings.task_slots
-        self.looking = Looking(
+        self.looking = Claimer(
             self._client, bus.process, settings,
             take=self._take, room=self._room, held=lambda: self._held, log=structlog.get_logger(),
         )  # fmt: skip

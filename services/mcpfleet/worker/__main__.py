@@ -27,12 +27,12 @@ from mcpfleet.process.reporting import say_ready
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.sampling import Sampling
-from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.announcer import Announcer
-from mcpfleet.worker.crossing import Crossing
-from mcpfleet.worker.frames import Said
-from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.calls.actor import CallActor
+from mcpfleet.worker.frames import Frame
+from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.host import WorkerHost
+from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
@@ -111,10 +111,10 @@ async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_r
 
 def _sides(
     process: Process[WorkerSettings], app: App, pool: str, bus: Bus, telling: Telling
-) -> tuple[Runner, HandlerThread, CallActor]:
+) -> tuple[Runner, HandlerLoop, CallActor]:
     """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
     instruments = WorkerInstruments(process.telemetry.metrics)
-    frames: Crossing[Said] = Crossing(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+    frames: LoopBridge[Frame] = LoopBridge(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
     runner = Runner(
         app,
         process.settings,
@@ -123,7 +123,7 @@ def _sides(
         instruments=instruments,
         log=process.log,
     )
-    thread = HandlerThread(runner, telling.run)
+    thread = HandlerLoop(runner, telling.run)
     actor = CallActor(bus, pool, process.settings, order=thread.order, instruments=instruments, log=process.log)
     return runner, thread, actor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mcpfleet.contracts.call import FrameKind
-from mcpfleet.worker.table import Key
+from mcpfleet.worker.calls.table import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +36,5 @@ class Ended:
     header: str | None = None
 
 
-Said = Report | Logged | Ended
+Frame = Report | Logged | Ended
 """All that is said of a call."""

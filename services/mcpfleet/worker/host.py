@@ -9,9 +9,9 @@ import anyio
 
 from mcpfleet.app import App
 from mcpfleet.telemetry.trace import TraceContext, current
-from mcpfleet.worker.actor import CallActor
 from mcpfleet.worker.announcer import Announcer
-from mcpfleet.worker.crossing import Crossing
+from mcpfleet.worker.calls.actor import CallActor
+from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.tasks.actor import TaskActor
@@ -44,7 +44,7 @@ class WorkerHost:
         self._has_changed = anyio.Event()
         self._cause: TraceContext | None = None
         """The first work that changed what is declared since it was announced last."""
-        self._told: Crossing[_Told] = Crossing(asyncio.get_running_loop(), self._hear)
+        self._told: LoopBridge[_Told] = LoopBridge(asyncio.get_running_loop(), self._hear)
 
     def changed(self) -> None:
         """Hear that the App declares something else than before; on any thread."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from mcpfleet.app import LogMessage, Progress, ProgressError
 from mcpfleet.wire.reply import written
+from mcpfleet.worker.calls.table import Key
 from mcpfleet.worker.frames import Logged, Report
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Key
 
 _WINDOW = 1.0
 """Seconds in which so many log messages may be sent."""

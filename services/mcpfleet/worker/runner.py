@@ -25,14 +25,14 @@ from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.worker.endings import Ending, Endings
-from mcpfleet.worker.frames import Said
+from mcpfleet.worker.calls.table import Held, Key
+from mcpfleet.worker.frames import Frame
+from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.reporters import logger, reporter
-from mcpfleet.worker.rounds import Rounds
+from mcpfleet.worker.result_encoder import ResultEncoder, RunEnd
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Held, Key
-from mcpfleet.worker.tasks.asker import TaskAsker
 from mcpfleet.worker.tasks.deferral import Deferral, status_reporter
+from mcpfleet.worker.tasks.replay import TaskReplay
 from mcpfleet.worker.tasks.side import HeldTask, TaskSide
 
 _TEMPLATE: Final = "pool.{pool}.{definition}.call"
@@ -46,7 +46,7 @@ class _Running:
     signal: CancelSignal
     scope: anyio.CancelScope
     is_overdue: bool = False
-    rounds: Rounds | None = None
+    rounds: Replay | None = None
     """The questions of a handler that declares some."""
     timer: asyncio.TimerHandle | None = None
     """Ends the handler's time."""
@@ -72,7 +72,7 @@ class Runner:
         app: App,
         settings: WorkerSettings,
         *,
-        tell: Callable[[Said], None],
+        tell: Callable[[Frame], None],
         tracer: Tracer,
         instruments: WorkerInstruments,
         log: FilteringBoundLogger,
@@ -93,7 +93,7 @@ class Runner:
         self._tell = tell
         self._tracer = tracer
         self._instruments = instruments
-        self._endings = Endings(settings, log, app.clean)
+        self._endings = ResultEncoder(settings, log, app.clean)
         self._publish: Callable[[str], None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._pool = ""
@@ -151,7 +151,7 @@ class Runner:
         started = time.monotonic()
         handler = self._handlers[held.definition]
         name = handler.definition.name
-        ending: Ending | None = None
+        ending: RunEnd | None = None
         try:
             # A task runs in its call's trace, and perhaps hours after that call has ended: the link says so.
             links = (held.trace,) if held.is_task else ()
@@ -172,7 +172,7 @@ class Runner:
             if not held.shows and not held.outcome_only:
                 self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
 
-    async def _remembered(self, handler: Handler, held: Held, once: Reservation, ending: Ending) -> Ending:
+    async def _remembered(self, handler: Handler, held: Held, once: Reservation, ending: RunEnd) -> RunEnd:
         """Have a first result kept before it leaves (D9); where it cannot be, its caller is told what that means."""
         frame = ending.frame
         if frame.kind is not FrameKind.RESULT or not frame.body or self._side is None:
@@ -181,7 +181,7 @@ class Runner:
             return ending
         return self._endings.not_kept(held, handler)
 
-    async def _execute(self, handler: Handler, held: Held, running: _Running) -> Ending:
+    async def _execute(self, handler: Handler, held: Held, running: _Running) -> RunEnd:
         """Run the handler within its time; whatever it does, there is an end."""
         if running.signal:  # cancelled before it began: nobody wants it
             return self._endings.cancelled(held)
@@ -190,7 +190,7 @@ class Runner:
         if seconds <= 0:
             return self._endings.not_run(held, handler)
         running.timer = asyncio.get_running_loop().call_later(seconds, running.expire)
-        ending: Ending | None = None
+        ending: RunEnd | None = None
         try:
             with running.scope:
                 try:
@@ -225,7 +225,7 @@ class Runner:
         asker: Asker = NOBODY
         defer: Deferral | None = None
         if (handler.questions or handler.definition.task is not None) and call.completing is None:
-            asker = running.rounds = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
+            asker = running.rounds = Replay(handler.questions, call.capabilities, call.answers, call.memory)
             if handler.definition.task is not None:
                 defer = self._deferral(handler, held, running, call)
         settings = self._settings
@@ -254,7 +254,7 @@ class Runner:
         rounds = running.rounds
         assert rounds is not None
 
-        def become(key: Key, asker: TaskAsker) -> None:
+        def become(key: Key, asker: TaskReplay) -> None:
             """Go by the task's name from now on, without the call's deadline."""
             if running.timer is not None:
                 running.timer.cancel()
@@ -271,8 +271,8 @@ class Runner:
         origin = Origin.read(held.claimed.origin)
         call, side = origin.call, self._side
         assert side is not None
-        before = Rounds(handler.questions, call.capabilities, call.answers, call.memory)
-        running.rounds = TaskAsker(held.claimed.id, held.key, side, before, held.claimed)
+        before = Replay(handler.questions, call.capabilities, call.answers, call.memory)
+        running.rounds = TaskReplay(held.claimed.id, held.key, side, before, held.claimed)
         await running.rounds.make_sure()  # the claim may be older than its lease by now
         context = Context(
             principal=call.principal,

@@ -16,7 +16,7 @@ from mcpfleet.app import App
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.watched import Watched, watched_subject
-from mcpfleet.worker.crossing import Crossing
+from mcpfleet.worker.loop_bridge import LoopBridge
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 _LOOKS: Final = 10
@@ -102,7 +102,7 @@ class Telling:
         self._threads = threads
         self._log = log
         self._newest = _NOBODY
-        self._crossing: Crossing[frozenset[str]] | None = None
+        self._crossing: LoopBridge[frozenset[str]] | None = None
         self._has_news = anyio.Event()
 
     def tell(self, uris: frozenset[str]) -> None:
@@ -116,7 +116,7 @@ class Telling:
 
     async def run(self) -> None:
         """Tell, until cancelled; runs on the handlers' loop."""
-        self._crossing = Crossing(asyncio.get_running_loop(), self._hear)
+        self._crossing = LoopBridge(asyncio.get_running_loop(), self._hear)
         threads = anyio.CapacityLimiter(self._threads)
         while True:
             await self._has_news.wait()

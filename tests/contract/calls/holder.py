@@ -36,10 +36,10 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.actor import CallActor
-from mcpfleet.worker.crossing import Crossing
-from mcpfleet.worker.frames import Said
-from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.calls.actor import CallActor
+from mcpfleet.worker.frames import Frame
+from mcpfleet.worker.handler_loop import HandlerLoop
+from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.actor import TaskActor
@@ -151,9 +151,9 @@ async def holder(fabric: Fabric, app: App, *, lease: float = 10.0, **settings: A
         answering = Actor(tasks_bus, fabric.settings, tracer=Tracer(), log=fabric.logger)
         await tasks.start(answering.run)
         await service.register(answering)
-        frames = Crossing[Said](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+        frames = LoopBridge[Frame](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
         runner = Runner(app, chosen, tell=frames.put, tracer=Tracer(), instruments=instruments, log=fabric.logger)
-        thread = HandlerThread(runner)
+        thread = HandlerLoop(runner)
         actor = CallActor(pool, POOL, chosen, order=thread.order, instruments=instruments, log=fabric.logger)
         tasking = TaskActor(pool, POOL, chosen, calls=actor, order=thread.order, log=fabric.logger)
         actor.on_task(tasking.hear)

@@ -30,10 +30,10 @@ from mcpfleet.contracts.call import (
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.worker.actor import CallActor
-from mcpfleet.worker.crossing import Crossing
-from mcpfleet.worker.frames import Said
-from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.calls.actor import CallActor
+from mcpfleet.worker.frames import Frame
+from mcpfleet.worker.handler_loop import HandlerLoop
+from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
 from tests.contract.bus.fabric import Fabric, heard
@@ -185,11 +185,11 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
     application = Application()
     instruments = WorkerInstruments(Metrics())
     async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:
-        frames = Crossing[Said](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
+        frames = LoopBridge[Frame](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
         runner = Runner(
             application.app, chosen, tell=frames.put, tracer=Tracer(), instruments=instruments, log=fabric.logger
         )
-        thread = HandlerThread(runner)
+        thread = HandlerLoop(runner)
         actor = CallActor(pool, POOL, chosen, order=thread.order, instruments=instruments, log=fabric.logger)
         edge = Edge(edge_bus)
         await tasks.start(thread.run)

@@ -19,11 +19,11 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.frames import Ended, Logged, Report, Said
+from mcpfleet.worker.calls.table import Held, Key
+from mcpfleet.worker.frames import Ended, Frame, Logged, Report
 from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Held, Key
 from tests.kit.logs import captured
 
 _NOTHING: Mapping[str, Any] = {}
@@ -82,7 +82,7 @@ class Bench:
     app: App
     settings: WorkerSettings
     log: LogCapture = field(default_factory=LogCapture)
-    frames: list[Said] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._news = anyio.Event()
@@ -96,7 +96,7 @@ class Bench:
             log=captured(self.log),
         )
 
-    def hear(self, frame: Said) -> None:
+    def hear(self, frame: Frame) -> None:
         """Take what the runner says, on the test's loop."""
         self.frames.append(frame)
         self._news.set()

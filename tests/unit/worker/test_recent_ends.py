@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mcpfleet.contracts.call import FrameKind
+from mcpfleet.worker.calls.recent_ends import RecentEnds
+from mcpfleet.worker.calls.table import Key
 from mcpfleet.worker.frames import Ended
-from mcpfleet.worker.recent_ends import RecentEnds
-from mcpfleet.worker.table import Key
 
 
 def end(call: str, size: int = 1, edge: str = "e1") -> Ended:

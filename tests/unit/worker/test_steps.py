@@ -8,7 +8,7 @@ from mcp_types import CallToolResult
 from pydantic import BaseModel
 
 from mcpfleet.app import Context
-from mcpfleet.worker.rounds import MOST_REMEMBERED
+from mcpfleet.worker.replay import MOST_REMEMBERED
 from tests.unit.worker.bench import app_of, bench, text_of
 from tests.unit.worker.test_asking import ASKS, FORMS, Name, filled, through_rounds
 

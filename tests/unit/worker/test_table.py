@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.worker.calls.table import Held, Key, Placement, State, Table
 from mcpfleet.worker.progress_rate import ProgressRate
-from mcpfleet.worker.table import Held, Key, State, Table, Verdict
 
 
 def call(name: str, edge: str = "e1") -> Held:
@@ -29,13 +29,13 @@ def table(slots: int = 1, queue: int = 1) -> Table:
 
 def test_a_call_runs_while_there_is_a_slot_then_waits_then_is_refused() -> None:
     held = table(slots=2, queue=1)
-    assert [held.take(call(name)) for name in "abcd"] == [Verdict.RUN, Verdict.RUN, Verdict.QUEUE, Verdict.BUSY]
+    assert [held.take(call(name)) for name in "abcd"] == [Placement.RUN, Placement.RUN, Placement.QUEUE, Placement.BUSY]
     assert (len(held), held.running) == (3, 2)
 
 
 def test_without_a_queue_a_full_worker_refuses_at_once() -> None:
     held = table(queue=0)
-    assert [held.take(call(name)) for name in "ab"] == [Verdict.RUN, Verdict.BUSY]
+    assert [held.take(call(name)) for name in "ab"] == [Placement.RUN, Placement.BUSY]
 
 
 def test_a_refused_call_is_not_run_by_a_doubled_message_and_its_slot_is_the_next_ones() -> None:
@@ -46,8 +46,8 @@ def test_a_refused_call_is_not_run_by_a_doubled_message_and_its_slot_is_the_next
     held.take(call("b"))
     assert held.get(Key("e1", "b")) is None
     held.end(running)
-    assert held.take(call("b")) is Verdict.DROP
-    assert held.take(call("c")) is Verdict.RUN
+    assert held.take(call("b")) is Placement.DROP
+    assert held.take(call("c")) is Placement.RUN
 
 
 def test_a_slot_that_is_freed_goes_to_the_call_that_waits_longest() -> None:
@@ -65,8 +65,8 @@ def test_a_slot_that_is_freed_goes_to_the_call_that_waits_longest() -> None:
 
 def test_calls_are_named_over_all_edges() -> None:
     held = table(slots=2)
-    assert held.take(call("a", edge="e1")) is Verdict.RUN
-    assert held.take(call("a", edge="e2")) is Verdict.RUN
+    assert held.take(call("a", edge="e1")) is Placement.RUN
+    assert held.take(call("a", edge="e2")) is Placement.RUN
 
 
 @pytest.mark.parametrize("slots", [0, 1], ids=["waiting", "running"])
@@ -74,14 +74,14 @@ def test_a_doubled_call_is_dropped(slots: int) -> None:
     """NATS may deliver a message twice after a link was made anew; a second arrival is known by its id."""
     held = table(slots=slots, queue=2)
     held.take(call("a"))
-    assert held.take(call("a")) is Verdict.DROP
+    assert held.take(call("a")) is Placement.DROP
     assert len(held) == 1
 
 
 def test_a_cancel_that_overtakes_its_call_drops_it() -> None:
     held = table()
     assert held.cancel(Key("e1", "a")) is None
-    assert held.take(call("a")) is Verdict.DROP
+    assert held.take(call("a")) is Placement.DROP
     assert len(held) == 0
 
 
@@ -89,7 +89,7 @@ def test_a_cancelled_call_never_runs_however_often_it_comes() -> None:
     """Invariant 6: its edge may have told a client that it did not run."""
     held = table()
     held.cancel(Key("e1", "a"))
-    assert [held.take(call("a")) for _ in range(3)] == [Verdict.DROP] * 3
+    assert [held.take(call("a")) for _ in range(3)] == [Placement.DROP] * 3
 
 
 def test_a_cancel_of_a_waiting_call_forgets_it_at_once() -> None:
@@ -99,8 +99,8 @@ def test_a_cancel_of_a_waiting_call_forgets_it_at_once() -> None:
     held.take(waiting)
     assert held.cancel(waiting.key) is None
     assert held.get(waiting.key) is None
-    assert held.take(call("c")) is Verdict.QUEUE, "its place is free"
-    assert held.take(call("b")) is Verdict.DROP
+    assert held.take(call("c")) is Placement.QUEUE, "its place is free"
+    assert held.take(call("b")) is Placement.DROP
     following = held.end(running)
     assert following is not None
     assert following.key == Key("e1", "c")
@@ -113,9 +113,9 @@ def test_p8_a_cancel_of_a_running_call_keeps_its_slot_until_it_ends() -> None:
     assert held.cancel(running.key) is running
     assert running.is_cancelled
     assert held.running == 1
-    assert held.take(call("b")) is Verdict.BUSY
+    assert held.take(call("b")) is Placement.BUSY
     held.end(running)
-    assert held.take(call("c")) is Verdict.RUN
+    assert held.take(call("c")) is Placement.RUN
 
 
 def test_a_second_cancel_of_a_running_call_is_harmless() -> None:
@@ -134,7 +134,7 @@ def test_a_cancelled_call_that_ended_is_not_run_again_when_it_comes_twice() -> N
     held.take(running)
     held.cancel(running.key)
     held.end(running)
-    assert [held.take(call("a")) for _ in range(2)] == [Verdict.DROP] * 2
+    assert [held.take(call("a")) for _ in range(2)] == [Placement.DROP] * 2
 
 
 def test_cancels_of_unknown_calls_are_remembered_within_a_bound() -> None:
@@ -142,8 +142,8 @@ def test_cancels_of_unknown_calls_are_remembered_within_a_bound() -> None:
     held = table(slots=5000)
     for number in range(3000):
         held.cancel(Key("e1", str(number)))
-    assert held.take(call("2999")) is Verdict.DROP
-    assert held.take(call("0")) is Verdict.RUN
+    assert held.take(call("2999")) is Placement.DROP
+    assert held.take(call("0")) is Placement.RUN
 
 
 def test_all_lists_what_is_held_running_or_waiting() -> None:

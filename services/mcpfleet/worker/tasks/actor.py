@@ -37,19 +37,19 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.tasks import NewTask, Outcome, Reservation
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.actor import CallActor
-from mcpfleet.worker.frames import Ended, Report, Said
+from mcpfleet.worker.calls.actor import CallActor
+from mcpfleet.worker.calls.table import Held, Key
+from mcpfleet.worker.frames import Ended, Frame, Report
 from mcpfleet.worker.progress_rate import ProgressRate
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Held, Key
-from mcpfleet.worker.tasks.extending import Extending
-from mcpfleet.worker.tasks.finishing import Finishing
-from mcpfleet.worker.tasks.holding import Holding, Holdings, elapsed, holding_key
-from mcpfleet.worker.tasks.insisting import LONGEST_PAUSE, Lost, insist, is_decision, is_too_large, pauses
-from mcpfleet.worker.tasks.looking import Looking
-from mcpfleet.worker.tasks.serving import Serving
-from mcpfleet.worker.tasks.settling import Release, following
+from mcpfleet.worker.tasks.claimer import Claimer
+from mcpfleet.worker.tasks.completion import Release, following
+from mcpfleet.worker.tasks.finishing import CompletionWriter
+from mcpfleet.worker.tasks.holdings import Holding, Holdings, elapsed, holding_key
+from mcpfleet.worker.tasks.lease_renewal import LeaseRenewal
+from mcpfleet.worker.tasks.retry import LONGEST_PAUSE, Lost, insist, is_decision, is_too_large, pauses
 from mcpfleet.worker.tasks.side import HeldTask
+from mcpfleet.worker.tasks.tool_report import ToolReport
 
 _GROUP: Final = "workers"
 
@@ -85,14 +85,14 @@ class TaskActor:
         self._log = log
         self._client = PoolTasksClient(bus, pool)
         self._held = Holdings()
-        self._extending = Extending(self._client, bus.process, self._held, settings, hear=self, log=log)
-        self._finishing = Finishing(self._client, settings, log)
-        self._looking = Looking(
+        self._extending = LeaseRenewal(self._client, bus.process, self._held, settings, hear=self, log=log)
+        self._finishing = CompletionWriter(self._client, settings, log)
+        self._looking = Claimer(
             self._client, bus.process, settings,
             take=self._take, room=self._room, held=self._held.__len__, log=log,
         )  # fmt: skip
         self._looking.on_unheard = self._extending.note_unheard
-        self._serving = Serving(self._client, bus.process, settings.task_serves, log)
+        self._serving = ToolReport(self._client, bus.process, settings.task_serves, log)
         self._work: Subscription | None = None
         self._is_leaving = False
         self._idle = anyio.Event()
@@ -202,7 +202,7 @@ class TaskActor:
 
     # -- what the handlers' side says ---------------------------------------------------------------------------------
 
-    def hear(self, frame: Said) -> None:
+    def hear(self, frame: Frame) -> None:
         """Hear of a task what its handler's side says."""
         holding = self._held.get(frame.key)
         if isinstance(frame, Ended):

@@ -16,11 +16,11 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.origin import Origin
 from mcpfleet.contracts.tasks import Binding, NewTask, new_task_id
 from mcpfleet.wire.capabilities import TASKS
+from mcpfleet.worker.calls.table import Held, Key
 from mcpfleet.worker.frames import Report
-from mcpfleet.worker.rounds import Rounds
-from mcpfleet.worker.table import Held, Key
-from mcpfleet.worker.tasks.asker import TaskAsker
-from mcpfleet.worker.tasks.settling import status_message
+from mcpfleet.worker.replay import Replay
+from mcpfleet.worker.tasks.completion import status_message
+from mcpfleet.worker.tasks.replay import TaskReplay
 from mcpfleet.worker.tasks.side import TaskSide
 
 
@@ -32,9 +32,9 @@ class Deferral:
     call: CallBody
     definition: Definition
     pool: str
-    rounds: Rounds
+    rounds: Replay
     side: TaskSide | None
-    become: Callable[[Key, TaskAsker], None]
+    become: Callable[[Key, TaskReplay], None]
     """Has the run go by the task's name, without the call's deadline."""
     tell: Callable[[Report], None]
 
@@ -57,7 +57,7 @@ class Deferral:
         # Whoever cancels the call meanwhile cancels the task's run right after: nobody must lose sight of it.
         with anyio.CancelScope(shield=True):
             key = await side.defer(self.held, task, self.call.once)
-        asker = TaskAsker(task.id, key, side, self.rounds)
+        asker = TaskReplay(task.id, key, side, self.rounds)
         self.become(key, asker)
         return Onward(asker, status_reporter(key, self.tell), time.monotonic() + self.definition.run_limit)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from mcpfleet.worker.crossing import Crossing
+from mcpfleet.worker.loop_bridge import LoopBridge
 
 Result = TypeVar("Result")
 Errand: TypeAlias = Callable[[], Awaitable[Any]]
@@ -21,7 +21,7 @@ class Errands:
 
     def __init__(self) -> None:
         """Be made on the bus's loop."""
-        self._crossing: Crossing[tuple[Errand, Future[Any]]] = Crossing(asyncio.get_running_loop(), self._start)
+        self._crossing: LoopBridge[tuple[Errand, Future[Any]]] = LoopBridge(asyncio.get_running_loop(), self._start)
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:

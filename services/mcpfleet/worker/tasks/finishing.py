@@ -18,9 +18,9 @@ from mcpfleet.contracts.tasks import Status
 from mcpfleet.telemetry.trace import current
 from mcpfleet.wire.reply import failed_result
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.tasks.holding import Holding, elapsed
-from mcpfleet.worker.tasks.insisting import is_decision, is_too_large, pauses
-from mcpfleet.worker.tasks.settling import Release, failed, internal
+from mcpfleet.worker.tasks.completion import Release, failed, internal
+from mcpfleet.worker.tasks.holdings import Holding, elapsed
+from mcpfleet.worker.tasks.retry import is_decision, is_too_large, pauses
 
 _END_OFFERED: Final = 3600.0
 """Seconds for which an end is offered to a service that does not answer."""
@@ -29,7 +29,7 @@ REFUSED_FOR: Final = 5.0
 _UNWRITABLE: Final = "The task has run, and its result could not be kept."
 
 
-class Finishing:
+class CompletionWriter:
     """Finishes holdings."""
 
     def __init__(

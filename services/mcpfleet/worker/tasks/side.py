@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mcpfleet.contracts.pool_tasks import Claimed, Question, QuestionsAsked, Stepped
 from mcpfleet.contracts.tasks import NewTask, Reservation
-from mcpfleet.worker.table import Held, Key
+from mcpfleet.worker.calls.table import Held, Key
 
 if TYPE_CHECKING:
     from mcpfleet.worker.tasks.actor import TaskActor

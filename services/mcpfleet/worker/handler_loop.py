@@ -20,9 +20,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process.loop import loop_factory
 from mcpfleet.process.reporting import reporting
-from mcpfleet.worker.crossing import Crossing
+from mcpfleet.worker.calls.table import Held, Key
+from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.runner import Runner
-from mcpfleet.worker.table import Held, Key
 
 _STOP_WITHIN: Final = 2.0
 """Seconds that the thread gets to end; one that a handler still blocks ends with the process."""
@@ -30,7 +30,7 @@ _STACK: Final = 8
 """Frames of a blocked handler that the log shows."""
 
 
-class HandlerThread:
+class HandlerLoop:
     """Runs a runner on a thread of its own."""
 
     def __init__(self, runner: Runner, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -38,7 +38,7 @@ class HandlerThread:
         self._runner = runner
         self._beside = beside
         self._thread = threading.Thread(target=self._main, name="handlers", daemon=True)
-        self._orders: Future[Crossing[Held | Key]] = Future()
+        self._orders: Future[LoopBridge[Held | Key]] = Future()
         self._done: Future[None] = Future()
         self._scope: anyio.CancelScope | None = None
         self._beat = time.monotonic()
@@ -103,7 +103,7 @@ class HandlerThread:
                     tasks.start_soon(each)
                 self._touch()
                 self._loop = asyncio.get_running_loop()
-                self._orders.set_result(Crossing(self._loop, self._runner.obey))
+                self._orders.set_result(LoopBridge(self._loop, self._runner.obey))
 
     def _stop(self) -> None:
         if self._done.done() or self._scope is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.table import Key
+from mcpfleet.worker.calls.table import Key
 
 NO_EDGE: Final = ""
 """Stands where a call's key has its edge: no edge has this name."""

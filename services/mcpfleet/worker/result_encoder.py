@@ -37,17 +37,17 @@ from mcpfleet.contracts.call import (
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
+from mcpfleet.worker.calls.table import Held
 from mcpfleet.worker.frames import Ended
-from mcpfleet.worker.rounds import Rounds
+from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Held
-from mcpfleet.worker.tasks.settling import TRY_AGAIN
+from mcpfleet.worker.tasks.completion import TRY_AGAIN
 
 _NOUNS: Final[dict[Kind, str]] = {"template": "resource", "lister": "list"}
 """What a client knows a kind as, where that is another word."""
 
 
-class Ending(NamedTuple):
+class RunEnd(NamedTuple):
     """A call's end, and what spans and metrics call it."""
 
     frame: Ended
@@ -55,7 +55,7 @@ class Ending(NamedTuple):
     """Empty for a result, and for questions."""
 
 
-class Endings:
+class ResultEncoder:
     """Makes ends. Whatever a handler returned or raised, there is one; its text is the client's to read."""
 
     def __init__(
@@ -72,11 +72,11 @@ class Endings:
         self._log = log
         self._clean = clean
 
-    def returned(self, held: Held, handler: Handler, answer: Answer | Outcome | Kept) -> Ending:
+    def returned(self, held: Held, handler: Handler, answer: Answer | Outcome | Kept) -> RunEnd:
         """The end of a handler that returned, if what it returned can be written."""
         kind = handler.definition.kind
         if held.outcome_only:
-            return Ending(Ended(held.key, FrameKind.RESULT, b""), "")
+            return RunEnd(Ended(held.key, FrameKind.RESULT, b""), "")
         try:
             body = self._written(answer)
         except ValueError as error:  # a part that the author built does not serialise
@@ -91,13 +91,13 @@ class Endings:
                 "result_too_large",
             )
         if isinstance(answer, Outcome) and answer.is_error:
-            return Ending(Ended(held.key, FrameKind.RESULT, body, FAILED), names.TOOL_ERROR)
-        return Ending(Ended(held.key, FrameKind.RESULT, body), "")
+            return RunEnd(Ended(held.key, FrameKind.RESULT, body, FAILED), names.TOOL_ERROR)
+        return RunEnd(Ended(held.key, FrameKind.RESULT, body), "")
 
-    def asks(self, held: Held, handler: Handler, rounds: Rounds) -> Ending:
+    def asks(self, held: Held, handler: Handler, rounds: Replay) -> RunEnd:
         """The end of a run that waits for answers: its client is asked; a task's has been already."""
         if held.is_task or held.outcome_only:
-            return Ending(Ended(held.key, FrameKind.ASK, b""), "")
+            return RunEnd(Ended(held.key, FrameKind.ASK, b""), "")
         try:
             body = written(rounds.frame())
         except ValueError as error:
@@ -105,9 +105,9 @@ class Endings:
         if len(body) > self._settings.ask_limit:
             why = OutputError(f"the questions have {len(body)} bytes (MCPFLEET_ASK_LIMIT)")
             return self.raised(held, handler, why)
-        return Ending(Ended(held.key, FrameKind.ASK, body), "")
+        return RunEnd(Ended(held.key, FrameKind.ASK, body), "")
 
-    def raised(self, held: Held, handler: Handler, error: BaseException) -> Ending:
+    def raised(self, held: Held, handler: Handler, error: BaseException) -> RunEnd:
         """The end of a handler that raised: a mistake's text is for the log, and the client gets a reference (D3)."""
         kind = handler.definition.kind
         if isinstance(error, TryAgain) and held.is_task:
@@ -124,26 +124,26 @@ class Endings:
             self._log.error("broken output contract", error=str(error), **_named(handler))
             what = "its own output schema" if kind == "tool" else "its declaration"
             message = f"The {_noun(kind)} broke {what} (reference {held.trace.trace_id})"
-            return Ending(_error(held, INTERNAL_ERROR, message), "output_contract")
+            return RunEnd(_error(held, INTERNAL_ERROR, message), "output_contract")
         self._log.error("handler failed", exc_info=error, **_named(handler))
         text = f"The {_noun(kind)} failed (reference {held.trace.trace_id})."
         return _failure(held, kind, text, type(error).__qualname__)
 
-    def overdue(self, held: Held, handler: Handler, seconds: float) -> Ending:
+    def overdue(self, held: Held, handler: Handler, seconds: float) -> RunEnd:
         """The end of a handler that took longer than its time (M59)."""
         kind = handler.definition.kind
         return _failure(held, kind, f"The {_noun(kind)} did not finish within {seconds:.3g} s.", "timeout")
 
-    def not_run(self, held: Held, handler: Handler) -> Ending:
+    def not_run(self, held: Held, handler: Handler) -> RunEnd:
         """The end of a call whose time was over while it waited for a slot."""
         text = "The call waited for a slot until its time was over: it has not run."
         return _failure(held, handler.definition.kind, text, "timeout")
 
-    def cancelled(self, held: Held) -> Ending:
+    def cancelled(self, held: Held) -> RunEnd:
         """The end of a call that nobody waits for; it is not sent."""
-        return Ending(Ended(held.key, FrameKind.RESULT, b""), names.CANCELLED)
+        return RunEnd(Ended(held.key, FrameKind.RESULT, b""), names.CANCELLED)
 
-    def not_kept(self, held: Held, handler: Handler) -> Ending:
+    def not_kept(self, held: Held, handler: Handler) -> RunEnd:
         """The end of a call that ran, and whose repeats cannot be told of it."""
         text = (
             "The call has run, and its result could not be kept under its idempotency key: a repeat will be told that "
@@ -151,9 +151,9 @@ class Endings:
         )
         return _failure(held, handler.definition.kind, text, "not_kept")
 
-    def given_up(self, held: Held, handler: Handler) -> Ending:
+    def given_up(self, held: Held, handler: Handler) -> RunEnd:
         """The end of a call that ended with its worker: uncertain."""
-        return Ending(given_up(held, handler.definition.kind), "given_up")
+        return RunEnd(given_up(held, handler.definition.kind), "given_up")
 
     def _written(self, answer: Answer | Outcome | Kept) -> bytes:
         if isinstance(answer, Kept):  # as it is: it is cleaned once it is cleared
@@ -167,7 +167,7 @@ class Endings:
             return body if cleaned is answer else _result_body(cleaned)
         return body
 
-    def _authored(self, held: Held, handler: Handler, error: ProtocolError) -> Ending:
+    def _authored(self, held: Held, handler: Handler, error: ProtocolError) -> RunEnd:
         try:
             frame = _error(held, error.code, error.message, error.data, AUTHORED_ERROR)
         except ValueError as mistake:
@@ -176,31 +176,31 @@ class Endings:
         if len(frame.body) > self._settings.error_limit:
             why = OutputError(f"the error has {len(frame.body)} bytes (MCPFLEET_ERROR_LIMIT)")
             return self.raised(held, handler, why)
-        return Ending(frame, str(error.code))
+        return RunEnd(frame, str(error.code))
 
 
-def _said(held: Held, kind: Kind, error: BaseException) -> Ending | None:
+def _said(held: Held, kind: Kind, error: BaseException) -> RunEnd | None:
     """The end of a handler that did not fail: what it raised is meant for its caller."""
     if isinstance(error, InvalidArguments):
         if kind == "tool":
             ending = _failure(held, kind, str(error), names.TOOL_ERROR)
             return ending._replace(frame=replace(ending.frame, header=BAD_ARGUMENTS))
         problems = "; ".join(map(str, error.problems))
-        return Ending(_error(held, INVALID_PARAMS, problems, line=BAD_PARAMS), str(INVALID_PARAMS))
+        return RunEnd(_error(held, INVALID_PARAMS, problems, line=BAD_PARAMS), str(INVALID_PARAMS))
     if isinstance(error, ClientLacks):
         code, line = MISSING_REQUIRED_CLIENT_CAPABILITY, " ".join((LACKING, *error.names))
-        return Ending(_error(held, code, "The client cannot answer what is asked", line=line), str(code))
+        return RunEnd(_error(held, code, "The client cannot answer what is asked", line=line), str(code))
     if isinstance(error, NotFound) and kind in ("resource", "template"):
-        return Ending(_error(held, INVALID_PARAMS, "Resource not found", line=NOT_FOUND), str(INVALID_PARAMS))
+        return RunEnd(_error(held, INVALID_PARAMS, "Resource not found", line=NOT_FOUND), str(INVALID_PARAMS))
     if isinstance(error, ToolError):
         ending = _failure(held, kind, str(error).encode(errors="replace").decode(), names.TOOL_ERROR)
         return ending._replace(frame=replace(ending.frame, header=REFUSED)) if held.outcome_only else ending
     return None
 
 
-def _another_attempt(held: Held, error: TryAgain) -> Ending:
+def _another_attempt(held: Held, error: TryAgain) -> RunEnd:
     frame = _failure(held, "tool", str(error).encode(errors="replace").decode(), names.TOOL_ERROR).frame
-    return Ending(replace(frame, header=f"{TRY_AGAIN} {error.after:.3f}"), names.TOOL_ERROR)
+    return RunEnd(replace(frame, header=f"{TRY_AGAIN} {error.after:.3f}"), names.TOOL_ERROR)
 
 
 def given_up(held: Held, kind: Kind) -> Ended:
@@ -213,11 +213,11 @@ def given_up(held: Held, kind: Kind) -> Ended:
     return _failure(held, kind, text, "given_up").frame
 
 
-def _failure(held: Held, kind: Kind, text: str, error_type: str) -> Ending:
+def _failure(held: Held, kind: Kind, text: str, error_type: str) -> RunEnd:
     """Say what went wrong: to the model, in a tool's result; to the client, in an internal error of all else (D3)."""
     if kind == "tool" and not held.shows:
-        return Ending(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text)), FAILED), error_type)
-    return Ending(_error(held, INTERNAL_ERROR, text), error_type)
+        return RunEnd(Ended(held.key, FrameKind.RESULT, _result_body(Outcome.failed(text)), FAILED), error_type)
+    return RunEnd(_error(held, INTERNAL_ERROR, text), error_type)
 
 
 def _error(held: Held, code: int, message: str, data: Any = None, line: str | None = None) -> Ended:

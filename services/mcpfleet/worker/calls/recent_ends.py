@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from mcpfleet.worker.calls.table import Key
 from mcpfleet.worker.frames import Ended
-from mcpfleet.worker.table import Key
 
 
 class RecentEnds:

@@ -10,10 +10,10 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.pool_tasks import MOST_HELD, MOST_UNHEARD, Extend, Extended, Held, PoolTasksClient
+from mcpfleet.worker.calls.table import Key
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Key
-from mcpfleet.worker.tasks.holding import Holding, Holdings, elapsed
-from mcpfleet.worker.tasks.insisting import pauses
+from mcpfleet.worker.tasks.holdings import Holding, Holdings, elapsed
+from mcpfleet.worker.tasks.retry import pauses
 
 _APART: Final = 0.05
 """Seconds between two batches, at least: nudges come in bursts."""
@@ -32,7 +32,7 @@ class Hear(Protocol):
         """Its client wants it to end."""
 
 
-class Extending:
+class LeaseRenewal:
     """Renews leases."""
 
     def __init__(

@@ -11,8 +11,8 @@ from mcpfleet.contracts.call import FrameKind
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.worker.frames import Ended
-from mcpfleet.worker.tasks.holding import Holding, Holdings, holding_key
-from mcpfleet.worker.tasks.settling import TRY_AGAIN, Release, following
+from mcpfleet.worker.tasks.completion import TRY_AGAIN, Release, following
+from mcpfleet.worker.tasks.holdings import Holding, Holdings, holding_key
 
 ID = "t" * 32
 RESULT, FAILURE = (b'{"_meta":{},"content":[],"isError":%b}' % flag for flag in (b"false", b"true"))

@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.errors import BusError, NotRun
 from mcpfleet.contracts.pool_tasks import MOST_CLAIMED, Claimed, ClaimTasks, PoolTasksClient
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.tasks.holding import elapsed
+from mcpfleet.worker.tasks.holdings import elapsed
 
 _FIRST: Final = 0.125
 """The part of the longest pause that the first one after a find has."""
@@ -30,7 +30,7 @@ def _nobody(_claim: str) -> None:
     pass
 
 
-class Looking:
+class Claimer:
     """Claims, one claim at a time."""
 
     def __init__(

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.errors import BusError, Failed, NotRun, TooLarge, Unanswered
 from mcpfleet.bus.fault import Fault
 from mcpfleet.telemetry.trace import current
-from mcpfleet.worker.tasks.holding import Holding
+from mcpfleet.worker.tasks.holdings import Holding
 
 LONGEST_PAUSE: Final = 2.0
 _PAUSE: Final = 0.1

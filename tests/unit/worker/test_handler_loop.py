@@ -18,8 +18,8 @@ from mcpfleet.app import App
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.worker.frames import Ended, Said
-from mcpfleet.worker.handlers import HandlerThread
+from mcpfleet.worker.frames import Ended, Frame
+from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.runner import Runner
 from mcpfleet.worker.settings import WorkerSettings
 from tests.kit.logs import captured
@@ -54,7 +54,7 @@ class Frames:
     def __init__(self) -> None:
         self.ends: list[Ended] = []
 
-    def hear(self, frame: Said) -> None:
+    def hear(self, frame: Frame) -> None:
         if isinstance(frame, Ended):
             self.ends.append(frame)
 
@@ -63,17 +63,17 @@ class Frames:
         return [json.loads(end.body) for end in self.ends]
 
 
-def thread_of(frames: Frames, log: LogCapture) -> HandlerThread:
+def thread_of(frames: Frames, log: LogCapture) -> HandlerLoop:
     started.clear()
     release.clear()
     instruments = WorkerInstruments(Metrics())
-    return HandlerThread(
+    return HandlerLoop(
         Runner(app, WorkerSettings(), tell=frames.hear, tracer=Tracer(), instruments=instruments, log=captured(log))
     )
 
 
 @asynccontextmanager
-async def handler_thread(frames: Frames, log: LogCapture) -> AsyncIterator[HandlerThread]:
+async def handler_thread(frames: Frames, log: LogCapture) -> AsyncIterator[HandlerLoop]:
     thread = thread_of(frames, log)
     async with anyio.create_task_group() as tasks:
         await tasks.start(thread.run)

@@ -14,7 +14,7 @@ from mcpfleet.contracts.pool_tasks import PoolTasksClient, Serve
 from mcpfleet.process.reporting import reporting
 
 
-class Serving:
+class ToolReport:
     """Says it from time to time, and when it is something else."""
 
     def __init__(self, client: PoolTasksClient, process: str, interval: float, log: FilteringBoundLogger) -> None:

@@ -14,8 +14,8 @@ from mcpfleet.contracts import pool_tasks
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Claimed, step_key
 from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS
-from mcpfleet.worker.rounds import Rounds
-from mcpfleet.worker.table import Key
+from mcpfleet.worker.calls.table import Key
+from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.tasks.side import TaskSide
 
 _TRIES: Final = 10
@@ -24,7 +24,7 @@ _TRIES: Final = 10
 _Known = dict[str, tuple[str, Any]]
 
 
-class TaskAsker(Rounds):
+class TaskReplay(Replay):
     """Asks a task's client through the service. A question without an answer ends the run, as in rounds.
 
     The answers come by `tasks/update`, and the handler runs again from its top, on whichever worker takes the task.
@@ -33,7 +33,7 @@ class TaskAsker(Rounds):
 
     most = MOST_ANSWERS
 
-    def __init__(self, task: str, key: Key, side: TaskSide, before: Rounds, claimed: Claimed | None = None) -> None:
+    def __init__(self, task: str, key: Key, side: TaskSide, before: Replay, claimed: Claimed | None = None) -> None:
         """Begin a run, or go on with one.
 
         Args:

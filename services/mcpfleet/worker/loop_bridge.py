@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Crossing(Generic[Value]):
+class LoopBridge(Generic[Value]):
     """Carries values into a loop, where `act` takes each; `put` may be called from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, act: Callable[[Value], None]) -> None:

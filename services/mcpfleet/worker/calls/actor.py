@@ -34,19 +34,19 @@ from mcpfleet.contracts.call import (
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.alive import Liveness
-from mcpfleet.worker.endings import given_up
-from mcpfleet.worker.frames import Ended, Logged, Report, Said
+from mcpfleet.worker.calls.liveness import Liveness
+from mcpfleet.worker.calls.recent_ends import RecentEnds
+from mcpfleet.worker.calls.table import Held, Key, Placement, Table
+from mcpfleet.worker.frames import Ended, Frame, Logged, Report
 from mcpfleet.worker.progress_rate import ProgressRate
-from mcpfleet.worker.recent_ends import RecentEnds
+from mcpfleet.worker.result_encoder import given_up
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Held, Key, Table, Verdict
 
 _TICK: Final = 0.1
 _GROUP: Final = "workers"
 
 
-def _nobody(_said: Said) -> None:
+def _nobody(_said: Frame) -> None:
     pass
 
 
@@ -86,7 +86,7 @@ class CallActor:
         self._kinds: Mapping[str, Kind] = {}
         """Of what is offered, and of what is not any more and whose calls are still held."""
         self._groups: dict[str, Subscription] = {}
-        self._hear_tasks: Callable[[Said], None] = _nobody
+        self._hear_tasks: Callable[[Frame], None] = _nobody
         self.is_blocked = False
         """A handler holds the loop, so that nothing starts here."""
         self._is_leaving = False
@@ -206,16 +206,16 @@ class CallActor:
             outcome_only=OUTCOME_ONLY in flags,
             shows=SHOWS in flags,
         )
-        verdict = Verdict.DROP if self._ends.get(held.key) else self._table.take(held)
-        if verdict is Verdict.BUSY:
+        verdict = Placement.DROP if self._ends.get(held.key) else self._table.take(held)
+        if verdict is Placement.BUSY:
             self._instruments.busy.add(1)
             self._bus.respond(message, b"", header.BUSY)
             return
-        if verdict is Verdict.DROP:
+        if verdict is Placement.DROP:
             return
         if WANTS_ACCEPTED in flags:
             self._accept(held)
-        if verdict is Verdict.RUN:
+        if verdict is Placement.RUN:
             self._start(held)
 
     def _on_cancel(self, message: Incoming) -> None:
@@ -251,7 +251,7 @@ class CallActor:
 
     # -- what the handlers' loop says ---------------------------------------------------------------------------------
 
-    def hear(self, frame: Said) -> None:
+    def hear(self, frame: Frame) -> None:
         """Hear of a call what its handler's side says."""
         if isinstance(frame, Ended):
             self._end(frame)
@@ -296,7 +296,7 @@ class CallActor:
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
-    def on_task(self, hear: Callable[[Said], None]) -> None:
+    def on_task(self, hear: Callable[[Frame], None]) -> None:
         """Have somebody hear what the handlers' side says of what is no call."""
         self._hear_tasks = hear
 

@@ -21,7 +21,7 @@ MOST_QUESTIONS: Final = 32
 _ABSENT: Final = object()
 
 
-class Rounds(Unleased):
+class Replay(Unleased):
     """The questions of one run, its answers, and what was remembered of the runs before it."""
 
     most = MOST_QUESTIONS
@@ -52,7 +52,7 @@ class Rounds(Unleased):
         self._open: dict[str, Question[Any]] = {}
         self._is_suspended = False
 
-    def _continue(self, before: Rounds) -> None:
+    def _continue(self, before: Replay) -> None:
         """Go on where another kind of asking was: names that it gave are given, and what it knew is known."""
         self._declared, self._capabilities, self._answers = before._declared, before._capabilities, {}
         self._known, self._steps = before._known, before._steps

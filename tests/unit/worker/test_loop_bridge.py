@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from mcpfleet.worker.crossing import Crossing
+from mcpfleet.worker.loop_bridge import LoopBridge
 
 
 class Arrivals:
@@ -36,7 +36,7 @@ class Arrivals:
 
 async def test_values_arrive_in_their_order_on_the_loops_thread() -> None:
     arrivals = Arrivals()
-    crossing = Crossing[int](asyncio.get_running_loop(), arrivals.take)
+    crossing = LoopBridge[int](asyncio.get_running_loop(), arrivals.take)
 
     def burst() -> None:
         for number in range(10_000):
@@ -50,7 +50,7 @@ async def test_values_arrive_in_their_order_on_the_loops_thread() -> None:
 
 async def test_of_many_threads_each_keeps_its_order_and_nothing_is_lost() -> None:
     arrivals = Arrivals()
-    crossing = Crossing[tuple[int, int]](asyncio.get_running_loop(), arrivals.take)
+    crossing = LoopBridge[tuple[int, int]](asyncio.get_running_loop(), arrivals.take)
 
     def burst(thread: int) -> None:
         for number in range(2_000):
@@ -67,7 +67,7 @@ async def test_of_many_threads_each_keeps_its_order_and_nothing_is_lost() -> Non
 async def test_a_burst_wakes_the_loop_once() -> None:
     """A wake-up costs a system call: values that are there already need none of their own."""
     arrivals = Arrivals()
-    crossing = Crossing[int](asyncio.get_running_loop(), arrivals.take)
+    crossing = LoopBridge[int](asyncio.get_running_loop(), arrivals.take)
     for number in range(100):
         crossing.put(number)
     await asyncio.sleep(0)
@@ -82,7 +82,7 @@ async def test_a_value_that_is_put_while_another_is_taken_follows_it() -> None:
         if value < 5:
             crossing.put(value + 1)
 
-    crossing = Crossing[int](asyncio.get_running_loop(), take)
+    crossing = LoopBridge[int](asyncio.get_running_loop(), take)
     crossing.put(1)
     await arrivals.count(5)
     assert arrivals.values == [1, 2, 3, 4, 5]
@@ -98,7 +98,7 @@ async def test_a_value_whose_taking_fails_holds_up_no_other() -> None:
             raise ValueError("one")
         arrivals.take(value)
 
-    crossing = Crossing[int](asyncio.get_running_loop(), take)
+    crossing = LoopBridge[int](asyncio.get_running_loop(), take)
     for number in range(3):
         crossing.put(number)
     await arrivals.count(2)
@@ -113,7 +113,7 @@ class Value:
 def test_what_is_put_after_the_loop_was_closed_is_dropped() -> None:
     """Nobody is there any more; and nothing piles up."""
     loop = asyncio.new_event_loop()
-    crossing = Crossing[Value](loop, lambda _: None)
+    crossing = LoopBridge[Value](loop, lambda _: None)
     loop.close()
     watched = []
     for _ in range(3):

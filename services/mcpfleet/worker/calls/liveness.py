@@ -14,9 +14,9 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.exchange import ask
 from mcpfleet.contracts.call import ALIVE, Alive
-from mcpfleet.worker.recent_ends import RecentEnds
+from mcpfleet.worker.calls.recent_ends import RecentEnds
+from mcpfleet.worker.calls.table import Key, Table
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.table import Key, Table
 
 
 class Holder(Protocol):

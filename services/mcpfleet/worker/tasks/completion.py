@@ -12,7 +12,7 @@ from mcpfleet.contracts.kept_result import KeptResult, is_kept
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.tasks import MESSAGE_LENGTH, Status
 from mcpfleet.worker.frames import Ended
-from mcpfleet.worker.tasks.holding import Holding
+from mcpfleet.worker.tasks.holdings import Holding
 
 TRY_AGAIN = "1 try-again"
 """A result's line, followed by seconds: the attempt failed, and this is the task's end if it was the last."""

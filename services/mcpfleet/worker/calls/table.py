@@ -73,7 +73,7 @@ class _Remembered:
             self._names.popitem(last=False)
 
 
-class Verdict(Enum):
+class Placement(Enum):
     """What becomes of a call that arrives."""
 
     RUN = auto()
@@ -111,22 +111,22 @@ class Table:
         """Every held call."""
         return list(self._held.values())
 
-    def take(self, held: Held) -> Verdict:
+    def take(self, held: Held) -> Placement:
         """Decide about a call that arrives, and note it where it stays."""
         if held.key in self._held:
-            return Verdict.DROP
+            return Placement.DROP
         if held.key in self._cancelled or held.key in self._refused:
-            return Verdict.DROP
+            return Placement.DROP
         if self._running < self._slots:
             self._held[held.key] = held
             self._start(held)
-            return Verdict.RUN
+            return Placement.RUN
         if len(self._queue) < self._queue_size:
             self._held[held.key] = held
             self._queue.append(held)
-            return Verdict.QUEUE
+            return Placement.QUEUE
         self._refused.add(held.key)  # its edge is told that it has not run: a doubled message must not run it
-        return Verdict.BUSY
+        return Placement.BUSY
 
     def cancel(self, key: Key) -> Held | None:
         """Note a cancel; returns the call whose handler must hear it.
