@@ -23,7 +23,7 @@ from sqlalchemy import func, select
 from mcpfleet.app import App
 from mcpfleet.bus.bus import Bus
 from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.repository import Ledger
 from mcpfleet.subscriptions.tables import counts
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos import soaking

@@ -19,7 +19,7 @@ from mcp import Client
 from nats.aio.client import Client as Nats
 from rich.console import Console
 
-from mcpfleet.cli.connecting import Door
+from mcpfleet.cli.endpoint_client import Door
 from mcpfleet.cli.operate import publish
 from mcpfleet.cli.watch import Watch, Wish
 from mcpfleet.process.settings import ProcessSettings

@@ -11,8 +11,8 @@ from typing import Final
 import anyio
 
 from mcpfleet.authorization.actor import AuthorizationActor
-from mcpfleet.authorization.ledger import Ledger
-from mcpfleet.authorization.register import Register
+from mcpfleet.authorization.repository import Ledger
+from mcpfleet.authorization.revocations import Register
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus
@@ -73,14 +73,14 @@ async def _verifier(
             yield Custom(load(settings.authorizer), timeout=timeout, log=process.log)
         case "introspection":
             from mcpfleet.authorization.introspection import Introspection  # noqa: PLC0415
-            from mcpfleet.authorization.upstream import upstream  # noqa: PLC0415
+            from mcpfleet.authorization.issuer import upstream  # noqa: PLC0415
 
             async with upstream(timeout) as issuer:
                 yield Introspection(issuer, settings)
         case "jwt":
+            from mcpfleet.authorization.issuer import upstream  # noqa: PLC0415
             from mcpfleet.authorization.keys import Keys  # noqa: PLC0415
-            from mcpfleet.authorization.signed import Signed  # noqa: PLC0415
-            from mcpfleet.authorization.upstream import upstream  # noqa: PLC0415
+            from mcpfleet.authorization.signed_jwt import Signed  # noqa: PLC0415
 
             async with upstream(timeout) as issuer, anyio.create_task_group() as tasks:
                 keys = Keys(issuer, settings, log=process.log)

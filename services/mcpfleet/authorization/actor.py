@@ -9,8 +9,8 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.ledger import Ledger
-from mcpfleet.authorization.register import Register
+from mcpfleet.authorization.repository import Ledger
+from mcpfleet.authorization.revocations import Register
 from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified, admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier

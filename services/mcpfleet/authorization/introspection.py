@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mcpfleet.authorization.issuer import Upstream
 from mcpfleet.authorization.rules import Reason, Refused, Verified, verified_by
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.upstream import Upstream
 
 
 class Introspection:

@@ -10,7 +10,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.questions import answer_questions
 from mcpfleet.catalog.actor import CatalogActor
-from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.repository import Ledger
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.sweeper import Sweeper
 from mcpfleet.contracts.figures import Role

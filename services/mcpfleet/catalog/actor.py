@@ -8,8 +8,8 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.actor import Actor, Asked
-from mcpfleet.catalog.ledger import Ledger
 from mcpfleet.catalog.manifests import check_names
+from mcpfleet.catalog.repository import Ledger
 from mcpfleet.catalog.sweeper import Sweeper
 from mcpfleet.contracts.catalog import (
     ANNOUNCE,

@@ -13,9 +13,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
-from mcpfleet.catalog.ledger import Ledger, Swept
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rebuild import Rebuilt
+from mcpfleet.catalog.repository import Ledger, Swept
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.catalog import hint_subject
 from mcpfleet.process.health import Health

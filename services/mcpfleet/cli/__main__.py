@@ -123,7 +123,7 @@ def call(  # noqa: PLR0917
 ) -> None:
     """Call a tool: a bar while it reports progress, then its result."""
     from mcpfleet.cli.call import run_call  # noqa: PLC0415
-    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
+    from mcpfleet.cli.endpoint_client import Door  # noqa: PLC0415
 
     raise typer.Exit(run_call(Door(url, token), tool, arguments or [], timeout=timeout, as_json=as_json, key=key))
 
@@ -135,7 +135,7 @@ def list_(
     token: Token = None,
 ) -> None:
     """Show the tools, resources, templates and prompts of an endpoint, with their descriptions."""
-    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
+    from mcpfleet.cli.endpoint_client import Door  # noqa: PLC0415
     from mcpfleet.cli.listing import run_list  # noqa: PLC0415
 
     raise typer.Exit(run_list(Door(url, token), timeout=timeout))
@@ -178,7 +178,7 @@ def watch(  # noqa: PLR0917
     token: Token = None,
 ) -> None:
     """Show what changes, as it happens, until ^C; without a choice, all three lists."""
-    from mcpfleet.cli.connecting import Door  # noqa: PLC0415
+    from mcpfleet.cli.endpoint_client import Door  # noqa: PLC0415
     from mcpfleet.cli.watch import Wish, run_watch  # noqa: PLC0415
 
     _check_uris(uris or [])

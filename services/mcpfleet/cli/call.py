@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from mcpfleet.cli.arguments import read_arguments
-from mcpfleet.cli.connecting import Door
+from mcpfleet.cli.endpoint_client import Door
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 
 

@@ -12,7 +12,7 @@ from mcp_types import METHOD_NOT_FOUND
 from rich.console import Console
 
 from mcpfleet.cli.call import complain
-from mcpfleet.cli.connecting import Door
+from mcpfleet.cli.endpoint_client import Door
 
 _MOST_PAGES: Final = 1000
 _Page: TypeAlias = Callable[[str | None], Awaitable[tuple[Iterable[Any], str | None]]]

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from mcpfleet.cli.arguments import read_arguments
-from mcpfleet.cli.connecting import refusal
+from mcpfleet.cli.endpoint_client import refusal
 from mcpfleet.cli.token import authorization
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY

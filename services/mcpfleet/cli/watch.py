@@ -23,7 +23,7 @@ from mcp_types import BlobResourceContents
 from rich.console import Console
 
 from mcpfleet.cli.call import complain
-from mcpfleet.cli.connecting import Door
+from mcpfleet.cli.endpoint_client import Door
 from mcpfleet.process.errors import leaves
 
 _FIRST_PAUSE: Final = 0.5

@@ -18,7 +18,7 @@ from mcpfleet.contracts.subscriptions import (
     StreamOpened,
     StreamsClosed,
 )
-from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.repository import Ledger
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.sweeper import Sweeper
 

@@ -19,9 +19,9 @@ from mcpfleet.contracts.sessions import (
     SessionRead,
 )
 from mcpfleet.subscriptions.actor import GROUP
+from mcpfleet.subscriptions.notifications import Signals
 from mcpfleet.subscriptions.sessions import Sessions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
-from mcpfleet.subscriptions.signals import Signals
 
 
 class SessionsActor:

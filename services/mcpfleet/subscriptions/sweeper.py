@@ -14,10 +14,10 @@ from mcpfleet.process.health import Health
 from mcpfleet.process.vigil import Vigil
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
-from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.notifications import Signals
+from mcpfleet.subscriptions.repository import Ledger
 from mcpfleet.subscriptions.sessions import AT_ONCE, Sessions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
-from mcpfleet.subscriptions.signals import Signals
 
 _BATCHES: Final = 10
 """Of sessions, in one look: however many are over at once, edges are looked at in time."""

@@ -15,10 +15,10 @@ from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import OUTAGES
 from mcpfleet.tasks.actor import TasksActor
-from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.notifications import Signals
 from mcpfleet.tasks.pool_actor import PoolActor
+from mcpfleet.tasks.repository import Ledger
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.signals import Signals
 from mcpfleet.tasks.sweeper import Sweeper
 from mcpfleet.telemetry.instruments import TasksInstruments
 

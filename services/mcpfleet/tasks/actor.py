@@ -25,9 +25,9 @@ from mcpfleet.contracts.tasks import (
     Versions,
     VersionsWanted,
 )
-from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.notifications import Signals
+from mcpfleet.tasks.repository import Ledger
 from mcpfleet.tasks.rules import Change
-from mcpfleet.tasks.signals import Signals
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 GROUP: Final = "tasks"

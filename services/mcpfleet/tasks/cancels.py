@@ -11,8 +11,8 @@ from mcpfleet.contracts.operator_tasks import StopTask, TaskStopped
 from mcpfleet.contracts.tasks import CancelTask, Status, TaskCancelled
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.tasks.endings import Ending, Endings
-from mcpfleet.tasks.held import HELD
+from mcpfleet.tasks.completion import Ending, Endings
+from mcpfleet.tasks.locking import HELD
 from mcpfleet.tasks.reading import is_live, is_owned
 from mcpfleet.tasks.rules import CANCELLED, Change
 from mcpfleet.tasks.tables import AnyRow, states

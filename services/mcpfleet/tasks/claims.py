@@ -27,8 +27,8 @@ from mcpfleet.store.engine import Store
 from mcpfleet.store.padding import padded
 from mcpfleet.store.singles import SingleRow
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.endings import Endings, ended
-from mcpfleet.tasks.held import HELD, lock_all, lock_held, tried_of
+from mcpfleet.tasks.completion import Endings, ended
+from mcpfleet.tasks.locking import HELD, lock_all, lock_held, tried_of
 from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, is_news, pick
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, origins, states, steps

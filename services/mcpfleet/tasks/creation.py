@@ -20,8 +20,8 @@ from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.insert import insert_for
 from mcpfleet.tasks import statements
+from mcpfleet.tasks.idempotency import reserve_for_task
 from mcpfleet.tasks.reading import Reader
-from mcpfleet.tasks.reservations import reserve_for_task
 from mcpfleet.tasks.rules import Change, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import BROUGHT, origins, states

@@ -15,7 +15,7 @@ from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.insert import insert_into
 from mcpfleet.tasks import rules
-from mcpfleet.tasks.held import HELD, lock_task
+from mcpfleet.tasks.locking import HELD, lock_task
 from mcpfleet.tasks.reading import is_owned
 from mcpfleet.tasks.rules import BESIDE, Asking, Change, Known, weight
 from mcpfleet.tasks.settings import TasksSettings

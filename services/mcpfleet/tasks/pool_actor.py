@@ -28,8 +28,8 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.tasks import Outcome
 from mcpfleet.tasks.actor import GROUP
-from mcpfleet.tasks.ledger import Ledger
-from mcpfleet.tasks.signals import Signals
+from mcpfleet.tasks.notifications import Signals
+from mcpfleet.tasks.repository import Ledger
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 

@@ -9,7 +9,7 @@ from mcpfleet.bus.fault import Fault
 from mcpfleet.contracts.pool_tasks import Step, Stepped
 from mcpfleet.store.engine import Store
 from mcpfleet.store.insert import insert_into
-from mcpfleet.tasks.held import lock_held
+from mcpfleet.tasks.locking import lock_held
 from mcpfleet.tasks.rules import BESIDE, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import states, steps

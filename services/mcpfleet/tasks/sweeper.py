@@ -14,9 +14,9 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.process.health import Health
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
-from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.notifications import Signals
+from mcpfleet.tasks.repository import Ledger
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.signals import Signals
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 _RARELY: Final = 10

@@ -10,8 +10,8 @@ from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.claims import Claims
-from mcpfleet.tasks.endings import Endings
-from mcpfleet.tasks.held import HELD, tried_of
+from mcpfleet.tasks.completion import Endings
+from mcpfleet.tasks.locking import HELD, tried_of
 from mcpfleet.tasks.outage import Outage
 from mcpfleet.tasks.rules import Change, Next, overdue
 from mcpfleet.tasks.settings import TasksSettings

@@ -29,10 +29,10 @@ from mcpfleet.subscriptions import __main__ as subscriptions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks import __main__ as tasks_service
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.testing.ground import POOL, laid
-from mcpfleet.testing.part import AnyPart, Part, S, Serve
+from mcpfleet.testing.environment import POOL, laid
 from mcpfleet.testing.reading import AT_ONCE, check_names, durations
 from mcpfleet.testing.server import LocalServer, LocalTransport
+from mcpfleet.testing.service import AnyPart, Part, S, Serve
 from mcpfleet.worker import __main__ as worker
 from mcpfleet.worker.settings import WorkerSettings
 

@@ -16,7 +16,7 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import FrameKind, call_subject, frame_subject, replies_to_edge
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.service import Process
-from mcpfleet.testing.ground import POOL
+from mcpfleet.testing.environment import POOL
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.worker.settings import WorkerSettings
 from tests.contract.fleet.listener import listening

@@ -8,7 +8,7 @@ import structlog
 from sqlalchemy import update
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.repository import Ledger
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import pools, workers
 from mcpfleet.contracts.catalog import Announce, Snapshot

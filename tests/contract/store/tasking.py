@@ -40,7 +40,7 @@ from mcpfleet.contracts.tasks import (
 )
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
-from mcpfleet.tasks.ledger import Ledger
+from mcpfleet.tasks.repository import Ledger
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import states, watch
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.catalog.ledger import Ledger
+from mcpfleet.catalog.repository import Ledger
 from mcpfleet.contracts.catalog import Announce
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from sqlalchemy import func, select, update
 
-from mcpfleet.authorization.ledger import Ledger
+from mcpfleet.authorization.repository import Ledger
 from mcpfleet.authorization.tables import takings, windows
 from mcpfleet.authorization.windows import take, take_all
 from mcpfleet.contracts.authorization import TakeFromLimit, TakeTokens, TokensGranted, TokensWanted

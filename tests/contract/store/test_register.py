@@ -6,8 +6,8 @@ import secrets
 
 import anyio
 
-from mcpfleet.authorization.ledger import Ledger
-from mcpfleet.authorization.register import Register
+from mcpfleet.authorization.repository import Ledger
+from mcpfleet.authorization.revocations import Register
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.bus.connect import bus_of
 from mcpfleet.contracts.authorization import Revoke

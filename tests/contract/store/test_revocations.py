@@ -7,7 +7,7 @@ import secrets
 import anyio
 from sqlalchemy import update
 
-from mcpfleet.authorization.ledger import PAGE, Ledger
+from mcpfleet.authorization.repository import PAGE, Ledger
 from mcpfleet.authorization.tables import revocations
 from mcpfleet.contracts.authorization import Revocation, Revoke, revoked_name
 from mcpfleet.contracts.principal import Principal

@@ -13,7 +13,7 @@ from mcpfleet.contracts.subscriptions import Count, partition_key
 from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
-from mcpfleet.subscriptions.ledger import Ledger
+from mcpfleet.subscriptions.repository import Ledger
 from mcpfleet.subscriptions.tables import SCHEMA, counts, edges, partitions
 
 ACME, OTHER = partition_key("acme"), partition_key("other")

@@ -8,7 +8,7 @@ import pytest
 
 from mcpfleet.contracts.pool_tasks import Question
 from mcpfleet.contracts.tasks import Outcome, Status
-from mcpfleet.tasks.reservations import Record, State, judge
+from mcpfleet.tasks.idempotency import Record, State, judge
 from mcpfleet.tasks.rules import (
     CANCELLED,
     Asking,

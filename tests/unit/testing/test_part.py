@@ -12,7 +12,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.testing.lines import Lines
-from mcpfleet.testing.part import Part, Serve
+from mcpfleet.testing.service import Part, Serve
 
 
 def part(serve: Serve[ProcessSettings]) -> Part[ProcessSettings]:

@@ -20,8 +20,8 @@ from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.insert import insert_into
 from mcpfleet.store.padding import padded
-from mcpfleet.tasks.endings import Endings
-from mcpfleet.tasks.held import HELD
+from mcpfleet.tasks.completion import Endings
+from mcpfleet.tasks.locking import HELD
 from mcpfleet.tasks.rules import LACKS_TOOL, Change, Ends
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import served, states

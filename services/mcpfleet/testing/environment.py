@@ -18,8 +18,8 @@ from mcpfleet.process.keys import make_keys
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.testing.lines import Lines
-from mcpfleet.testing.part import Part, S, Serve
 from mcpfleet.testing.reading import read
+from mcpfleet.testing.service import Part, S, Serve
 
 POOL: Final = "app"
 """The pool of a local fleet's workers."""

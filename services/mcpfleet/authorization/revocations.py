@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.ledger import PAGE, Ledger, Page
+from mcpfleet.authorization.repository import PAGE, Ledger, Page
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus

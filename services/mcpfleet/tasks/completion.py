@@ -19,7 +19,7 @@ from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.singles import Singles
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.held import lock_all
+from mcpfleet.tasks.locking import lock_all
 from mcpfleet.tasks.rules import Change, Ends, is_news, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, states
