@@ -23,7 +23,7 @@ from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.embedded_nats import find_server
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from tests.deploy import manifests
 from tests.deploy.manifests import ROOT
 from tests.kit.kustomize import Resource, containers, pod

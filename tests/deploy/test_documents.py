@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from mcpfleet.contracts.permissions import TABLE, password_variable, users
 from mcpfleet.process.settings import TOKEN_VARIABLE, variable
 from tests.deploy.manifests import K8S, OVERLAYS, POOLS, ROOT, ours, secrets, workloads

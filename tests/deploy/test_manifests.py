@@ -15,7 +15,7 @@ import pytest
 import yaml
 from kubernetes_validate.utils import all_versions  # type: ignore[import-untyped]  # it ships no types
 
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.process.run import FORCED_AFTER
 from mcpfleet.process.settings import ProcessSettings

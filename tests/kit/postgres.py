@@ -20,7 +20,7 @@ import anyio.to_thread
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import psutil
 
-from mcpfleet.testing.pausing import pause
+from mcpfleet.testing.fleet import pause
 
 _CONFIGURATION: Final = """
 max_connections = 100

@@ -72,8 +72,7 @@ async def _verifier(
 
             yield Custom(load(settings.authorizer), timeout=timeout, log=process.log)
         case "introspection":
-            from mcpfleet.authorization.introspection import Introspection  # noqa: PLC0415
-            from mcpfleet.authorization.issuer import upstream  # noqa: PLC0415
+            from mcpfleet.authorization.issuer import Introspection, upstream  # noqa: PLC0415
 
             async with upstream(timeout) as issuer:
                 yield Introspection(issuer, settings)

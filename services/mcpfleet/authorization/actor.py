@@ -11,9 +11,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.repository import Ledger
 from mcpfleet.authorization.revocations import Register
-from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified, admit, admit_anonymous, expanded
+from mcpfleet.authorization.rules import admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.verifier import Verifier
+from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Verified, Verifier
 from mcpfleet.authorization.windows import take, take_all
 from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.bus.errors import Failed

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.rules import NotKnown, Reason, Refused, Verified, named
+from mcpfleet.authorization.rules import named
+from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Verified
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 

@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.issuer import Upstream
-from mcpfleet.authorization.rules import NotKnown, Reason, Refused
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.verifier import Trusted
+from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Trusted
 from mcpfleet.contracts.access import is_secure
 from mcpfleet.contracts.manifest import digest_of
 

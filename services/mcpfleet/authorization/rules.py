@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
+from mcpfleet.authorization.verifier import Reason, Refused, Verified
 from mcpfleet.contracts.access import is_for, is_scope
 from mcpfleet.contracts.authorization import Admitted
 from mcpfleet.contracts.principal import Principal
@@ -16,50 +15,6 @@ _LONGEST: Final = 1024
 """Characters of a subject, a client or a tenant."""
 _DAY: Final = 86_400.0
 """Seconds that a credential which does not end by itself is said to be good for: nothing goes by it for longer."""
-
-
-class Reason(StrEnum):
-    """Why a credential was refused, as it is counted: few values, and nothing of a caller's."""
-
-    MISSING = "missing"
-    MALFORMED = "malformed"
-    CLAIMS = "claims"
-    """One that it must have is not there, or of another form."""
-    ALGORITHM = "algorithm"
-    KEY = "unknown_key"
-    SIGNATURE = "signature"
-    ISSUER = "issuer"
-    AUDIENCE = "audience"
-    EARLY = "not_yet_valid"
-    EXPIRED = "expired"
-    REVOKED = "revoked"
-    UNKNOWN = "unknown_token"
-    """Whoever would know it, the file, the issuer or the operator's own code, does not."""
-
-
-class Refused(Exception):
-    """Raised when a credential admits nobody; its sentence is for the operator, and quotes nothing of it."""
-
-    def __init__(self, sentence: str, reason: Reason) -> None:
-        super().__init__(sentence)
-        self.reason = reason
-
-
-class NotKnown(Exception):
-    """Raised when it cannot be known now what a credential is worth: whoever knows does not answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What a credential was found to say."""
-
-    principal: Principal
-    expires: float | None = None
-    """Seconds since 1970 after which it says nothing; none where it does not end by itself."""
-    issued: float | None = None
-    """Seconds since 1970; none where nobody says."""
-    key: str | None = None
-    """Names the key that signed it, or the list that has it, where that is known here."""
 
 
 def admit_anonymous(lasts: float) -> Admitted:

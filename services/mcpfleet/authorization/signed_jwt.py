@@ -8,9 +8,9 @@ from typing import Any, Final
 import jwt
 
 from mcpfleet.authorization.keys import Keys
-from mcpfleet.authorization.rules import Reason, Refused, Verified, verified_by
+from mcpfleet.authorization.rules import verified_by
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.verifier import Trusted
+from mcpfleet.authorization.verifier import Reason, Refused, Trusted, Verified
 
 _REQUIRED: Final = ["exp", "iss", "aud"]
 _WHY: Final[dict[type[jwt.PyJWTError], tuple[str, Reason]]] = {

@@ -11,8 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from mcpfleet.authorization.rules import Reason, Refused, Verified
-from mcpfleet.authorization.verifier import Trusted
+from mcpfleet.authorization.verifier import Reason, Refused, Trusted, Verified
 from mcpfleet.contracts.access import is_for
 from mcpfleet.contracts.manifest import DIGEST_LENGTH
 from mcpfleet.contracts.principal import Principal

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, exists, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mcpfleet.catalog.book import Book
-from mcpfleet.catalog.rules import Pool, Tally
+from mcpfleet.catalog.rules import Book, Pool, Tally
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import endpoints, manifests, pools, workers
 from mcpfleet.store.clock import now

@@ -13,10 +13,10 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.exchange import broken_rules
 from mcpfleet.catalog import observation
-from mcpfleet.catalog.book import Book, is_behind, is_disputed
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rules import (
     UNNUMBERED,
+    Book,
     Decision,
     Empties,
     Ends,
@@ -28,7 +28,9 @@ from mcpfleet.catalog.rules import (
     decide,
     holdings,
     inputs_digest,
+    is_behind,
     is_change,
+    is_disputed,
     merge,
 )
 from mcpfleet.catalog.settings import CatalogSettings

@@ -11,9 +11,8 @@ import anyio
 import typer
 
 from mcpfleet.cli import tasks
-from mcpfleet.cli.known import SETTINGS
-from mcpfleet.cli.serving import serve
-from mcpfleet.cli.token import Token
+from mcpfleet.cli.options import Token
+from mcpfleet.cli.services import SETTINGS, serve
 from mcpfleet.contracts.authorization import RevokedKind
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.run import MISCONFIGURED
@@ -227,7 +226,7 @@ def nats(pools: Annotated[str, typer.Option(help="The pools that get a user, sep
 @app.command()
 def migrate() -> None:
     """Bring the store's tables up to date."""
-    from mcpfleet.cli.migrations import migrate_store  # noqa: PLC0415
+    from mcpfleet.cli.services import migrate_store  # noqa: PLC0415
     from mcpfleet.store.errors import StoreError  # noqa: PLC0415
     from mcpfleet.store.settings import StoreSettings  # noqa: PLC0415
 

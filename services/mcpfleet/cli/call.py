@@ -21,8 +21,8 @@ from mcp_types import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from mcpfleet.cli.arguments import read_arguments
 from mcpfleet.cli.endpoint_client import Door
+from mcpfleet.cli.options import read_arguments
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 
 

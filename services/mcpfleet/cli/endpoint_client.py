@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
-from mcpfleet.cli.token import authorization
+from mcpfleet.cli.options import authorization
 from mcpfleet.process.errors import leaves
 from mcpfleet.process.settings import TOKEN_VARIABLE
 

@@ -12,9 +12,8 @@ import httpx2
 import typer
 from rich.console import Console
 
-from mcpfleet.cli.arguments import read_arguments
 from mcpfleet.cli.endpoint_client import refusal
-from mcpfleet.cli.token import authorization
+from mcpfleet.cli.options import authorization, read_arguments
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
 from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, MODERN, PROTOCOL_VERSION_META_KEY

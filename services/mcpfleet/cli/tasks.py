@@ -7,8 +7,8 @@ from typing import Annotated
 import anyio
 import typer
 
-from mcpfleet.cli.serving import serve
-from mcpfleet.cli.token import Token
+from mcpfleet.cli.options import Token
+from mcpfleet.cli.services import serve
 from mcpfleet.process.errors import ConfigurationError
 
 app = typer.Typer(

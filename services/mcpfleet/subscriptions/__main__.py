@@ -14,11 +14,10 @@ from mcpfleet.live.telling import show
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import OUTAGES
-from mcpfleet.subscriptions.actor import SubscriptionsActor
+from mcpfleet.subscriptions.actor import SessionsActor, SubscriptionsActor
 from mcpfleet.subscriptions.notifications import Signals
 from mcpfleet.subscriptions.repository import Ledger
 from mcpfleet.subscriptions.sessions import Sessions
-from mcpfleet.subscriptions.sessions_actor import SessionsActor
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.sweeper import Sweeper
 

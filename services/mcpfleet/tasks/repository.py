@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from mcpfleet.store.engine import Store
 from mcpfleet.store.migrate import check_migrated
-from mcpfleet.tasks.cancels import Cancels
 from mcpfleet.tasks.claims import Claims
-from mcpfleet.tasks.completion import Endings
+from mcpfleet.tasks.completion import Cancels, Endings
 from mcpfleet.tasks.creation import Maker
 from mcpfleet.tasks.idempotency import Reservations
 from mcpfleet.tasks.inputs import Inputs
 from mcpfleet.tasks.listing import Lister
-from mcpfleet.tasks.outage import Outage
 from mcpfleet.tasks.reading import Reader
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.steps import Steps
-from mcpfleet.tasks.sweeps import Sweeps
+from mcpfleet.tasks.sweeps import Outage, Sweeps
 from mcpfleet.tasks.tables import SCHEMA
 from mcpfleet.tasks.tool_reports import Serving
 

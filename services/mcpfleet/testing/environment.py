@@ -1,28 +1,74 @@
-"""What the parts of a local fleet stand on: their settings, a store, a log, and a switch or NATS between them."""
+"""The environment of a local fleet's services: settings, a store, a log, and a switch or NATS between them."""
 
 from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import structlog
+from pydantic_settings import EnvSettingsSource
+from structlog.processors import TimeStamper, add_log_level, format_exc_info
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from mcpfleet.bus.memory import Switch
 from mcpfleet.cli.embedded_nats import EmbeddedNats
-from mcpfleet.cli.migrations import migrate_store
+from mcpfleet.cli.services import migrate_store
 from mcpfleet.contracts.permissions import permissions, users
+from mcpfleet.process.console import ConsoleLines
+from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
-from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.settings import ProcessSettings, Settings, loaded
+from mcpfleet.process.settings_table import scaled, unknown_names
 from mcpfleet.store.settings import StoreSettings
-from mcpfleet.testing.lines import Lines
-from mcpfleet.testing.reading import read
 from mcpfleet.testing.service import Part, S, Serve
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+AT_ONCE: Final[Mapping[str, str]] = MappingProxyType({"MCPFLEET_LAME": "0", "MCPFLEET_DRAIN_GRACE": "0"})
+"""Variables by which an edge that drains waits for what runs, and for no client that may come yet."""
+_NOBODYS: Final = "NOT_IN_THIS_ENVIRONMENT_"
 
 POOL: Final = "app"
 """The pool of a local fleet's workers."""
+_KEPT: Final = 10_000
+"""Lines; the oldest go first."""
+
+
+class Lines:
+    """The newest lines of all services."""
+
+    def __init__(self) -> None:
+        self._kept: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self._render = ConsoleLines(colours=False)
+
+    def logger(self, level: str) -> FilteringBoundLogger:
+        """A logger whose lines are kept here, from a level on."""
+        time = TimeStamper(fmt="%H:%M:%S.%f", utc=False, key="time")
+        log: FilteringBoundLogger = structlog.wrap_logger(
+            None,
+            processors=[add_log_level, time, format_exc_info, self._keep],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+        )
+        return log
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        """The lines of one event, with what each says of it."""
+        return [line for line in self._kept if line["event"] == event]
+
+    def text(self) -> str:
+        """All lines, for people."""
+        return "\n".join(self._render(None, "", dict(line)) for line in self._kept)
+
+    def _keep(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        self._kept.append(dict(event))
+        raise structlog.DropEvent
 
 
 @dataclass(frozen=True)
@@ -70,3 +116,32 @@ async def laid(variables: Mapping[str, str], *, nats: bool, seed: int) -> AsyncI
         stack.push_async_callback(server.child.kill)
         await server.start()
         yield Ground({**own, "MCPFLEET_NATS_URL": server.url}, None, passwords)
+
+
+def read(cls: type[AnySettings], variables: Mapping[str, str]) -> AnySettings:
+    """Read settings as a process would that has these variables, and none of this process's own.
+
+    Raises:
+        ConfigurationError: a value breaks its field's rule.
+    """
+    source = EnvSettingsSource(cls)
+    source.env_vars = {name.lower(): value for name, value in variables.items()}
+    return loaded(lambda: cls(_env_prefix=_NOBODYS, **source()))
+
+
+def check_names(variables: Mapping[str, str], classes: Iterable[type[Settings]]) -> None:
+    """Refuse a variable that no service knows.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    strangers = unknown_names(variables, classes)
+    if strangers:
+        raise ConfigurationError(*map(str, strangers))
+
+
+def durations(classes: Iterable[type[Settings]], factor: float) -> dict[str, str]:
+    """The variables that divide every duration among the settings; none gets below 0.1 s."""
+    if factor == 1.0:
+        return {}
+    return {name: value for cls in classes for name, value in scaled(cls, factor).items()}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
+import time
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -14,11 +16,10 @@ from typing import Final, Self
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.fleet import Fleet as Processes
 from mcpfleet.cli.fleet import Plan, Route, running
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings
 from mcpfleet.process.settings_table import scaled
-from mcpfleet.testing.pausing import pause
-from mcpfleet.testing.reading import AT_ONCE
+from mcpfleet.testing.environment import AT_ONCE
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -173,3 +174,30 @@ class Fleet:
 
 def _field(variable: str) -> str:
     return variable.removeprefix(PREFIX).lower()
+
+
+_WITHIN: Final = 1.0
+"""Seconds in which a process stands still, or waits for a disk."""
+
+
+def pause(pid: int) -> None:
+    """Have a process stand still, if it still runs; it does when this returns, where the system says so (Linux).
+
+    The signal only begins it: a thread that runs on another core may still answer something meanwhile.
+    """
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    until = time.monotonic() + _WITHIN
+    while not _stands_still(pid) and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+def _stands_still(pid: int) -> bool:
+    for each in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            state = each.read_text().rpartition(")")[2].split()[0]
+        except OSError:  # the thread has ended
+            continue
+        if state != "T":
+            return False
+    return True

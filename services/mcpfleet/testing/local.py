@@ -20,7 +20,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.memory import Switch
 from mcpfleet.catalog import __main__ as catalog
 from mcpfleet.catalog.settings import CatalogSettings
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.edge import __main__ as edge
 from mcpfleet.edge.settings import EdgeSettings
@@ -29,8 +29,7 @@ from mcpfleet.subscriptions import __main__ as subscriptions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks import __main__ as tasks_service
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.testing.environment import POOL, laid
-from mcpfleet.testing.reading import AT_ONCE, check_names, durations
+from mcpfleet.testing.environment import AT_ONCE, POOL, check_names, durations, laid
 from mcpfleet.testing.server import LocalServer, LocalTransport
 from mcpfleet.testing.service import AnyPart, Part, S, Serve
 from mcpfleet.worker import __main__ as worker

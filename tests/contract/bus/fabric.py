@@ -31,7 +31,7 @@ from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.testing.pausing import pause
+from mcpfleet.testing.fleet import pause
 from tests.kit.logs import captured
 from tests.kit.waiting import until
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from mcpfleet.authorization.custom import Answer, Custom, load
-from mcpfleet.authorization.rules import NotKnown, Refused, Verified
+from mcpfleet.authorization.verifier import NotKnown, Refused, Verified
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 from tests.kit.logs import captured

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.authorization.rules import Refused, Verified, admit, admit_anonymous, expanded, scopes_of, verified_by
+from mcpfleet.authorization.rules import admit, admit_anonymous, expanded, scopes_of, verified_by
+from mcpfleet.authorization.verifier import Refused, Verified
 from mcpfleet.contracts.principal import Principal
 
 RESOURCE = "https://mcp.example.com/mcp"

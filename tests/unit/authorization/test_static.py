@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.authorization.rules import Refused
 from mcpfleet.authorization.static import Static, digest
+from mcpfleet.authorization.verifier import Refused
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 

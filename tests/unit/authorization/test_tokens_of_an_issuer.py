@@ -17,12 +17,11 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pydantic import SecretStr
 
-from mcpfleet.authorization.introspection import Introspection
-from mcpfleet.authorization.issuer import upstream
+from mcpfleet.authorization.issuer import Introspection, upstream
 from mcpfleet.authorization.keys import Keys, metadata_urls
-from mcpfleet.authorization.rules import NotKnown, Refused
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.signed_jwt import Signed
+from mcpfleet.authorization.verifier import NotKnown, Refused
 from mcpfleet.contracts.principal import Principal
 from tests.kit.issuer import ROBOT, ROBOT_SECRET, Issuer, issuer
 from tests.kit.waiting import until

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.catalog.book import Book
-from mcpfleet.catalog.rules import Held, Key, Merged, Pool, Serving, holdings, inputs_digest, is_change, merge
+from mcpfleet.catalog.rules import Book, Held, Key, Merged, Pool, Serving, holdings, inputs_digest, is_change, merge
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Manifest, digest_of

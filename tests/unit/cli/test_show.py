@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcpfleet.cli.embedded_nats import find_server
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from mcpfleet.cli.show import show_nats, show_settings
 from mcpfleet.contracts.permissions import password_variable, users
 from mcpfleet.process.errors import ConfigurationError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings, Settings
 from mcpfleet.process.settings_table import Row, rows
 from mcpfleet.store.settings import StoreSettings

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mcpfleet.cli.known import SETTINGS
+from mcpfleet.cli.services import SETTINGS
 from mcpfleet.process.settings import ProcessSettings, variable
 from mcpfleet.store.settings import StoreSettings
 from tests.unit.process.settings_page import MARK, PAGE, tables

@@ -11,7 +11,7 @@ from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.testing.lines import Lines
+from mcpfleet.testing.environment import Lines
 from mcpfleet.testing.service import Part, Serve
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.catalog.book import Book, is_behind, is_disputed
+from mcpfleet.catalog.rules import Book, is_behind, is_disputed
 from mcpfleet.contracts.endpoints import Endpoint
 
 ENDPOINT = Endpoint(path="/mcp")

@@ -6,7 +6,7 @@ import pytest
 
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.testing.reading import check_names, durations, read
+from mcpfleet.testing.environment import check_names, durations, read
 from mcpfleet.worker.settings import WorkerSettings
 
 CLASSES = (EdgeSettings, WorkerSettings)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.cli.arguments import read_arguments
+from mcpfleet.cli.options import read_arguments
 
 
 @pytest.mark.parametrize(

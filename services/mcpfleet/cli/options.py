@@ -1,0 +1,60 @@
+"""What people write behind a command: the arguments of a tool, and the token of its caller, which is never printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.settings import TOKEN_VARIABLE
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""A bearer token (RFC 6750, 2.1). Any other text is refused before a library could quote it in an error."""
+
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar=TOKEN_VARIABLE,
+        show_default=False,
+        help="The token of the caller; rather in the environment, since others see a process's command line.",
+    ),
+]
+
+
+def authorization(token: str | None) -> dict[str, str]:
+    """The headers that carry a token.
+
+    Raises:
+        ConfigurationError: it has characters that no token has; the sentence does not quote it.
+    """
+    if not token:
+        return {}
+    if not _TOKEN.fullmatch(token):
+        raise ConfigurationError(f"the token (--token, {TOKEN_VARIABLE}) has a character that no bearer token has")
+    return {"Authorization": f"Bearer {token}"}
+
+
+def read_arguments(pairs: list[str]) -> dict[str, Any]:
+    """Read `name=value` pairs; a value that is JSON is taken as such, any other as text.
+
+    Raises:
+        ValueError: a pair has no `=`.
+    """
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"{pair!r} is not name=value")
+        try:
+            arguments[name] = json.loads(text, parse_constant=_refuse)
+        except ValueError:
+            arguments[name] = text
+    return arguments
+
+
+def _refuse(constant: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(constant)
