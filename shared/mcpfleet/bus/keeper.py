@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import Unavailable
 from mcpfleet.bus.port import ConnectFailed, Connector, Link, OnRefused
+from mcpfleet.process.retry import pauses
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 
@@ -91,19 +92,21 @@ class Keeper:
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep a link until cancelled; started at once, whether or not anybody answers."""
         task_status.started()
-        pause = _FIRST_PAUSE
         while True:
-            link = await self._establish()
-            if link is None:
-                await anyio.sleep(random.uniform(0, pause))  # noqa: S311
-                pause = min(pause * 2, self._settings.bus_reconnect_jitter)
-                continue
-            pause = _FIRST_PAUSE
+            link = await self._connect()
             try:
                 await self._watch(link)
                 self._log.warning("link lost", nats=self._connector.where())
             finally:
                 await self._discard(link)
+
+    async def _connect(self) -> Link:
+        """Try until there is a link."""
+        growing = pauses(_FIRST_PAUSE, self._settings.bus_reconnect_jitter)
+        while True:
+            if (link := await self._establish()) is not None:
+                return link
+            await anyio.sleep(random.uniform(0, next(growing)))  # noqa: S311
 
     async def _establish(self) -> Link | None:
         try:

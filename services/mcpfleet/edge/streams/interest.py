@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.hints import resource_hints, resource_key
+from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry.trace import TraceContext
 
 _BACK_AT: Final = 0.75
@@ -48,17 +49,11 @@ class Interest:
         self._hear = hear
         self._most = most
         self._endpoints: dict[str, _Endpoint] = {}
-        self._tasks: TaskGroup | None = None
+        self._tasks = TaskOwner()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own the leaving of what nobody watches any more, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            task_status.started()
-            try:
-                await anyio.sleep_forever()
-            finally:
-                self._tasks = None
+        await self._tasks.run(task_status=task_status)
 
     async def watch(self, name: str, uris: Iterable[str]) -> None:
         """Hear the hints of these URIs until `unwatch`; what is said of them after a flush of the bus is heard."""
@@ -83,9 +78,9 @@ class Interest:
                 del endpoint.watchers[key]
                 if (subscription := endpoint.heard.pop(key, None)) is not None:
                     self._leave(subscription)
-        if endpoint.all is not None and len(endpoint.watchers) <= self._most * _BACK_AT and self._tasks is not None:
+        if endpoint.all is not None and len(endpoint.watchers) <= self._most * _BACK_AT and self._tasks.is_running:
             everything, endpoint.all = endpoint.all, None
-            self._tasks.start_soon(self._hear_apart, name, endpoint, everything)
+            self._tasks.start(self._hear_apart, name, endpoint, everything)
 
     async def _hear_all(self, name: str, endpoint: _Endpoint) -> None:
         everything = await self._bus.subscribe(resource_hints(name), self._on_hint)
@@ -113,8 +108,7 @@ class Interest:
             endpoint.heard[key] = subscription
 
     def _leave(self, subscription: Subscription) -> None:
-        if self._tasks is not None:
-            self._tasks.start_soon(self._bus.leave, subscription)
+        self._tasks.start(self._bus.leave, subscription)
 
     def _on_hint(self, message: Incoming) -> None:
         """Pass a hint on. Where a key is heard twice for a moment its hint may come twice, which a hint may."""

@@ -9,7 +9,9 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
+
+from mcpfleet.process.task_owner import TaskOwner
 
 AT_ONCE: Final = 16
 """Readings of a pool that an edge has under way at once: a pool that hangs holds up no other."""
@@ -64,7 +66,7 @@ class ReadQueue(Generic[T]):
         """
         self._perform = perform
         self._lines: dict[str, _Line[T]] = {}
-        self._tasks: TaskGroup | None = None
+        self._tasks = TaskOwner()
 
     def __len__(self) -> int:
         """How many wait."""
@@ -72,13 +74,7 @@ class ReadQueue(Generic[T]):
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own what is under way, until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            task_status.started()
-            try:
-                await anyio.sleep_forever()
-            finally:
-                self._tasks = None
+        await self._tasks.run(task_status=task_status)
 
     def add(self, item: T, pool: str, caller: Hashable, *, renews: bool) -> None:
         """Have something performed in its turn, that neither waits nor is under way."""
@@ -111,11 +107,11 @@ class ReadQueue(Generic[T]):
         return was_there
 
     def _begin(self, pool: str, line: _Line[T]) -> None:
-        while self._tasks is not None and (taken := line.take()) is not None:
+        while self._tasks.is_running and (taken := line.take()) is not None:
             item, caller, renews = taken
             line.running[caller] += 1
             line.renewing += renews
-            self._tasks.start_soon(self._run, pool, item, caller, renews)
+            self._tasks.start(self._run, pool, item, caller, renews)
 
     async def _run(self, pool: str, item: T, caller: Hashable, renews: bool) -> None:
         line = self._lines[pool]
