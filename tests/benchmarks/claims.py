@@ -12,7 +12,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.contracts.pool_tasks import Claimed, ClaimTasks, PoolTasksClient, Settle, TasksClaimed, work_subject
 from mcpfleet.contracts.tasks import NewTask, Status, TasksClient

@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 import httpx2
 
-from mcpfleet.wire.versions import LEGACY
+from mcpfleet.wire.protocol import LEGACY
 from tests.contract.fleet.visitor import Visitor, Watching
 
 TOLD_WITHIN: Final = 20.0

@@ -32,7 +32,7 @@ from rich.console import Console
 
 from mcpfleet.cli.child import Child
 from mcpfleet.testing.fleet import Fleet
-from mcpfleet.wire.versions import LEGACY
+from mcpfleet.wire.protocol import LEGACY
 from tests.chaos.versions import write
 from tests.kit.passage import Passage, passage
 from tests.kit.postgres import postgres_server

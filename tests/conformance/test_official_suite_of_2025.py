@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import pytest
 
-from mcpfleet.wire.versions import LEGACY, OLDEST
+from mcpfleet.wire.protocol import LEGACY, OLDEST
 from tests.conformance.suite import FAILED, Verdict, through_three_edges
 from tests.kit.node import install
 

@@ -14,7 +14,7 @@ from typing import Any, Final, get_type_hints
 import pytest
 
 from mcpfleet import contracts
-from mcpfleet.bus.exchange import Exchange
+from mcpfleet.bus.rpc import Exchange
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject
 from mcpfleet.contracts.permissions import users
 from tests.deploy.manifests import K8S, POOLS

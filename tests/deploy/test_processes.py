@@ -14,8 +14,8 @@ import anyio
 import httpx2
 import pytest
 
+from mcpfleet.console.page import PATH
 from mcpfleet.contracts.permissions import permissions, users
-from mcpfleet.live.page import PATH
 from tests.contract.fleet.listener import ACK, END, listening
 from tests.deploy import figures, manifests
 from tests.deploy.local import LocalFleet, local_fleet, startable

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mcpfleet import contracts
-from mcpfleet.bus.exchange import Exchange
+from mcpfleet.bus.rpc import Exchange
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.exposition import Exposition
 from tests.deploy import figures

@@ -11,7 +11,7 @@ import anyio
 import httpx2
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.service import bus_of
 from mcpfleet.process.service import Process
 from mcpfleet.testing.fleet import Fleet
 

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from mcpfleet.testing.fleet import Fleet
-from mcpfleet.wire.versions import LEGACY
+from mcpfleet.wire.protocol import LEGACY
 from tests.kit.http2 import HEAD, Peer
 from tests.kit.raw import connected
 from tests.kit.waiting import until

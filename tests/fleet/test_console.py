@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 from mcp import Client
 
-from mcpfleet.contracts.figures import Figures, Role, pool_figures_subject, service_figures_subject
 from mcpfleet.contracts.permissions import pool_user
+from mcpfleet.contracts.stats import Figures, Role, pool_figures_subject, service_figures_subject
 from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening
 from tests.fleet.consoles import ON, bus_as, consoles, looking

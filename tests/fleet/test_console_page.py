@@ -13,8 +13,8 @@ import anyio
 import httpx2
 import pytest
 
-from mcpfleet.contracts.figures import LARGEST, Figures, Trouble, pool_figures_subject
 from mcpfleet.contracts.permissions import pool_user
+from mcpfleet.contracts.stats import LARGEST, Figures, Trouble, pool_figures_subject
 from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening
 from tests.fleet.consoles import ON, bus_as, consoles

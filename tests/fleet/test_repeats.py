@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from mcpfleet.testing.fleet import Fleet
-from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, REPEAT
+from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, REPEAT
 from tests.fleet.test_tasks import Notes
 from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until

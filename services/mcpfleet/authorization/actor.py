@@ -16,8 +16,7 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Verified, Verifier
 from mcpfleet.authorization.windows import take, take_all
 from mcpfleet.bus.actor import Actor, Asked
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.authorization import (
     ADMIT,
     ADMIT_ALL,

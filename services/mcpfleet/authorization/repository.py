@@ -8,9 +8,9 @@ from sqlalchemy import Table, delete, insert, select, tuple_, update
 
 from mcpfleet.authorization.tables import COUNTER, SCHEMA, counter, revocations, takings, windows
 from mcpfleet.contracts.authorization import Revocation, Revoke, revoked_name
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.migrate import check_migrated
+from mcpfleet.store.sql import now
 
 PAGE: Final = 500
 """Revocations that are read, and told, at once."""

@@ -13,7 +13,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, Revocation, RevokedName, names_of
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.process.health import Health
+from mcpfleet.process.lifecycle import Health
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 

@@ -20,9 +20,8 @@ from mcpfleet.contracts.authorization import (
     TokensTaken,
     TokensWanted,
 )
-from mcpfleet.store.clock import SQLITE_NOW, now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_for
+from mcpfleet.store.sql import SQLITE_NOW, insert_for, now
 
 
 class Window(NamedTuple):

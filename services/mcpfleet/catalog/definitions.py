@@ -12,7 +12,7 @@ from mcpfleet.app.declaration import check_asks, check_icons, check_name, check_
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.uri import check_template, check_uri
 from mcpfleet.app.validation import Validator, check_input_root
-from mcpfleet.bus.exchange import broken_rules
+from mcpfleet.bus.rpc import broken_rules
 from mcpfleet.contracts.manifest import Definition
 
 _MOST_ICONS: Final = 64

@@ -7,9 +7,8 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.exchange import broken_rules
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
+from mcpfleet.bus.rpc import broken_rules
 from mcpfleet.catalog.definitions import faults
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.catalog import Listed, Snapshot, SnapshotAnswer

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mcpfleet.catalog.rules import Book, Pool, Tally
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import endpoints, manifests, pools, workers
-from mcpfleet.store.clock import now
+from mcpfleet.store.sql import now
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.exchange import broken_rules
+from mcpfleet.bus.rpc import broken_rules
 from mcpfleet.catalog import observation
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rules import (
@@ -38,8 +38,7 @@ from mcpfleet.catalog.tables import endpoints, manifests, pools, workers
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Manifest
-from mcpfleet.store.clock import now
-from mcpfleet.store.insert import insert_into
+from mcpfleet.store.sql import insert_into, now
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.catalog import observation
 from mcpfleet.catalog.manifests import read_manifest
 from mcpfleet.catalog.rebuild import Rebuild, Rebuilt, read_snapshot
@@ -21,10 +20,9 @@ from mcpfleet.catalog.rules import UNNUMBERED, Key, holdings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import SCHEMA, endpoints, manifests, pools, workers
 from mcpfleet.contracts.catalog import Announce, Snapshot, SnapshotAnswer, Withdrawn
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
 from mcpfleet.store.migrate import check_migrated
+from mcpfleet.store.sql import insert_into, now
 
 _READERS: Final = 2
 """Announced manifests that are read at once, each in a thread."""

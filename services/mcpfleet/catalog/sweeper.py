@@ -18,8 +18,7 @@ from mcpfleet.catalog.rebuild import Rebuilt
 from mcpfleet.catalog.repository import Ledger, Swept
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.catalog import hint_subject
-from mcpfleet.process.health import Health
-from mcpfleet.process.vigil import Vigil
+from mcpfleet.process.lifecycle import Health, Vigil
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.telemetry.instruments import CatalogInstruments

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from mcpfleet.cli.endpoint_client import Door
 from mcpfleet.cli.options import read_arguments
-from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
+from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 
 async def call_tool(

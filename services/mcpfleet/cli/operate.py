@@ -12,8 +12,8 @@ import anyio.to_thread
 import typer
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.errors import BusError, is_undone
+from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.authorization import AuthorizationClient, Revoke, RevokedKind
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key

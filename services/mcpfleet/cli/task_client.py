@@ -15,8 +15,13 @@ from rich.console import Console
 from mcpfleet.cli.endpoint_client import refusal
 from mcpfleet.cli.options import authorization, read_arguments
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
-from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, MODERN, PROTOCOL_VERSION_META_KEY
+from mcpfleet.wire.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    IDEMPOTENCY_KEY,
+    MODERN,
+    PROTOCOL_VERSION_META_KEY,
+)
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _LONGEST_PAUSE: Final = 60.0

@@ -9,17 +9,17 @@ from typing import Any, Final, TypeAlias
 import anyio
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.discovery import Discovery
-from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
-from mcpfleet.contracts.figures import Role
+from mcpfleet.bus.service import bus_of
+from mcpfleet.console.publish import show
+from mcpfleet.contracts.access import refuse_exposed, refuse_nameless
+from mcpfleet.contracts.stats import Role
 from mcpfleet.edge.server.app import Application
 from mcpfleet.edge.server.drain import LeadAway, drain, nobody
 from mcpfleet.edge.server.readiness import Readiness
 from mcpfleet.edge.server.wiring import wire
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
-from mcpfleet.live.telling import show
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import ConnectionInstruments

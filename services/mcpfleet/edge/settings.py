@@ -7,12 +7,11 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from mcpfleet.contracts.access import AccessSettings, WebUrl
-from mcpfleet.contracts.call import MESSAGE_ROOM
+from mcpfleet.contracts.call import MESSAGE_ROOM, FetchSettings
 from mcpfleet.contracts.endpoints import EndpointSettings
-from mcpfleet.contracts.fetching import FetchSettings
 from mcpfleet.contracts.manifest import Rate
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
-from mcpfleet.telemetry.sampling import Sampling
+from mcpfleet.telemetry.trace import Sampling
 from mcpfleet.wire.scan import MAX_VALUES
 
 _NO_RATE: Final = "none"

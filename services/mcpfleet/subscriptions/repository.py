@@ -9,10 +9,9 @@ from sqlalchemy import delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.subscriptions import Count
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
 from mcpfleet.store.migrate import check_migrated
+from mcpfleet.store.sql import insert_into, now
 from mcpfleet.subscriptions.rules import has_room
 from mcpfleet.subscriptions.tables import SCHEMA, counts, edges, partitions
 

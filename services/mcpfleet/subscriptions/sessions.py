@@ -10,9 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.hints import resource_key
 from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
+from mcpfleet.store.sql import insert_into, now
 from mcpfleet.subscriptions.rules import changed
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.tables import session_uris, sessions

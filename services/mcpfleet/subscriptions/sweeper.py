@@ -10,8 +10,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.process.health import Health
-from mcpfleet.process.vigil import Vigil
+from mcpfleet.process.lifecycle import Health, Vigil
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.subscriptions.notifications import Signals

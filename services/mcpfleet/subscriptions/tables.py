@@ -8,8 +8,8 @@ from typing import Final
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text
 
 from mcpfleet.contracts.manifest import DIGEST_LENGTH
-from mcpfleet.store.clock import Moment
 from mcpfleet.store.migrate import Schema
+from mcpfleet.store.sql import Moment
 
 metadata: Final = MetaData()
 

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Final
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
-from mcpfleet.bus.questions import answer_questions
-from mcpfleet.contracts.figures import Role
-from mcpfleet.live.telling import show
+from mcpfleet.bus.service import answer_questions, bus_of
+from mcpfleet.console.publish import show
+from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import OUTAGES

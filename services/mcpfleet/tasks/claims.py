@@ -22,10 +22,9 @@ from mcpfleet.contracts.pool_tasks import (
     TasksClaimed,
 )
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.padding import padded
 from mcpfleet.store.singles import SingleRow
+from mcpfleet.store.sql import Moment, now, padded
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.completion import Endings, ended
 from mcpfleet.tasks.locking import HELD, lock_all, lock_held, tried_of

@@ -9,16 +9,15 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.operator_tasks import StopTask, TaskStopped
 from mcpfleet.contracts.pool_tasks import Settle, Settled
 from mcpfleet.contracts.tasks import CancelTask, Status, TaskCancelled
 from mcpfleet.process.batches import Batches
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.singles import Singles
+from mcpfleet.store.sql import now
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.locking import HELD, lock_all
 from mcpfleet.tasks.reading import is_live, is_owned

@@ -9,16 +9,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Insert, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Defer, Deferred
 from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, Status, TaskView
 from mcpfleet.process.batches import Batches
-from mcpfleet.store.clock import Moment, now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
-from mcpfleet.store.insert import insert_for
+from mcpfleet.store.sql import Moment, insert_for, now
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.idempotency import reserve_for_task
 from mcpfleet.tasks.reading import Reader

@@ -11,9 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.pool_tasks import Remember
 from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Reserve, Reserved
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
+from mcpfleet.store.sql import insert_into, now
 from mcpfleet.tasks.reading import is_live
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, reservations, states

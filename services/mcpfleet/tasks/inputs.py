@@ -7,13 +7,11 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.pool_tasks import Answered, Ask, QuestionsAsked
 from mcpfleet.contracts.tasks import Status, Update, Updated
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
+from mcpfleet.store.sql import insert_into, now
 from mcpfleet.tasks import rules
 from mcpfleet.tasks.locking import HELD, lock_task
 from mcpfleet.tasks.reading import is_owned

@@ -6,8 +6,8 @@ from sqlalchemy import ColumnElement, case, or_, select, true
 
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, Why
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
+from mcpfleet.store.sql import now
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import GOING_ON, states
 

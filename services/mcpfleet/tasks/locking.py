@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mcpfleet.store.padding import padded
+from mcpfleet.store.sql import padded
 from mcpfleet.tasks.rules import Tried
 from mcpfleet.tasks.tables import AnyRow, states
 

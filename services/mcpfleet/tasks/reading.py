@@ -12,10 +12,9 @@ from sqlalchemy import ColumnElement, bindparam, or_, select, tuple_
 
 from mcpfleet.contracts.tasks import Binding, Owned, Status, TaskView
 from mcpfleet.process.batches import Batches
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
-from mcpfleet.store.padding import padded
+from mcpfleet.store.sql import now, padded
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import GOING_ON, inputs, states

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import select, update
 
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.pool_tasks import Step, Stepped
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
+from mcpfleet.store.sql import insert_into
 from mcpfleet.tasks.locking import lock_held
 from mcpfleet.tasks.rules import BESIDE, weight
 from mcpfleet.tasks.settings import TasksSettings

@@ -7,9 +7,8 @@ from typing import Final
 from sqlalchemy import ColumnElement, case, delete, exists, func, select, update
 
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
+from mcpfleet.store.sql import insert_into, now
 from mcpfleet.tasks.claims import Claims
 from mcpfleet.tasks.completion import Endings
 from mcpfleet.tasks.locking import HELD, tried_of

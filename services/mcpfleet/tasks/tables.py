@@ -9,8 +9,8 @@ from sqlalchemy import Column, Index, Integer, MetaData, Row, String, Table, Tex
 
 from mcpfleet.contracts.manifest import DIGEST_LENGTH
 from mcpfleet.contracts.tasks import KEY_LENGTH, MESSAGE_LENGTH, Status
-from mcpfleet.store.clock import Moment
 from mcpfleet.store.migrate import Schema
+from mcpfleet.store.sql import Moment
 
 metadata: Final = MetaData()
 

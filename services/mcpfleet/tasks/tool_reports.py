@@ -16,10 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.pool_tasks import Serve, Served
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
-from mcpfleet.store.insert import insert_into
-from mcpfleet.store.padding import padded
+from mcpfleet.store.sql import insert_into, now, padded
 from mcpfleet.tasks.completion import Endings
 from mcpfleet.tasks.locking import HELD
 from mcpfleet.tasks.rules import LACKS_TOOL, Change, Ends

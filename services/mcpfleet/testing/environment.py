@@ -17,13 +17,13 @@ from pydantic_settings import EnvSettingsSource
 from structlog.processors import TimeStamper, add_log_level, format_exc_info
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from mcpfleet.bus.memory import Switch
+from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.services import migrate_store
 from mcpfleet.contracts.permissions import permissions, users
-from mcpfleet.process.console import ConsoleLines
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
+from mcpfleet.process.logs import ConsoleLines
 from mcpfleet.process.settings import ProcessSettings, Settings, loaded
 from mcpfleet.process.settings_table import scaled, unknown_names
 from mcpfleet.store.settings import StoreSettings

@@ -17,7 +17,7 @@ from mcpfleet.app import App
 from mcpfleet.authorization import __main__ as authorization
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.memory import Switch
+from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.catalog import __main__ as catalog
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.cli.services import SETTINGS

@@ -12,12 +12,11 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
-from mcpfleet.bus.memory import Switch
-from mcpfleet.process.health import Health
+from mcpfleet.bus.memory.switch import Switch
+from mcpfleet.bus.service import bus_of
+from mcpfleet.process.lifecycle import Health, Stopping
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.process.stopping import Stopping
 
 S = TypeVar("S", bound=ProcessSettings)
 

@@ -16,17 +16,17 @@ import anyio
 import mcpfleet.app
 from mcpfleet.app import App, DeclarationError, LoadError, load
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of, watch_link
 from mcpfleet.bus.discovery import Discovery
+from mcpfleet.bus.service import bus_of, watch_link
+from mcpfleet.console.publish import tell
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
-from mcpfleet.live.telling import tell
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.reporting import say_ready
+from mcpfleet.process.logs import say_ready
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import WorkerInstruments
-from mcpfleet.telemetry.sampling import Sampling
+from mcpfleet.telemetry.trace import Sampling
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.calls.actor import CallActor
 from mcpfleet.worker.frames import Frame

@@ -11,14 +11,12 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError, Failed, TooLarge
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import BusError, Failed, Fault, TooLarge
 from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.telemetry.sampling import Sampling
 from mcpfleet.telemetry.spans import Kind, Span, Tracer
-from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.telemetry.trace import Sampling, TraceContext
 
 _FIRST_PAUSE: Final = 0.1
 """Seconds before a second announcement where the first was not heard; then longer, up to the interval."""

@@ -18,8 +18,8 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.process.loop import loop_factory
-from mcpfleet.process.reporting import reporting
+from mcpfleet.process.host import loop_factory
+from mcpfleet.process.logs import reporting
 from mcpfleet.worker.calls.table import Held, Key
 from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.runner import Runner

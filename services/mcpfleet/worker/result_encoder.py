@@ -23,7 +23,6 @@ from mcpfleet.app import (
     TryAgain,
 )
 from mcpfleet.app.outcome import Kept, may_hold_controls, without_controls
-from mcpfleet.contracts import kept_result
 from mcpfleet.contracts.call import (
     AUTHORED_ERROR,
     BAD_ARGUMENTS,
@@ -35,6 +34,7 @@ from mcpfleet.contracts.call import (
     FrameKind,
 )
 from mcpfleet.contracts.manifest import Kind
+from mcpfleet.contracts.task_payloads import write_kept
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
 from mcpfleet.worker.calls.table import Held
@@ -157,7 +157,7 @@ class ResultEncoder:
 
     def _written(self, answer: Answer | Outcome | Kept) -> bytes:
         if isinstance(answer, Kept):  # as it is: it is cleaned once it is cleared
-            return kept_result.write(answer.shape, _result_body(answer.outcome))
+            return write_kept(answer.shape, _result_body(answer.outcome))
         body = _result_body(answer)
         if isinstance(answer, Outcome) and self._clean is not None:
             # The default one is asked only where it may find something: most results hold nothing of the kind.

@@ -20,7 +20,7 @@ from mcpfleet.app.input import NOBODY, Asker
 from mcpfleet.app.outcome import Kept
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import CallBody, FrameKind
-from mcpfleet.contracts.origin import Origin
+from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments

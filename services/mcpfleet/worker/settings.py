@@ -6,8 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from mcpfleet.contracts.call import MESSAGE_ROOM
-from mcpfleet.contracts.fetching import FetchSettings
+from mcpfleet.contracts.call import MESSAGE_ROOM, FetchSettings
 from mcpfleet.contracts.manifest import POOL_PATTERN
 from mcpfleet.process.settings import Bytes, ProcessSettings, Seconds
 

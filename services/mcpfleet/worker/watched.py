@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.app import App
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.watched import Watched, watched_subject
+from mcpfleet.contracts.subscriptions import Watched, watched_subject
 from mcpfleet.worker.loop_bridge import LoopBridge
 
 _NOBODY: Final[frozenset[str]] = frozenset()

@@ -26,7 +26,7 @@ from mcpfleet.app.site import Site
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest, Tasking
-from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY
+from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)

@@ -22,7 +22,7 @@ from mcp_types import (
 )
 
 from mcpfleet.app.errors import OutputError
-from mcpfleet.contracts.kept_result import Shape
+from mcpfleet.contracts.task_payloads import Shape
 
 
 class _Absent(Enum):

@@ -25,8 +25,7 @@ from mcpfleet.app.errors import Mistake, OutputError
 from mcpfleet.app.outcome import ABSENT, Kept, Outcome, outcome_of, speaks_of
 from mcpfleet.app.schema import MISSING, adapter_for, brought_along, output_schema
 from mcpfleet.app.validation import Validator
-from mcpfleet.contracts import kept_result
-from mcpfleet.contracts.kept_result import KeptResult, Shape
+from mcpfleet.contracts.task_payloads import KeptResult, Shape, write_kept
 
 BLOCKS: Final = (TextContent, ImageContent, AudioContent, EmbeddedResource, ResourceLink)
 
@@ -103,7 +102,7 @@ class Returns:
         outcome = self.outcome(value)
         kept = Kept(outcome, self._shape(value))
         body = to_json({**kept.fields(), "_meta": outcome.meta})
-        self.read_back(kept_result.write(kept.shape, body))
+        self.read_back(write_kept(kept.shape, body))
         return kept
 
     def read_back(self, text: str | bytes) -> Any:

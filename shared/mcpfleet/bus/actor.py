@@ -15,10 +15,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus, Subscription
-from mcpfleet.bus.errors import BusError, Failed
-from mcpfleet.bus.exchange import Exchange, broken_rules
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import BusError, Failed, Fault
 from mcpfleet.bus.port import Incoming
+from mcpfleet.bus.rpc import Exchange, broken_rules
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.spans import Kind, Span, Tracer

@@ -14,10 +14,12 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header as lines
+from mcpfleet.bus.connection_manager import Hooks, Keeper
 from mcpfleet.bus.errors import (
     BusError,
     Busy,
     Failed,
+    Fault,
     NoResponders,
     NotRun,
     Refused,
@@ -26,9 +28,7 @@ from mcpfleet.bus.errors import (
     Unavailable,
     is_undone,
 )
-from mcpfleet.bus.fault import Fault
-from mcpfleet.bus.keeper import Hooks, Keeper
-from mcpfleet.bus.outcome import answer
+from mcpfleet.bus.header import answer
 from mcpfleet.bus.port import Connector, Deliver, Incoming, Interest, Link
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments

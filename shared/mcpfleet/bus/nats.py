@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.errors import TooLarge, Unavailable
 from mcpfleet.bus.nats_client import ShortClient
 from mcpfleet.bus.port import ConnectFailed, Deliver, Interest, Link, OnRefused
-from mcpfleet.process.address import is_loopback
+from mcpfleet.process.host import is_loopback
 from mcpfleet.process.settings import ProcessSettings
 
 _REFUSAL: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)

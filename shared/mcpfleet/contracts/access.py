@@ -1,4 +1,4 @@
-"""How callers are admitted: settings that edges and authorization read alike, and the URLs that tokens are for."""
+"""How callers are admitted: settings of edges and authorization, URLs of tokens, and where an edge may serve."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from mcpfleet.process.address import is_loopback
-from mcpfleet.process.settings import Settings
+from mcpfleet.process.host import is_loopback
+from mcpfleet.process.settings import Settings, host_and_port
 
 Mode: TypeAlias = Literal["none", "static", "jwt", "introspection", "custom"]
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5B\x5D-\x7E]{1,256}")
@@ -63,3 +63,41 @@ def is_for(audiences: tuple[str, ...], resource: str) -> bool:
 def is_scope(word: str) -> bool:
     """Whether a word is a scope that a token may have and a header may carry."""
     return _SCOPE.fullmatch(word) is not None
+
+
+def refuse_exposed(bind: str, mode: str, *, allow_anonymous: bool) -> str | None:
+    """Refuse to serve callers without credentials beyond this host, unless the operator said so.
+
+    Args:
+        bind: MCPFLEET_BIND, `host:port` or `[IPv6]:port`; no host is every address.
+        mode: MCPFLEET_AUTHORIZATION.
+        allow_anonymous: MCPFLEET_ALLOW_ANONYMOUS.
+
+    Returns:
+        The sentence for the operator, which names the settings; None where serving is fine.
+    """
+    if mode != "none" or allow_anonymous or is_loopback(host_and_port(bind)[0]):
+        return None
+    return (
+        f"MCPFLEET_BIND: {bind} can be reached from other hosts, and MCPFLEET_AUTHORIZATION=none admits everyone: "
+        "bind to 127.0.0.1, or set MCPFLEET_ALLOW_ANONYMOUS=true where something in front decides who may call"
+    )
+
+
+def refuse_nameless(bind: str, mode: str, public_url: str) -> str | None:
+    """Refuse to check tokens beyond this host without the name that they must be for (M61).
+
+    Args:
+        bind: MCPFLEET_BIND.
+        mode: MCPFLEET_AUTHORIZATION.
+        public_url: MCPFLEET_PUBLIC_URL.
+
+    Returns:
+        The sentence for the operator; None where serving is fine.
+    """
+    if mode == "none" or public_url or is_loopback(host_and_port(bind)[0]):
+        return None
+    return (
+        f"MCPFLEET_PUBLIC_URL: must be set, for example to https://mcp.example.com: clients reach {bind} by a "
+        "name that is not known here, and a token is good for the endpoints under that name alone"
+    )

@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, NoResponders
-from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.bus.rpc import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal

@@ -14,10 +14,11 @@ from typing import Any, Final
 from pydantic import Field
 from pydantic_core import from_json, to_json
 
-from mcpfleet.bus.exchange import Exchange
+from mcpfleet.bus.rpc import Exchange
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.tasks import Reservation
+from mcpfleet.process.settings import Seconds, Settings
 
 MESSAGE_ROOM: Final = 64 * 1024
 """Bytes that a message may have beside the arguments or the result in it."""
@@ -238,3 +239,10 @@ class AliveAnswer(Message):
 
 
 ALIVE = Exchange("edge.{edge}.alive.{pool}", Alive, AliveAnswer, asked_by="pool-{pool}", repeat=False)
+
+
+class FetchSettings(Settings):
+    """What edges and workers read alike: a worker must keep an end for longer than its edge may take to fetch it."""
+
+    result_wait: Seconds = Field(8.0, gt=0, description="how long a large result may wait for memory of its edge")
+    result_fetch: Seconds = Field(5.0, gt=0, description="how long fetching a large result from its worker may take")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.bus.rpc import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN, Definition
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 from pydantic import Field
 
 from mcpfleet.contracts.base import Message
-from mcpfleet.wire.canonical import canonical
+from mcpfleet.wire.strict import canonical
 
 DIGEST_LENGTH = 32
 """Hexadecimal digits of SHA-256 that name a thing on the bus (128 bits)."""

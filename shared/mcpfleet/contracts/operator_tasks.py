@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.bus.rpc import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN
 from mcpfleet.contracts.tasks import Status, TaskId

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcpfleet.bus.discovery import SUBJECT as SERVICES_SUBJECT
-from mcpfleet.contracts.figures import ALL_SUBJECTS, Role
 from mcpfleet.contracts.hints import OPERATOR_TOKEN
+from mcpfleet.contracts.stats import ALL_SUBJECTS, Role
 from mcpfleet.process.settings import ProcessSettings
 
 POOL: Final = "pool"

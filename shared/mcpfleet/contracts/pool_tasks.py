@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.bus.rpc import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS, digest_of
 from mcpfleet.contracts.tasks import (

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, StringConstraints
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.bus.rpc import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
 

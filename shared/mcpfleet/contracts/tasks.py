@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
-from mcpfleet.bus.exchange import Exchange, ask
+from mcpfleet.bus.rpc import Exchange, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import LONGEST_RETENTION, LONGEST_RUN, POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal

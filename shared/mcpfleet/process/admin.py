@@ -11,11 +11,10 @@ from typing import Any, Final
 from hypercorn.config import Config
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
-from mcpfleet.process.descriptors import connections_within
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.host import connections_within
 from mcpfleet.process.http_server import HttpServer
-from mcpfleet.process.pages import Page
-from mcpfleet.process.service import Process
+from mcpfleet.process.service import Page, Process
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.telemetry.exposition import MEDIA_TYPE, Exposition
 

@@ -7,18 +7,20 @@ hide their secrets themselves, passwords in addresses are starred here, tracebac
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
-from typing import Any, Final, Literal
+import zlib
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 from structlog.processors import JSONRenderer, TimeStamper, add_log_level, format_exc_info
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
-from mcpfleet.process.console import ConsoleLines, coloured
-from mcpfleet.process.mishaps import mishaps
 from mcpfleet.process.pace import CALL_SITE, LIBRARIES, Pace
+from mcpfleet.process.recent_errors import mishaps
 from mcpfleet.telemetry.trace import current
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -137,3 +139,75 @@ def without_passwords(text: str) -> str:
 def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> MutableMapping[str, Any]:
     """Put what every line has first, for whoever reads lines as they are."""
     return {key: event.pop(key) for key in _FIRST if key in event} | dict(event)
+
+
+_RESET: Final = "\x1b[0m"
+_DIM: Final = "\x1b[2m"
+_LEVEL_COLOURS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+_SERVICES: Final = tuple(f"\x1b[{code}m" for code in (36, 35, 34, 32, 96, 95, 94, 92))
+_PLAIN: Final = re.compile(r"[^\s\"'=]+")
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether text on this stream is coloured: on a terminal, unless NO_COLOR; elsewhere only with FORCE_COLOR."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+class ConsoleLines:
+    """A structlog renderer of one line an event, with a traceback below it where there is one."""
+
+    def __init__(self, colours: bool) -> None:
+        self._colours = colours
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> str:
+        """Render one event."""
+        time, level = str(event.pop("time", "")), str(event.pop("level", ""))
+        service, process = str(event.pop("service", "")), str(event.pop("process", ""))
+        text, traceback = _printable(str(event.pop("event", ""))), event.pop("exception", None)
+        event.pop("span_id", None)  # the trace's id is enough to find the span
+        # Several edges have one name; four digits tell them apart.
+        name = f"{service} {process[:4]}".strip().ljust(18)
+        parts = [
+            self._in(_DIM, time),
+            self._in(_SERVICES[zlib.crc32(service.encode()) % len(_SERVICES)], name),
+            self._in(_LEVEL_COLOURS.get(level, ""), level.ljust(7)),
+            text,
+            *(f"{self._in(_DIM, key + '=')}{_value(value)}" for key, value in event.items()),
+        ]
+        line = " ".join(parts)
+        return f"{line}\n{traceback}" if traceback else line
+
+    def _in(self, colour: str, text: str) -> str:
+        return f"{colour}{text}{_RESET}" if self._colours and colour else text
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if _PLAIN.fullmatch(text) and text.isprintable() else repr(text)
+
+
+def _printable(text: str) -> str:
+    """Escape what could steer the terminal: a library's message may quote what a stranger sent."""
+    return text if text.isprintable() else repr(text)
+
+
+@contextmanager
+def reporting(log: FilteringBoundLogger, report: str) -> Iterator[None]:
+    """Log whatever one report raises, and go on; cancellation passes through.
+
+    Args:
+        log: names the report that failed. Lines keep a pace (`pace.py`), so a report that fails each time is no flood.
+        report: what is reported, in words of ours.
+    """
+    try:
+        yield
+    except Exception:
+        log.exception("report failed", report=report)
+
+
+def say_ready(log: FilteringBoundLogger, url: str = "") -> None:
+    """Say `ready` on standard output for whoever started this process; nobody may read it any more."""
+    with reporting(log, "ready"):
+        print(f"ready {url}".rstrip(), flush=True)  # noqa: T201  # this line is for programs

@@ -17,14 +17,12 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process import admin, logs
-from mcpfleet.process.descriptors import raise_limit
 from mcpfleet.process.errors import ConfigurationError, causes, leaves
-from mcpfleet.process.loop import loop_factory
-from mcpfleet.process.pages import Pages
-from mcpfleet.process.service import Process, Service
+from mcpfleet.process.host import loop_factory, raise_limit
+from mcpfleet.process.lifecycle import Stopping
+from mcpfleet.process.service import Pages, Process, Service
 from mcpfleet.process.settings import ProcessSettings, Settings, loaded
 from mcpfleet.process.settings_table import unknown_names
-from mcpfleet.process.stopping import Stopping
 from mcpfleet.telemetry.setup import CLOSE_WITHIN, TelemetrySettingError
 
 __all__ = ["Process", "Service", "run"]

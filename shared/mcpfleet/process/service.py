@@ -1,18 +1,45 @@
-"""A service in a process: what it is called, what it runs, and what its process gives it."""
+"""A service in a process: its name, its work, its pages on the admin port, and what its process gives it."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mcpfleet.process.health import Health
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
+
+from mcpfleet.process.lifecycle import Health, Stopping
 from mcpfleet.process.logs import logger
-from mcpfleet.process.pages import Pages
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.process.stopping import Stopping
 from mcpfleet.telemetry.setup import Telemetry
+
+Page = Callable[[HTTPScope, ASGIReceiveCallable, ASGISendCallable], Awaitable[None]]
+"""Answers one request; GET and HEAD alone reach it."""
+
+
+class Pages:
+    """The pages by their paths; services that share a process share them, and the first to offer a path serves it."""
+
+    def __init__(self, url: str = "") -> None:
+        self.url = url
+        """Where the admin port is reached from this machine; empty where there is none."""
+        self._pages: dict[str, Page] = {}
+
+    def offer(self, pages: Mapping[str, Page]) -> bool:
+        """Serve pages from now on; false, and nothing is served, where another service has one of their paths."""
+        if self._pages.keys() & pages.keys():
+            return False
+        self._pages.update(pages)
+        return True
+
+    def find(self, path: str) -> Page | None:
+        """The page of a path."""
+        return self._pages.get(path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pages)
+
 
 S = TypeVar("S", bound=ProcessSettings)
 

@@ -25,7 +25,6 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction, create_async_engine
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.store.bounds import Bounds, take_places
 from mcpfleet.store.errors import (
     StoreBusy,
     StoreError,
@@ -35,10 +34,9 @@ from mcpfleet.store.errors import (
     translated,
     unreachable,
 )
-from mcpfleet.store.settings import StoreSettings
+from mcpfleet.store.settings import Bounds, Dialect, StoreSettings, StoreUrl, read_url, take_places
 from mcpfleet.store.singles import MOST, SETTINGS, SingleRow, Singles
 from mcpfleet.store.sqlite import ShortTransactions, prepare
-from mcpfleet.store.url import Dialect, StoreUrl, read_url
 
 _WRITES: Final = "mcpfleet_writes"
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})

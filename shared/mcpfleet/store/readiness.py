@@ -6,7 +6,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.process.health import Health
+from mcpfleet.process.lifecycle import Health
 from mcpfleet.store.errors import StoreError
 
 _CONDITION: Final = "store"

@@ -1,13 +1,102 @@
-"""The settings of a service that keeps its state in SQL."""
+"""The settings of a service that keeps its state in SQL: the address of its database, and its bounds."""
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
 
+import anyio
 from pydantic import Field, SecretStr
 
 from mcpfleet.process.settings import Seconds, Settings
-from mcpfleet.store.bounds import Bounds
+
+Dialect = Literal["sqlite", "postgresql"]
+
+_SQLITE: Final = "sqlite:///"
+_POSTGRESQL: Final = re.compile(r"postgres(?:ql)?://(?:[^/?#@]*@)?(?P<hosts>[^/?#@]*)(?P<path>/?[^/?#@]*)(?:\?[^@]*)?")
+"""One `@` at most: with a second one it is open where the password ends, and nothing of the address is printed."""
+_HOSTS: Final = re.compile(r"(?:,?(?:\[[^\]]*\]|[^:,\[\]]*)(?::\d+)?)*")
+"""Hosts and numeric ports: a user and a password that lack their `@` do not look like this."""
+
+
+@dataclass(frozen=True)
+class StoreUrl:
+    """A database's address, which prints without user, password and options."""
+
+    dialect: Dialect
+    where: str
+    """The address as it may be printed."""
+    secret: str
+    """SQLite's path, or the whole PostgreSQL address as asyncpg reads it."""
+
+    def __repr__(self) -> str:
+        return f"StoreUrl({self.where})"
+
+
+def read_url(text: str) -> StoreUrl:
+    """Read `sqlite:///relative`, `sqlite:////absolute` or `postgresql://user:password@host/database?options`.
+
+    Raises:
+        ValueError: it is none of these; the sentence never quotes the address.
+    """
+    if text.startswith(("postgresql://", "postgres://")):
+        return StoreUrl("postgresql", _printable(text), text)
+    path = text.removeprefix(_SQLITE)
+    if path != text and path not in {"", ":memory:"} and "?" not in path:
+        return StoreUrl("sqlite", text, path)
+    if not text:
+        raise ValueError("MCPFLEET_STORE_URL: must be set, for example to postgresql://user:password@host/database")
+    raise ValueError("MCPFLEET_STORE_URL: must be postgresql://user:password@host/database or sqlite:///path")
+
+
+def _printable(text: str) -> str:
+    """Keep hosts and database; neither where it is open which part is the password."""
+    parts = _POSTGRESQL.fullmatch(text)
+    if parts is None or not _HOSTS.fullmatch(parts["hosts"]):
+        return "postgresql://…"
+    return f"postgresql://{parts['hosts']}{parts['path']}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What one service may take of its database; seconds."""
+
+    connections: int = 10
+    connect: float = 5.0
+    statement: float = 10.0
+    """For one statement, and for a wait for a connection, for a lock, and for the next statement of a transaction."""
+
+    @property
+    def transaction(self) -> float:
+        """For a whole transaction, the making of its connection included."""
+        return self.connect + 3 * self.statement
+
+
+async def take_places(bounds: Bounds, *places: anyio.Semaphore) -> bool:
+    """Take a place of each kind in the time of a statement, all or none; false where they are not free in time."""
+    taken: list[anyio.Semaphore] = []
+    try:
+        for place in places:
+            place.acquire_nowait()
+            taken.append(place)
+    except anyio.WouldBlock:
+        return await _wait_for(bounds, places, taken)
+    return True
+
+
+async def _wait_for(bounds: Bounds, places: tuple[anyio.Semaphore, ...], taken: list[anyio.Semaphore]) -> bool:
+    try:
+        with anyio.move_on_after(bounds.statement):
+            for place in places[len(taken) :]:
+                await place.acquire()
+                taken.append(place)
+    finally:
+        if len(taken) < len(places):
+            for place in taken:
+                place.release()
+    return len(taken) == len(places)
+
 
 _DEFAULTS: Final = Bounds()
 

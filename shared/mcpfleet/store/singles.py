@@ -13,7 +13,6 @@ from typing import Any, Final
 import anyio
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from mcpfleet.store.bounds import Bounds, take_places
 from mcpfleet.store.errors import (
     DRIVER_ERRORS,
     StoreError,
@@ -24,9 +23,10 @@ from mcpfleet.store.errors import (
     translated,
     unreachable,
 )
+from mcpfleet.store.settings import Bounds, take_places
 
 NOW: Final = "CAST(EXTRACT(EPOCH FROM statement_timestamp()) AS DOUBLE PRECISION)"
-"""The moment at which the statement began, by the database's clock; as `mcpfleet.store.clock.now`."""
+"""The moment at which the statement began, by the database's clock; as `mcpfleet.store.sql.now`."""
 SETTINGS: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 """What the server keeps to on these connections."""
 MOST: Final = 4

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from mcpfleet.store.bounds import Bounds, take_places
 from mcpfleet.store.errors import StoreBusy, all_busy, translate, translated
+from mcpfleet.store.settings import Bounds, take_places
 
 _WAL_TURNS: Final = 100
 _WAL_PAUSE: Final = 0.01

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
-from mcpfleet.telemetry.metrics import Family, Labels, Metrics, Point
-from mcpfleet.telemetry.usage import usage
+from mcpfleet.telemetry.metrics import Family, Labels, Metrics, Point, usage
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -10,11 +10,15 @@ Instruments may be used from any thread. Labels are of few values: no ids, nothi
 from __future__ import annotations
 
 import logging
+import os
+import resource
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 _log: Final = logging.getLogger(__name__)
@@ -231,3 +235,28 @@ def _family(
     bounds: tuple[float, ...] = (),
 ) -> Family:
     return Family(about.name, kind, about.text, about.unit, about.labels, points, bounds)
+
+
+STARTED: Final = time.time()
+"""A moment after the process did: this is among the first that it imports."""
+_PROC: Final = Path("/proc/self")
+
+
+def usage() -> Iterator[Family]:
+    """Read the figures now; those of /proc are left out where it cannot be read."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield _figure("process.cpu", "counter", "Processor time used.", used.ru_utime + used.ru_stime, "s")
+    yield _figure("process.start_time", "gauge", "When the process began, in Unix time.", STARTED, "s")
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield _figure("process.max_fds", "gauge", "File descriptors allowed.", allowed)
+    # Also where no descriptor is left, the others are told.
+    with suppress(OSError):
+        resident = int((_PROC / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        yield _figure("process.resident_memory", "gauge", "Memory in use.", resident, "By")
+    with suppress(OSError):
+        in_use = sum(1 for _ in (_PROC / "fd").iterdir())
+        yield _figure("process.open_fds", "gauge", "File descriptors in use.", in_use)
+
+
+def _figure(name: str, kind: Literal["counter", "gauge"], text: str, value: float, unit: Unit = "") -> Family:
+    return Family(name, kind, text, unit, (), (Point((), value),))

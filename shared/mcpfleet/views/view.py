@@ -17,7 +17,7 @@ from mcpfleet.contracts.manifest import Kind
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.wire.capabilities import TASKS_EXTENSION
 from mcpfleet.wire.filter import ListKind
-from mcpfleet.wire.parameters import Mirrored, mirrored
+from mcpfleet.wire.mirror import Mirrored, mirrored
 from mcpfleet.wire.reply import result_body, server_info
 from mcpfleet.wire.uri_template import UriTemplate
 

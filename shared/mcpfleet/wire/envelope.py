@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from mcpfleet.wire.errors import bad_envelope, bad_params
+from mcpfleet.wire.protocol import MODERN
 from mcpfleet.wire.strict import is_utf8, refuse_surrogates
-from mcpfleet.wire.versions import MODERN
 
 RequestId: TypeAlias = str | int | float
 

@@ -17,7 +17,7 @@ from mcp_types import (
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 
-from mcpfleet.wire.versions import LONGEST_ECHO, SERVED
+from mcpfleet.wire.protocol import LONGEST_ECHO, SERVED
 
 _NO_KEYS: Final = 60
 """Seconds after which a client may see whether the operator has done so."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from mcpfleet.wire.protocol import OLDEST
 from mcpfleet.wire.reply import read
-from mcpfleet.wire.versions import OLDEST
 
 WRAPPED: Final = "result"
 """The member that holds a value which is no object."""

@@ -13,8 +13,8 @@ from pydantic_core import from_json, to_json
 
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.protocol import SERVER_INFO_META_KEY
 from mcpfleet.wire.scan import scan, uncollected
-from mcpfleet.wire.versions import SERVER_INFO_META_KEY
 
 RESULT_HEAD: Final = b'{"_meta":{'
 """How every result begins, so that the server's name can be spliced in."""

@@ -22,7 +22,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.memory import Switch
+from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.bus.nats import NatsConnector
 from mcpfleet.bus.port import Connector
 from mcpfleet.cli.child import Child

@@ -13,11 +13,10 @@ import pytest
 from mcpfleet.bus import header
 from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import Busy, Expired, Failed, NoResponders, Unavailable, UnreadableAnswer
-from mcpfleet.bus.exchange import Exchange, ask
-from mcpfleet.bus.fault import Fault
-from mcpfleet.bus.outcome import ending
+from mcpfleet.bus.errors import Busy, Expired, Failed, Fault, NoResponders, Unavailable, UnreadableAnswer
+from mcpfleet.bus.header import ending
 from mcpfleet.bus.port import Incoming
+from mcpfleet.bus.rpc import Exchange, ask
 from mcpfleet.contracts.catalog import ANNOUNCE, SNAPSHOT, Announce, Announced, Snapshot, SnapshotAnswer, SnapshotWanted
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.spans import Kind, Tracer

@@ -10,7 +10,7 @@ import pytest
 
 from mcpfleet.bus.errors import Unavailable
 from mcpfleet.bus.nats import NatsLink
-from mcpfleet.process.loop import loop_factory
+from mcpfleet.process.host import loop_factory
 from tests.contract.bus.conftest import QUICK
 from tests.contract.bus.fabric import NatsFabric, living
 

@@ -11,9 +11,9 @@ import pytest
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NoResponders, Unanswered
-from mcpfleet.bus.memory import Switch
-from mcpfleet.bus.memory_faults import Faults
-from mcpfleet.bus.memory_rights import Answers, Rights, matches, tokens_of
+from mcpfleet.bus.memory.faults import Faults
+from mcpfleet.bus.memory.rights import Answers, Rights, matches, tokens_of
+from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.process.settings import ProcessSettings
 from tests.contract.bus.conftest import QUICK
 from tests.contract.bus.fabric import MemoryFabric, by_edges, heard

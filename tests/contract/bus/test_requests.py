@@ -11,8 +11,7 @@ import pytest
 
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import Busy, Failed, NoResponders, Unanswered, Unavailable, is_undone
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Busy, Failed, Fault, NoResponders, Unanswered, Unavailable, is_undone
 from mcpfleet.bus.port import Incoming
 from mcpfleet.telemetry.trace import TraceContext, current
 from tests.contract.bus.fabric import Fabric, by_edges, heard

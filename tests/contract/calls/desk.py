@@ -16,10 +16,10 @@ from pydantic_core import to_json
 
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.exchange import ask
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Fault
 from mcpfleet.bus.header import Sent
 from mcpfleet.bus.port import Incoming
+from mcpfleet.bus.rpc import ask
 from mcpfleet.contracts.call import (
     ALIVE,
     Alive,

@@ -12,11 +12,9 @@ import anyio
 
 from mcpfleet.app import App
 from mcpfleet.bus.actor import Actor
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts import pool_tasks as contract
 from mcpfleet.contracts.call import CallBody
-from mcpfleet.contracts.origin import Origin
 from mcpfleet.contracts.pool_tasks import (
     Claimed,
     ClaimTasks,
@@ -32,6 +30,7 @@ from mcpfleet.contracts.pool_tasks import (
     Stepped,
     TasksClaimed,
 )
+from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer

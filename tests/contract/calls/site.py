@@ -13,7 +13,7 @@ import anyio
 from mcpfleet.app import App, Context, ProtocolError
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.outcome import ending
+from mcpfleet.bus.header import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
     NO_FLAGS,

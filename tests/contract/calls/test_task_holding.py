@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from mcpfleet.app import App, Context
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.pool_tasks import Settle, Settled
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.telemetry.trace import TraceContext

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from mcpfleet.bus.memory_faults import Faults
+from mcpfleet.bus.memory.faults import Faults
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.app import Desk, is_uncertain, text
 

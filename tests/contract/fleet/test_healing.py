@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from mcpfleet.bus.memory_faults import Faults
+from mcpfleet.bus.memory.faults import Faults
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.app import library
 from tests.contract.fleet.listener import ACK, changed, listening

@@ -10,7 +10,7 @@ import pytest
 
 from mcpfleet.app import App, Context
 from mcpfleet.testing.local import LocalFleet
-from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, REPEAT
+from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, REPEAT
 from tests.contract.fleet.tasks_app import Works
 from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until

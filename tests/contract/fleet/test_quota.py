@@ -10,8 +10,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.quota import Quota

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from anyio.abc import TaskGroup
 
-from mcpfleet.bus.memory_faults import Faults
+from mcpfleet.bus.memory.faults import Faults
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.listener import ACK, Listener, listening
 from tests.contract.fleet.test_stream_permission import ANN, OPEN, fleet, refused

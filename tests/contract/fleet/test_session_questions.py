@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from mcpfleet.testing.local import LocalFleet
-from mcpfleet.wire.versions import OLDEST
+from mcpfleet.wire.protocol import OLDEST
 from tests.contract.fleet.sessions_app import asking
 from tests.contract.fleet.test_sessions import said
 from tests.contract.fleet.visitor import FORM, Visitors

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.sessions import SessionsClient, session_key
 from mcpfleet.contracts.tasks import Binding
 from mcpfleet.process.service import Process

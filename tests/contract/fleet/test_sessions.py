@@ -8,7 +8,7 @@ from typing import Any, Final
 import anyio
 
 from mcpfleet.testing.local import LocalFleet
-from mcpfleet.wire.versions import LEGACY, MODERN, OLDEST
+from mcpfleet.wire.protocol import LEGACY, MODERN, OLDEST
 from tests.contract.fleet.sessions_app import BOOK, asking, guarded
 from tests.contract.fleet.visitor import FORM, Visitor, Visitors
 from tests.kit.waiting import until

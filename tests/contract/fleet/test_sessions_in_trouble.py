@@ -9,8 +9,8 @@ import anyio
 import httpx2
 import pytest
 
-from mcpfleet.bus.memory import Switch
-from mcpfleet.bus.memory_faults import Faults
+from mcpfleet.bus.memory.faults import Faults
+from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CHANGE, READ, session_key
 from mcpfleet.edge.sessions.in_flight import Running

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 
 from mcpfleet.app import App
-from mcpfleet.bus.connect import bus_of
-from mcpfleet.bus.memory_faults import Faults
+from mcpfleet.bus.memory.faults import Faults
+from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.authorization import AuthorizationClient, Revoke
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.process.service import Process

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.bus.memory_faults import Faults
+from mcpfleet.bus.memory.faults import Faults
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.listener import ACK, END, KEY, Listener, listening
 from tests.contract.fleet.tasks_app import Works

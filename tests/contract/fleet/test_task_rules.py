@@ -11,8 +11,8 @@ import pytest
 
 from mcpfleet.app import App, CallNext, Context, Invocation
 from mcpfleet.bus import header
-from mcpfleet.bus.connect import bus_of
 from mcpfleet.bus.port import Incoming
+from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.call import FrameKind, call_subject, frame_subject, replies_to_edge
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.service import Process

@@ -12,7 +12,7 @@ import anyio
 import httpx2
 
 from mcpfleet.testing.local import LocalFleet
-from mcpfleet.wire.versions import LEGACY
+from mcpfleet.wire.protocol import LEGACY
 from tests.contract.fleet.listener import UPDATED
 from tests.kit.waiting import until
 

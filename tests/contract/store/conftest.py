@@ -9,9 +9,9 @@ import pytest
 
 from mcpfleet.authorization.tables import SCHEMA as AUTHORIZATION
 from mcpfleet.catalog.tables import SCHEMA as CATALOG
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions.tables import SCHEMA as SUBSCRIPTIONS
 from mcpfleet.tasks.tables import SCHEMA as TASKS
 from tests.kit.postgres import Postgres, postgres_server

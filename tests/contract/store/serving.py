@@ -11,7 +11,7 @@ import anyio
 from pydantic import SecretStr
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.service import bus_of
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings

@@ -38,8 +38,8 @@ from mcpfleet.contracts.tasks import (
     Update,
     Updated,
 )
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.settings import Bounds
 from mcpfleet.tasks.repository import Ledger
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import states, watch

@@ -24,8 +24,8 @@ from mcpfleet.authorization.windows import take
 from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Failed, NoResponders
-from mcpfleet.bus.exchange import ask
 from mcpfleet.bus.port import Incoming
+from mcpfleet.bus.rpc import ask
 from mcpfleet.contracts.authorization import (
     ADMIT_ALL,
     AUTHORITY_SUBJECT,
@@ -46,9 +46,9 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.store.settings import Bounds
 from mcpfleet.telemetry.trace import TraceContext, current
 from tests.contract.store.serving import connect, nats_server, password, why_not_ready
 from tests.kit.postgres import Postgres

@@ -12,8 +12,8 @@ from mcpfleet.bus.errors import Failed
 from mcpfleet.catalog.tables import endpoints, manifests, workers
 from mcpfleet.contracts.catalog import Announce
 from mcpfleet.contracts.manifest import Manifest, digest_of
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store
+from mcpfleet.store.sql import now
 from tests.contract.store.announcing import announce, ledger, listed, manifest, snapshot, tool
 from tests.kit.logs import captured
 

@@ -10,8 +10,8 @@ from structlog.testing import LogCapture
 
 from mcpfleet.catalog.repository import Ledger
 from mcpfleet.contracts.catalog import Announce
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.settings import Bounds
 from tests.contract.store.announcing import announce, ledger, listed, manifest, silence, snapshot
 from tests.kit.logs import captured
 

@@ -25,9 +25,9 @@ from mcpfleet.contracts.catalog import Announce, CatalogClient, hint_subject
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.store.settings import Bounds
 from tests.contract.store.announcing import manifest
 from tests.contract.store.serving import POOLS, connect, nats_server, password, why_not_ready
 from tests.kit.postgres import Postgres

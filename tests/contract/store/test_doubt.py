@@ -11,9 +11,9 @@ import anyio
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, text
 
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.errors import StoreBusy, StoreError, StoreRefused, StoreUnreachable
+from mcpfleet.store.settings import Bounds
 from tests.kit.cutting import Cutting, after, cutting, never, once
 from tests.kit.postgres import Postgres
 

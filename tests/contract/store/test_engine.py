@@ -14,10 +14,10 @@ from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, t
 
 from mcpfleet.catalog.tables import pools
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.store.bounds import Bounds
-from mcpfleet.store.clock import now
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.errors import StoreBusy, StoreRefused, StoreUnreachable
+from mcpfleet.store.settings import Bounds
+from mcpfleet.store.sql import now
 from tests.kit.postgres import Postgres, database_of
 
 metadata = MetaData()

@@ -17,9 +17,9 @@ from mcpfleet.authorization import tables as authorization
 from mcpfleet.catalog import tables as catalog
 from mcpfleet.catalog.tables import SCHEMA
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import Schema, check_migrated, migrate
+from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions import tables as subscriptions
 from mcpfleet.tasks import tables as tasks
 
@@ -122,7 +122,7 @@ async def test_processes_that_migrate_at_once_are_safe(url: str) -> None:
     program = (
         "import asyncio, sys\n"
         "from mcpfleet.catalog.tables import SCHEMA\n"
-        "from mcpfleet.store.bounds import Bounds\n"
+        "from mcpfleet.store.settings import Bounds\n"
         "from mcpfleet.store.engine import open_store\n"
         "from mcpfleet.store.migrate import migrate\n"
         "async def main():\n"

@@ -9,7 +9,7 @@ import anyio
 from mcpfleet.authorization.repository import Ledger
 from mcpfleet.authorization.revocations import Register
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.bus.connect import bus_of
+from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.authorization import Revoke
 from mcpfleet.process.service import Process
 from mcpfleet.store.engine import Store

@@ -72,7 +72,7 @@ async def test_they_come_in_pages(store: Store) -> None:
         from sqlalchemy import insert
 
         from mcpfleet.authorization.tables import counter
-        from mcpfleet.store.clock import now
+        from mcpfleet.store.sql import now
 
         for number in range(1, PAGE + 3):
             values = {"number": number, "kind": "subject", "key": "k", "id": f"{number:032x}", "at": now()}

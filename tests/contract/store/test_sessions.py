@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import func, select, update
 
 from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session, session_key
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions.sessions import AT_ONCE, Change, Sessions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.tables import SCHEMA, session_uris, sessions

@@ -12,9 +12,9 @@ import anyio
 import pytest
 from sqlalchemy import text
 
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.errors import StoreBusy, StoreRefused, StoreUnreachable
+from mcpfleet.store.settings import Bounds
 from mcpfleet.store.sqlite import ShortTransactions
 
 

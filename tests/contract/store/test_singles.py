@@ -9,9 +9,9 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import open_store
 from mcpfleet.store.errors import StoreBusy, StoreRefused, StoreUnreachable
+from mcpfleet.store.settings import Bounds
 from mcpfleet.store.singles import Singles
 from tests.kit.postgres import Postgres
 

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import func, select, update
 
 from mcpfleet.contracts.subscriptions import Count, partition_key
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions.repository import Ledger
 from mcpfleet.subscriptions.tables import SCHEMA, counts, edges, partitions
 

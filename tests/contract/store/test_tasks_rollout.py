@@ -21,7 +21,7 @@ async def gone(books: Desk, *, heard: str = NEWER) -> None:
     async with books.store.write() as connection:
         from sqlalchemy import update
 
-        from mcpfleet.store.clock import now
+        from mcpfleet.store.sql import now
 
         await connection.execute(update(served).where(served.c.definition == heard).values(seen_at=now()))
 

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Failed, Refused
-from mcpfleet.bus.exchange import ask
 from mcpfleet.bus.port import Incoming
+from mcpfleet.bus.rpc import ask
 from mcpfleet.contracts.operator_tasks import ListTasks, OperatorTasksClient, Why
 from mcpfleet.contracts.pool_tasks import (
     Ask,
@@ -49,9 +49,9 @@ from mcpfleet.contracts.tasks import (
 )
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
-from mcpfleet.store.bounds import Bounds
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
+from mcpfleet.store.settings import Bounds
 from mcpfleet.tasks.__main__ import serve
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import SCHEMA

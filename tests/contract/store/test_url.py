@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpfleet.store.url import read_url
+from mcpfleet.store.settings import read_url
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from mcpfleet.app import Outcome, OutputError, content
 from mcpfleet.app.result import Returns
-from mcpfleet.contracts import kept_result
+from mcpfleet.contracts.task_payloads import is_kept, write_kept
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ TEXT, IMAGE = content.text("see"), content.image(b"x", "image/png")
 def test_k13_it_comes_back_as_it_was(annotation: Any, value: Any, *, structured: bool) -> None:
     returns = Returns(annotation, None, structured=structured)
     kept = returns.kept(value)
-    body = kept_result.write(kept.shape, to_json({**kept.fields(), "_meta": kept.outcome.meta or {}})).decode()
-    assert kept_result.is_kept(body)
+    body = write_kept(kept.shape, to_json({**kept.fields(), "_meta": kept.outcome.meta or {}})).decode()
+    assert is_kept(body)
     assert returns.read_back(body) == value
 
 

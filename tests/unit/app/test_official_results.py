@@ -27,7 +27,7 @@ from pydantic_core import to_json
 
 from mcpfleet.app import ABSENT, App, Context, Outcome, OutputError, Request, Tool, content
 from mcpfleet.app.result import Returns
-from mcpfleet.contracts import kept_result
+from mcpfleet.contracts.task_payloads import write_kept
 
 Declare = Callable[..., Tool]
 Call = Callable[..., Awaitable[Outcome]]
@@ -122,7 +122,7 @@ def test_k22_a_task_keeps_an_own_result_for_its_sanitizer_as_one() -> None:
     returns = Returns(CallToolResult, None)
     value = CallToolResult(content=BLOCKS, structured_content={"a": 1}, is_error=True, meta={"com.example/m": 1})
     kept = returns.kept(value)
-    body = kept_result.write(kept.shape, to_json({**kept.fields(), "_meta": kept.outcome.meta}))
+    body = write_kept(kept.shape, to_json({**kept.fields(), "_meta": kept.outcome.meta}))
     assert returns.read_back(body) == value
 
 

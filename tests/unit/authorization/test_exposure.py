@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.contracts.exposure import refuse_exposed, refuse_nameless
-from mcpfleet.process.address import is_loopback
+from mcpfleet.contracts.access import refuse_exposed, refuse_nameless
+from mcpfleet.process.host import is_loopback
 from mcpfleet.process.settings import host_and_port
 
 

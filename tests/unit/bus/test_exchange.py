@@ -7,12 +7,21 @@ import time
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from mcpfleet.bus.errors import BusError, Busy, Expired, Failed, NoResponders, NotRun, Refused, TooLarge, Unanswered
-from mcpfleet.bus.exchange import Exchange, broken_rules
-from mcpfleet.bus.fault import Fault
-from mcpfleet.bus.header import BUSY, fault
-from mcpfleet.bus.outcome import ending
+from mcpfleet.bus.errors import (
+    BusError,
+    Busy,
+    Expired,
+    Failed,
+    Fault,
+    NoResponders,
+    NotRun,
+    Refused,
+    TooLarge,
+    Unanswered,
+)
+from mcpfleet.bus.header import BUSY, ending, fault
 from mcpfleet.bus.port import Incoming
+from mcpfleet.bus.rpc import Exchange, broken_rules
 
 
 class Question(BaseModel):

@@ -13,18 +13,17 @@ from pydantic import BaseModel
 from structlog.testing import LogCapture
 
 from mcpfleet.bus import header
-from mcpfleet.bus.errors import Failed
-from mcpfleet.bus.fault import Fault
-from mcpfleet.bus.outcome import ending
+from mcpfleet.bus.errors import Failed, Fault
+from mcpfleet.bus.header import ending
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts import call, catalog, figures, hints, pool_tasks, tasks
+from mcpfleet.contracts import call, catalog, hints, pool_tasks, stats, tasks
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
 from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull
-from mcpfleet.contracts.kept_result import KeptResult
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
-from mcpfleet.contracts.watched import statements, watched_subject
+from mcpfleet.contracts.subscriptions import statements, watched_subject
+from mcpfleet.contracts.task_payloads import KeptResult
 from mcpfleet.edge.calls import end, in_flight
 from mcpfleet.edge.protocol.sealer import Protector
 from mcpfleet.telemetry.trace import TraceContext
@@ -193,8 +192,8 @@ def _subjects() -> Kind:
         CANCELLED_SUBJECT: "a client takes a request back; the body is a CallCancelled",
         pool_tasks.work_subject("library"): "a task waits",
         pool_tasks.nudge_subject("library", WORKER): "a task has news",
-        **{figures.service_figures_subject(role, EDGE): f"figures of {role}" for role in figures.Role},
-        figures.pool_figures_subject("library", WORKER): "a worker's figures",
+        **{stats.service_figures_subject(role, EDGE): f"figures of {role}" for role in stats.Role},
+        stats.pool_figures_subject("library", WORKER): "a worker's figures",
     }
     return _table(SUBJECTS, {**asked, **others})
 

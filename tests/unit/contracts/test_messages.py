@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
 import mcpfleet.contracts
-from mcpfleet.bus.exchange import Exchange
+from mcpfleet.bus.rpc import Exchange
 from mcpfleet.contracts.authorization import (
     Admit,
     AdmitAll,
@@ -41,7 +41,6 @@ from mcpfleet.contracts.catalog import (
     Withdraw,
     Withdrawn,
 )
-from mcpfleet.contracts.figures import Figures, Lack, Trouble
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Settle
@@ -62,6 +61,7 @@ from mcpfleet.contracts.sessions import (
     WatchAgain,
     WatchedAgain,
 )
+from mcpfleet.contracts.stats import Figures, Lack, Trouble
 from mcpfleet.contracts.subscriptions import (
     CloseStreams,
     Count,

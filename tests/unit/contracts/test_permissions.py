@@ -10,14 +10,13 @@ import pytest
 from mcpfleet.contracts import (
     call,
     catalog,
-    figures,
     hints,
     operator_tasks,
     pool_tasks,
     sessions,
+    stats,
     subscriptions,
     tasks,
-    watched,
 )
 from mcpfleet.contracts.authorization import ADMIT, ADMIT_ALL
 from mcpfleet.contracts.permissions import password_variable, permissions, server_settings, users
@@ -67,7 +66,7 @@ MAY = {
     tasks.task_hint_subject(tasks.task_key("t1")): ("tasks", "edge"),
     call.call_subject("library", "d1"): ("edge", "pool-library"),
     call.pool_cancel_subject("library"): ("edge", "pool-library"),
-    watched.watched_subject("library"): ("edge", "pool-library"),
+    subscriptions.watched_subject("library"): ("edge", "pool-library"),
     call.process_cancel_subject("library", "w1"): ("edge", "pool-library"),
     call.pull_subject("library", "w1"): ("edge", "pool-library"),
     call.ALIVE.subject_for(edge="e1", pool="library"): ("pool-library", "edge"),
@@ -168,17 +167,17 @@ def test_only_an_operator_asks_for_natss_own_discovery_and_everybody_answers() -
     assert holders("subscribe") == USERS.keys() - {"operator"}
 
 
-@pytest.mark.parametrize("role", figures.Role)
-def test_each_service_says_its_own_figures_and_all_but_workers_and_operators_hear_them(role: figures.Role) -> None:
-    subject = figures.service_figures_subject(role, "p1")
+@pytest.mark.parametrize("role", stats.Role)
+def test_each_service_says_its_own_figures_and_all_but_workers_and_operators_hear_them(role: stats.Role) -> None:
+    subject = stats.service_figures_subject(role, "p1")
     assert who_may("publish", subject) == {role.value}
-    assert who_may("subscribe", subject) == who_may("subscribe", figures.ALL_SUBJECTS) == set(figures.Role)
+    assert who_may("subscribe", subject) == who_may("subscribe", stats.ALL_SUBJECTS) == set(stats.Role)
 
 
 def test_a_worker_says_its_figures_under_its_pools_name_alone() -> None:
-    subject = figures.pool_figures_subject("library", "0" * 16)
+    subject = stats.pool_figures_subject("library", "0" * 16)
     assert who_may("publish", subject) == {"pool-library"}
-    assert who_may("subscribe", subject) == set(figures.Role)
+    assert who_may("subscribe", subject) == set(stats.Role)
 
 
 @pytest.mark.parametrize("user", USERS)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mcpfleet.bus.exchange import Exchange
+from mcpfleet.bus.rpc import Exchange
 from mcpfleet.contracts.call import CallBody, Completing
 from tests.unit.contracts import record, recording
 from tests.unit.contracts.kinds import BODIES, KINDS, SUBJECTS, Kind

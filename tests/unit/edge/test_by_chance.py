@@ -16,11 +16,11 @@ from mcpfleet.edge.protocol.validation import check_message
 from mcpfleet.edge.transport.allowed_hosts import Doors
 from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.wire import mirror, parameters, reply
+from mcpfleet.wire import mirror, reply
 from mcpfleet.wire.envelope import read_envelope, read_id
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
-from mcpfleet.wire.parameters import Mirrored
+from mcpfleet.wire.mirror import Mirrored
 from mcpfleet.wire.strict import parse
 from tests.kit.logs import captured
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post
@@ -118,7 +118,7 @@ def test_m3_m5_m6_headers_are_read_or_refused(pairs: list[tuple[bytes, bytes]], 
             assert text.isascii()
             mirror.decode(text, "Mcp-Name")
     with suppress(Rejection):
-        parameters.check(headers, (Mirrored("mcp-param-a", ("a",)),), {"a": value})
+        mirror.check_parameters(headers, (Mirrored("mcp-param-a", ("a",)),), {"a": value})
 
 
 @by_chance

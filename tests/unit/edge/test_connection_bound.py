@@ -17,10 +17,9 @@ from h2.settings import SettingCodes
 from mcpfleet.edge.transport.client import Client, ClientGone, while_there
 from mcpfleet.edge.transport.hypercorn.connection import Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
-from mcpfleet.process.descriptors import RESERVE, connections_within, raise_limit
+from mcpfleet.process.host import RESERVE, connections_within, raise_limit
 from mcpfleet.telemetry.instruments import ConnectionInstruments
-from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.telemetry.usage import usage
+from mcpfleet.telemetry.metrics import Metrics, usage
 from tests.kit.http2 import HEAD, Peer
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcpfleet.wire.mirror import NAMED
-from mcpfleet.wire.versions import SERVED
+from mcpfleet.wire.protocol import SERVED
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post, call, request
 from tests.unit.edge.climbing import climb, fails, refusal
 

@@ -12,8 +12,8 @@ from mcpfleet.edge.protocol.validation import check_message
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
+from mcpfleet.wire.protocol import LEGACY, MODERN, SERVED_WITH_LEGACY
 from mcpfleet.wire.strict import parse
-from mcpfleet.wire.versions import LEGACY, MODERN, SERVED_WITH_LEGACY
 from tests.unit.edge.asgi import Exchange, Post, request
 from tests.unit.edge.served import SETTINGS, edge, tool
 

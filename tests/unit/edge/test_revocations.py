@@ -11,7 +11,7 @@ import structlog
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import Unavailable
-from mcpfleet.bus.memory import Switch
+from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.contracts.authorization import (
     AUTHORITY_SUBJECT,
     Admit,

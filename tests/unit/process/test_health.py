@@ -6,8 +6,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from mcpfleet.process.health import Health
-from mcpfleet.process.stopping import Stopping
+from mcpfleet.process.lifecycle import Health, Stopping
 
 
 def health(stopping: Stopping | None = None) -> Health:

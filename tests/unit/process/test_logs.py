@@ -12,7 +12,7 @@ import structlog
 from pydantic import SecretStr
 
 from mcpfleet.process import logs
-from mcpfleet.process.console import ConsoleLines, coloured
+from mcpfleet.process.logs import ConsoleLines, coloured
 from mcpfleet.telemetry.trace import TraceContext, current
 
 pytestmark = pytest.mark.usefixtures("logging_put_back")

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mcpfleet.process import logs
-from mcpfleet.process.mishaps import MOST, SERVICES, Mishaps, mishaps
+from mcpfleet.process.recent_errors import MOST, SERVICES, Mishaps, mishaps
 from mcpfleet.telemetry.trace import TraceContext, current
 
 ID = "feedfacefeedface"

@@ -12,8 +12,8 @@ import structlog
 from structlog.typing import EventDict
 
 from mcpfleet.process import logs
-from mcpfleet.process.mishaps import mishaps
 from mcpfleet.process.pace import AT_ONCE, AT_ONCE_INFO, KINDS, Pace
+from mcpfleet.process.recent_errors import mishaps
 
 pytestmark = pytest.mark.usefixtures("logging_put_back")
 

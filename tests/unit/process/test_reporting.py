@@ -8,13 +8,13 @@ import anyio
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.process.reporting import reporting
+from mcpfleet.process.logs import reporting
 from tests.kit.logs import captured
 
 WITHOUT_READER = """
 import os
 from mcpfleet.process import logs
-from mcpfleet.process.reporting import say_ready
+from mcpfleet.process.logs import say_ready
 logs.configure("json", "info", {})
 os.close(1)
 say_ready(logs.logger("edge", "id"), "http://127.0.0.1:1/mcp")

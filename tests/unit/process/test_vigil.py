@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.process.vigil import Vigil
+from mcpfleet.process.lifecycle import Vigil
 
 
 def test_watching_grows_while_the_link_is_proven() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.store.padding import padded
+from mcpfleet.store.sql import padded
 
 
 def test_a_list_is_padded_to_a_power_of_two_with_what_it_has() -> None:

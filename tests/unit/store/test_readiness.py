@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import LogCapture
 
-from mcpfleet.process.health import Health
-from mcpfleet.process.stopping import Stopping
+from mcpfleet.process.lifecycle import Health, Stopping
 from mcpfleet.store.errors import StoreBusy, StoreUnreachable
 from mcpfleet.store.readiness import StoreReadiness
 from tests.kit.logs import captured

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mcpfleet.telemetry.sampling import Sampling
-from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.telemetry.trace import Sampling, TraceContext
 
 SPAN = "00f067aa0ba902b7"
 

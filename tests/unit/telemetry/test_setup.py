@@ -94,7 +94,7 @@ def test_nothing_of_opentelemetry_is_imported_when_nothing_is_exported() -> None
     script = """
 import sys
 from mcpfleet.telemetry.setup import Telemetry
-from mcpfleet.telemetry import exposition, instruments, sampling
+from mcpfleet.telemetry import exposition, instruments, trace
 Telemetry("edge", "id").tracer.start
 print([name for name in sys.modules if name.startswith(("opentelemetry", "grpc", "requests", "google"))])
 """

@@ -12,8 +12,8 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.views.rights import Policy, holds
 from mcpfleet.views.view import Page, View, view_of
-from mcpfleet.wire.parameters import Mirrored
-from mcpfleet.wire.versions import SERVED
+from mcpfleet.wire.mirror import Mirrored
+from mcpfleet.wire.protocol import SERVED
 
 ANYBODY = Principal()
 

@@ -10,8 +10,8 @@ import pytest
 
 from mcpfleet.wire import errors
 from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.protocol import LONGEST_ECHO, SERVED
 from mcpfleet.wire.reply import error
-from mcpfleet.wire.versions import LONGEST_ECHO, SERVED
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
-from mcpfleet.wire.parameters import Mirrored, check, mirrored
+from mcpfleet.wire.mirror import Mirrored, check_parameters, mirrored
 
 SCHEMA = {
     "type": "object",
@@ -39,7 +39,7 @@ def base64_form(text: str) -> str:
 
 def agrees(sent: Pairs, arguments: dict[str, Any]) -> bool:
     try:
-        check(Headers(sent), PARAMETERS, arguments)
+        check_parameters(Headers(sent), PARAMETERS, arguments)
     except Rejection as rejection:
         if rejection.code != -32020:
             raise
@@ -150,5 +150,5 @@ def test_m5_a_parameter_header_with_invalid_characters_is_a_mismatch() -> None:
 
 def test_t16_a_mismatch_repeats_no_value() -> None:
     with pytest.raises(Rejection) as raised:
-        check(Headers(headers(region="secret-1")), PARAMETERS, {"region": "secret-2"})
+        check_parameters(Headers(headers(region="secret-1")), PARAMETERS, {"region": "secret-2"})
     assert "secret" not in raised.value.message

@@ -10,8 +10,8 @@ import jsonschema_rs
 import pytest
 
 from mcpfleet.wire.projection import NotInRevision, capabilities, declaration, question, result
+from mcpfleet.wire.protocol import LEGACY
 from mcpfleet.wire.reply import MOST_READ, result_body
-from mcpfleet.wire.versions import LEGACY
 
 ICONS = [{"src": "https://example.com/i.png"}]
 TOOL = {"name": "search", "inputSchema": {"type": "object"}, "icons": ICONS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.contracts.watched import PART, Watched, statements
+from mcpfleet.contracts.subscriptions import PART, Watched, statements
 from mcpfleet.worker.watched import Sets
 
 ONE, TWO = "1" * 16, "2" * 16

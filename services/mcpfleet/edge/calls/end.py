@@ -17,7 +17,7 @@ from mcpfleet.telemetry import names
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection, SessionFault, bad_params, internal, missing_capabilities, unknown_resource
-from mcpfleet.wire.versions import OLDEST
+from mcpfleet.wire.protocol import OLDEST
 
 _UNCERTAIN: Final = {
     End.UNACCEPTED: "No worker confirmed that it received this call, and one may still have run it.",

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Expired, NotRun
-from mcpfleet.bus.outcome import ending
+from mcpfleet.bus.header import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
     ALIVE,

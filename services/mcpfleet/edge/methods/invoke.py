@@ -28,12 +28,12 @@ from mcpfleet.edge.tasks.create import Creation
 from mcpfleet.edge.tasks.idempotency import OnceCalls, key_of, once_of
 from mcpfleet.edge.transport.client import ClientGone
 from mcpfleet.views.view import Target, View
-from mcpfleet.wire import parameters, projection, reply
+from mcpfleet.wire import mirror, projection, reply
 from mcpfleet.wire.capabilities import TASKS, missing
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, unknown_resource
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
 from mcpfleet.wire.uri_template import UriTemplate
-from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
 
 _INTERRUPTED: Final = (
     "This call could not go on after what it had asked. Nothing more was run, and what it did before it asked is done: "
@@ -112,9 +112,9 @@ class Uses:
             self._check_scopes(inquiry, target)
             if inquiry.request.envelope.is_legacy:
                 return target  # L6: its headers mirror nothing
-            parameters.check(inquiry.request.client.headers, target.mirrored, arguments)
+            mirror.check_parameters(inquiry.request.client.headers, target.mirrored, arguments)
             if self._settings.strict_headers:
-                parameters.refuse_unknown(inquiry.request.client.headers, target.mirrored)
+                mirror.refuse_unknown_parameters(inquiry.request.client.headers, target.mirrored)
             return target
 
         return await self._use(inquiry, find, arguments)

@@ -17,7 +17,7 @@ from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params, unchanged, unknown_resource
 from mcpfleet.wire.filter import LONGEST_URI
-from mcpfleet.wire.versions import (
+from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     LOG_LEVEL_META_KEY,

@@ -7,8 +7,7 @@ from typing import Final
 from pydantic_core import to_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError, Failed, is_undone
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import BusError, Failed, Fault, is_undone
 from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS, Binding, TasksClient, TaskView
 from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.protocol.exchange import Inquiry
@@ -19,8 +18,8 @@ from mcpfleet.edge.tasks.read import SERVICE, read, unknown_task
 from mcpfleet.edge.tasks.sanitize import Showing
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, internal, maybe_done, missing_capabilities, unchanged
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY
 from mcpfleet.wire.reply import NotSpliceable
-from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
 
 METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 

@@ -26,7 +26,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import KEY_BYTES
-from mcpfleet.process.reporting import reporting
+from mcpfleet.process.logs import reporting
 
 _NAME_BYTES: Final = 4
 _NONCE_BYTES: Final = 12

@@ -30,7 +30,7 @@ from mcpfleet.wire.errors import (
     wrong_media_type,
 )
 from mcpfleet.wire.headers import SESSION, VERSION, Headers
-from mcpfleet.wire.versions import (
+from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     LEGACY,
     LOG_LEVEL_META_KEY,

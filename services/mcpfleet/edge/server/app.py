@@ -30,16 +30,15 @@ from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.edge.transport.memory_budget import Account, NoRoom, Room
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import EdgeInstruments
-from mcpfleet.telemetry.sampling import Sampling
 from mcpfleet.telemetry.spans import Kind, Span, Tracer
-from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.telemetry.trace import Sampling, TraceContext
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, is_response, read_id
 from mcpfleet.wire.errors import Rejection, UnknownSession, internal, no_capacity
 from mcpfleet.wire.headers import SESSION, VERSION, Headers
+from mcpfleet.wire.protocol import PROTOCOL_VERSION_META_KEY
 from mcpfleet.wire.scan import scan
 from mcpfleet.wire.strict import parse, parse_scanned
-from mcpfleet.wire.versions import PROTOCOL_VERSION_META_KEY
 
 _UNREAD: Final = object()
 """Stands where a body was not parsed yet."""

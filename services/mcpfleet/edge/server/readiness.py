@@ -7,7 +7,7 @@ import anyio
 from mcpfleet.bus.bus import Bus
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.process.reporting import say_ready
+from mcpfleet.process.logs import say_ready
 from mcpfleet.process.service import Process
 
 

@@ -22,7 +22,7 @@ from mcpfleet.edge.streams.listen import Listens
 from mcpfleet.edge.tasks.extension import takes_tasks
 from mcpfleet.edge.transport.client import ClientGone
 from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
-from mcpfleet.wire.versions import SERVED, SERVED_WITH_LEGACY
+from mcpfleet.wire.protocol import SERVED, SERVED_WITH_LEGACY
 
 
 class Methods:

@@ -19,7 +19,7 @@ from mcpfleet.edge.transport.client import Client
 from mcpfleet.wire.envelope import Envelope, Response, read_id, read_response
 from mcpfleet.wire.errors import not_answered, session_needed
 from mcpfleet.wire.headers import SESSION
-from mcpfleet.wire.versions import LEGACY
+from mcpfleet.wire.protocol import LEGACY
 
 _METHODS: Final = frozenset({"GET", "DELETE"})
 

@@ -24,7 +24,7 @@ from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import bad_params, missing_capabilities
 from mcpfleet.wire.filter import Filter, read_filter
 from mcpfleet.wire.notices import subscription_id
-from mcpfleet.wire.versions import (
+from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     LOG_LEVEL_META_KEY,

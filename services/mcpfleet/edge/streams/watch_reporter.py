@@ -14,10 +14,10 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
-from mcpfleet.contracts.watched import statements, watched_subject
+from mcpfleet.contracts.subscriptions import statements, watched_subject
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.streams.uri_permits import UriPermit
-from mcpfleet.process.reporting import reporting
+from mcpfleet.process.logs import reporting
 
 _PAUSE: Final = 1.0
 """Seconds between two statements, for each of a set's parts: what many URIs cost has a bound as well."""

@@ -7,12 +7,11 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError, Failed, is_undone
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import BusError, Failed, Fault, is_undone
 from mcpfleet.contracts.call import CallBody, Deferring
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition
-from mcpfleet.contracts.origin import Origin
+from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Binding, NewTask, Once, Outcome, TasksClient, new_task_id
 from mcpfleet.edge.calls.end import Told, tool_failed
 from mcpfleet.edge.protocol.exchange import Inquiry
@@ -23,7 +22,7 @@ from mcpfleet.edge.tasks.idempotency import MISMATCH
 from mcpfleet.edge.tasks.read import SERVICE, read
 from mcpfleet.views.view import Target
 from mcpfleet.wire.errors import not_answered
-from mcpfleet.wire.own_meta import REPEAT
+from mcpfleet.wire.protocol import REPEAT
 
 _LEGACY: Final = "Each call of this tool is a durable task, which clients of this protocol revision cannot take."
 _UNCERTAIN: Final = (

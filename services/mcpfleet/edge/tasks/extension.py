@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcpfleet.edge.protocol.exchange import Inquiry
 from mcpfleet.wire.capabilities import TASKS, TASKS_EXTENSION, missing
-from mcpfleet.wire.versions import CLIENT_CAPABILITIES_META_KEY
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY
 
 
 def declares(inquiry: Inquiry) -> bool:

@@ -43,11 +43,11 @@ from mcpfleet.edge.tasks.extension import declares
 from mcpfleet.edge.tasks.read import SERVICE, read
 from mcpfleet.edge.transport.client import while_there
 from mcpfleet.views.view import Target
-from mcpfleet.wire.canonical import canonical
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
-from mcpfleet.wire.own_meta import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
+from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
+from mcpfleet.wire.strict import canonical
 
 MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
 UNCERTAIN: Final = (

@@ -14,8 +14,8 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import SHOWS, CallBody
-from mcpfleet.contracts.kept_result import is_kept
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.task_payloads import is_kept
 from mcpfleet.contracts.tasks import Status, TaskView
 from mcpfleet.edge.calls.in_flight import Call, End, Order
 from mcpfleet.edge.calls.large_results import Bodies, ResultLost

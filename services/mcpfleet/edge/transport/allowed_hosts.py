@@ -9,7 +9,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.process.address import is_loopback
+from mcpfleet.process.host import is_loopback
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.wire.errors import foreign_host, foreign_origin
 from mcpfleet.wire.headers import Headers

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mcpfleet.wire.headers import Headers
-from mcpfleet.wire.parameters import PREFIX
+from mcpfleet.wire.mirror import PREFIX
 
 _REQUESTED: Final = 64
 """Headers that a preflight may ask for."""

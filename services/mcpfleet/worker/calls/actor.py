@@ -13,8 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus import header
 from mcpfleet.bus.actor import is_fresh
 from mcpfleet.bus.bus import Bus, Subscription
-from mcpfleet.bus.errors import BusError, TooLarge
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import BusError, Fault, TooLarge
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
     OUTCOME_ONLY,

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
-from mcpfleet.bus.exchange import ask
+from mcpfleet.bus.rpc import ask
 from mcpfleet.contracts.call import ALIVE, Alive
 from mcpfleet.worker.calls.recent_ends import RecentEnds
 from mcpfleet.worker.calls.table import Key, Table

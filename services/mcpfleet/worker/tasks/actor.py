@@ -16,10 +16,8 @@ from anyio.abc import TaskGroup, TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus, Subscription
-from mcpfleet.bus.errors import BusError, Failed
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import BusError, Failed, Fault
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.origin import Origin
 from mcpfleet.contracts.pool_tasks import (
     Ask,
     Claimed,
@@ -35,6 +33,7 @@ from mcpfleet.contracts.pool_tasks import (
     nudge_subject,
     work_subject,
 )
+from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import NewTask, Outcome, Reservation
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.calls.actor import CallActor

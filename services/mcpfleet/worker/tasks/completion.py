@@ -8,8 +8,8 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from mcpfleet.contracts.call import FrameKind
-from mcpfleet.contracts.kept_result import KeptResult, is_kept
 from mcpfleet.contracts.pool_tasks import Settle
+from mcpfleet.contracts.task_payloads import KeptResult, is_kept
 from mcpfleet.contracts.tasks import MESSAGE_LENGTH, Status
 from mcpfleet.worker.frames import Ended
 from mcpfleet.worker.tasks.holdings import Holding

@@ -13,7 +13,7 @@ from mcpfleet.app import ClientLacks, Progress
 from mcpfleet.app.task import Onward
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import Definition
-from mcpfleet.contracts.origin import Origin
+from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Binding, NewTask, new_task_id
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.worker.calls.table import Held, Key

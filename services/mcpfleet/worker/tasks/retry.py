@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.errors import BusError, Failed, NotRun, TooLarge, Unanswered
-from mcpfleet.bus.fault import Fault
+from mcpfleet.bus.errors import BusError, Failed, Fault, NotRun, TooLarge, Unanswered
 from mcpfleet.telemetry.trace import current
 from mcpfleet.worker.tasks.holdings import Holding
 

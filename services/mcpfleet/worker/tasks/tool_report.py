@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.pool_tasks import PoolTasksClient, Serve
-from mcpfleet.process.reporting import reporting
+from mcpfleet.process.logs import reporting
 
 
 class ToolReport:

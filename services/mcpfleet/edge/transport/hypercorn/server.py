@@ -19,8 +19,8 @@ from mcpfleet.edge.transport.hypercorn.connection import Connection, Waits
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from mcpfleet.edge.transport.hypercorn.http2.farewell import Farewell
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
-from mcpfleet.process.descriptors import connections_within
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.host import connections_within
 from mcpfleet.process.http_server import HttpServer
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.telemetry.instruments import ConnectionInstruments
@@ -102,7 +102,7 @@ async def run_server(
 
 def _listen(settings: EdgeSettings) -> socket.socket:
     host, port = host_and_port(settings.bind)
-    host = host or "0.0.0.0"  # noqa: S104  # said by the operator, and checked by `exposure`
+    host = host or "0.0.0.0"  # noqa: S104  # said by the operator, and checked by `contracts/access`
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,0 +1,109 @@
+"""A service on the bus: its bus by its settings, its readiness, and its life from connecting to draining."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol
+
+import anyio
+from anyio.abc import TaskStatus
+
+from mcpfleet.bus.actor import Actor
+from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.discovery import Discovery
+from mcpfleet.bus.nats import NatsConnector
+from mcpfleet.bus.port import Connector
+from mcpfleet.process.service import Process
+from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.telemetry.instruments import BusInstruments
+
+
+class Handlers(Protocol):
+    """What answers a service's questions."""
+
+    async def register(self, actor: Actor) -> None:
+        """Answer from now on."""
+
+
+class Loop(Protocol):
+    """What a service does unasked."""
+
+    def __call__(self, *, task_status: TaskStatus[None]) -> Coroutine[Any, Any, None]:
+        """Go on until cancelled; started once there is something to answer with."""
+
+
+async def answer_questions(
+    process: Process[Any],
+    bus: Bus,
+    *handlers: Handlers,
+    loop: Loop,
+    concurrency: int,
+    outage: tuple[type[Exception], ...],
+    beside: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    """Answer until told to stop; what was asked by then is answered.
+
+    Args:
+        process: the service's.
+        bus: not running yet.
+        handlers: answer once the loop has started.
+        loop: the service's own.
+        concurrency: questions that are answered at once.
+        outage: what handlers raise while their store does not answer.
+        beside: goes on all the while, from when the bus runs.
+    """
+    settings: ProcessSettings = process.settings
+    watch_link(process, bus)
+    tracer, log = process.telemetry.tracer, process.log
+    actor = Actor(bus, settings, tracer=tracer, log=log, concurrency=concurrency, outage=outage)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(bus.run)
+        await Discovery(bus, process.name).listen()
+        tasks.start_soon(beside)
+        await tasks.start(actor.run)
+        tasks.start_soon(_begin, loop, handlers, actor)
+        await process.stopping.wait()
+        with anyio.move_on_after(settings.drain):
+            await actor.drain()
+        tasks.cancel_scope.cancel()
+
+
+async def _begin(loop: Loop, handlers: Iterable[Handlers], actor: Actor) -> None:
+    """Run the loop until cancelled, and answer once it has started."""
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(loop)
+        for each in handlers:
+            await each.register(actor)
+
+
+def bus_of(process: Process[Any], user: str, connector: Connector | None = None) -> Bus:
+    """Make the bus of a process, which is ready only while it has a link.
+
+    Args:
+        process: whose bus it is.
+        user: the user that its role has in the table of permissions; MCPFLEET_NATS_USER may name another that NATS
+            knows it by, with the same permissions.
+        connector: makes links; by default, to NATS as the settings say.
+    """
+    settings: ProcessSettings = process.settings
+    connector = connector or NatsConnector(
+        settings, user=settings.nats_user or user, name=f"{process.name} {process.id}", log=process.log
+    )
+    return Bus(
+        connector,
+        settings,
+        user=user,
+        process=process.id,
+        instruments=BusInstruments(process.telemetry.metrics),
+        log=process.log,
+    )
+
+
+def watch_link(process: Process[Any], bus: Bus) -> None:
+    """Make the process ready only while its bus has a link."""
+
+    def tell(is_up: bool) -> None:
+        process.health.set("nats", is_up, "no link to NATS (MCPFLEET_NATS_URL)")
+
+    bus.on_link(tell)
+    tell(bus.is_up)

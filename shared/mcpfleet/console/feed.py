@@ -1,0 +1,111 @@
+"""Hears the stats of all processes while a page is open, and draws the overview that pages show."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Final
+
+import anyio
+from pydantic import ValidationError
+from structlog.typing import FilteringBoundLogger
+
+from mcpfleet.bus.bus import Bus, Subscription
+from mcpfleet.bus.port import Incoming
+from mcpfleet.console.nodes import Known
+from mcpfleet.console.overview import picture
+from mcpfleet.contracts.stats import ALL_SUBJECTS, MOST_BYTES, Figures, Speaker, speaker
+from mcpfleet.process.logs import reporting
+
+MOST_WATCHERS: Final = 16
+"""Pages that are open at once; one more is told to come later."""
+_RETRY: Final = 1.0
+"""Seconds after which hearing begins anew where it failed."""
+_FRESH: Final = 0.9
+"""Seconds for which a picture serves all who look."""
+
+
+class Console:
+    """Hears figures while pages are open, and draws the picture that they show."""
+
+    def __init__(self, bus: Bus, own: Speaker, *, jaeger: str, log: FilteringBoundLogger) -> None:
+        """Hear nothing yet.
+
+        Args:
+            bus: the process's.
+            own: this process, whose figures need no bus.
+            jaeger: the address of Jaeger's page; empty for none.
+            log: hears of what goes wrong with hearing.
+        """
+        self._log = log
+        self._hearing: Subscription | None = None
+        self._bus = bus
+        self._own = own
+        self._jaeger = jaeger
+        self._known = Known()
+        self._watchers = 0
+        self.over = anyio.Event()
+        """Set when nothing is heard any more, for the process ends."""
+        self._changed = anyio.Event()
+        self._drawn = b""
+        self._drawn_at = 0.0
+
+    async def run(self) -> None:
+        """Hear while somebody looks, until cancelled; one task subscribes and leaves, so that neither overtakes."""
+        try:
+            while True:
+                with reporting(self._log, "console"):
+                    await self._hear()
+                await anyio.sleep(_RETRY)
+        finally:
+            self.over.set()
+
+    async def _hear(self) -> None:
+        """Hear while somebody looks; runs until something fails."""
+        while True:
+            if self._watchers and self._hearing is None:
+                self._hearing = await self._bus.subscribe(ALL_SUBJECTS, self._on_message)
+            elif not self._watchers and self._hearing is not None:
+                hearing, self._hearing = self._hearing, None
+                await self._bus.leave(hearing)
+                self._known.clear()
+            else:
+                self._changed = anyio.Event()
+                await self._changed.wait()
+
+    def enter(self) -> bool:
+        """Somebody looks, until `leave`; false where there are too many who do, or it is over."""
+        if self._watchers >= MOST_WATCHERS or self.over.is_set():
+            return False
+        self._watchers += 1
+        self._changed.set()
+        return True
+
+    def leave(self) -> None:
+        """Undo `enter`."""
+        self._watchers -= 1
+        self._changed.set()
+
+    def hear_own(self, figures: Figures) -> None:
+        """Take this process's own figures, which are shown also without a link to NATS."""
+        if self._watchers:
+            self._known.hear(self._own, figures, time.monotonic())
+
+    def _on_message(self, message: Incoming) -> None:
+        """Take figures in, if they are short, well-formed, and not too many."""
+        who, now = speaker(message.subject), time.monotonic()
+        if who is None or who == self._own or len(message.body) > MOST_BYTES or not self._known.wants(who, now):
+            return
+        try:
+            figures = Figures.model_validate_json(message.body)
+        except ValidationError:  # of a release that we do not know, or of a worker that is taken over
+            return
+        self._known.hear(who, figures, now)
+
+    def drawn(self) -> bytes:
+        """The picture now, as one line of JSON."""
+        now = time.monotonic()
+        if not self._drawn or now - self._drawn_at > _FRESH:
+            drawn = picture(self._known.nodes(now), now, jaeger=self._jaeger, unshown=self._known.unshown)
+            self._drawn, self._drawn_at = json.dumps(drawn).encode(), now
+        return self._drawn

@@ -1,0 +1,98 @@
+"""The processes that a console hears: their last stats and growth rates, within bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from mcpfleet.contracts.stats import EVERY, Figures, Speaker
+
+MOST: Final = 1_000
+"""Processes that are shown."""
+MOST_ALIKE: Final = 300
+"""Processes of one pool, or of one service: a worker that is taken over may name as many as it likes."""
+SILENT_AFTER: Final = 3.5 * EVERY
+"""Seconds without a word after which a process is called silent."""
+FORGOTTEN_AFTER: Final = 60.0
+"""Seconds after which it is shown no more; one that said that it stops, as soon as it is silent."""
+CLOSE: Final = 0.5
+"""Seconds after a message in which its sender is not heard again: nobody keeps a console busy by talking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One process."""
+
+    speaker: Speaker
+    figures: Figures
+    heard: float
+    """Monotonic seconds of ours."""
+    rates: dict[str, float]
+    """By how much each number grew a second between the last two messages; of a gauge it means nothing."""
+
+    def number(self, name: str) -> float:
+        """A number as it was said last; 0 where it was not."""
+        return self.figures.numbers.get(name, 0.0)
+
+    def rate(self, name: str) -> float:
+        """A counter's growth a second."""
+        return self.rates.get(name, 0.0)
+
+    def silence(self, now: float) -> float:
+        """For how many seconds the process was not heard, where that is too long; else 0."""
+        silent = now - self.heard
+        return silent if silent > SILENT_AFTER else 0.0
+
+
+class Known:
+    """The processes, by who they are."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[Speaker, Node] = {}
+        self._alike: Counter[tuple[str, str]] = Counter()
+        self.unshown = False
+        """Whether there was no room for some process."""
+
+    def wants(self, speaker: Speaker, now: float) -> bool:
+        """Whether a message of this process is worth reading now."""
+        node = self._nodes.get(speaker)
+        if node is not None:
+            return now - node.heard >= CLOSE
+        if len(self._nodes) < MOST and self._alike[_kind(speaker)] < MOST_ALIKE:
+            return True
+        self.unshown = True
+        return False
+
+    def hear(self, speaker: Speaker, figures: Figures, now: float) -> None:
+        """Take in the figures of a process that is wanted."""
+        before = self._nodes.get(speaker)
+        if before is None:
+            self._alike[_kind(speaker)] += 1
+        self._nodes[speaker] = Node(speaker, figures, now, _rates(before, figures, now))
+
+    def nodes(self, now: float) -> list[Node]:
+        """Those that are shown, in order: services, then pools. Who was silent for long is forgotten."""
+        for node in list(self._nodes.values()):
+            if node.silence(now) > (0 if node.figures.stopping else FORGOTTEN_AFTER):
+                del self._nodes[node.speaker]
+                self._alike[_kind(node.speaker)] -= 1
+        return [self._nodes[each] for each in sorted(self._nodes, key=lambda each: (each.pool, each))]
+
+    def clear(self) -> None:
+        """Know nothing: what was heard before is old when somebody looks again."""
+        self._nodes.clear()
+        self._alike.clear()
+        self.unshown = False
+
+
+def _kind(speaker: Speaker) -> tuple[str, str]:
+    return speaker.role, speaker.pool
+
+
+def _rates(before: Node | None, figures: Figures, now: float) -> dict[str, float]:
+    if before is None or before.figures.started != figures.started:
+        return {}
+    passed = now - before.heard
+    old = before.figures.numbers
+    return {name: max(0.0, number - old[name]) / passed for name, number in figures.numbers.items() if name in old}

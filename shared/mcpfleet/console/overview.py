@@ -1,0 +1,187 @@
+"""The fleet as the page shows it: values for JSON, and what does not move though it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any, Final
+
+from mcpfleet.console.nodes import Node
+from mcpfleet.contracts.stats import Trouble
+
+MOST_ALIKE: Final = 20
+"""Things that are told of one service, or of one pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """One thing."""
+
+    node: Node | None
+    """The process that it concerns; none for the fleet."""
+    what: str
+
+
+def stuck(nodes: Sequence[Node], now: float) -> list[Stuck]:
+    """All that does not move, of the fleet and then of each process; the nodes of a pool stand side by side."""
+    found = list(_of_fleet(nodes))
+    for _, alike in groupby(nodes, lambda node: (node.speaker.role, node.speaker.pool)):
+        found += islice((each for node in alike for each in _of_node(node, now)), MOST_ALIKE)
+    return found
+
+
+def _of_fleet(nodes: Sequence[Node]) -> Iterator[Stuck]:
+    tasks = [node for node in nodes if node.speaker.role == "tasks"]
+    waiting = max((node.number("tasks_ready") for node in tasks), default=0)
+    if waiting and not any(node.rate("tasks_claimed") for node in tasks):
+        yield Stuck(None, f"waiting tasks that no worker takes: {waiting:.0f}")
+    if nodes and not any(node.speaker.role == "worker" for node in nodes):
+        yield Stuck(None, "no worker is heard")
+
+
+def _of_node(node: Node, now: float) -> Iterator[Stuck]:
+    silence = node.silence(now)
+    if silence:
+        yield Stuck(node, f"not heard for {silence:.0f} s")
+        return
+    if not node.figures.stopping:
+        for lack in node.figures.lacks:
+            yield Stuck(node, f"not ready: {lack.name}: {lack.why}")
+    queued, slots, refusals = node.number("queued"), node.number("slots"), node.number("refusals")
+    if queued:
+        yield Stuck(node, f"calls that wait for room in a pool: {queued:.0f}")
+    if slots and node.number("slots_used") >= slots:
+        yield Stuck(node, f"all its slots are in use: {slots:.0f}")
+    if refusals:
+        yield Stuck(node, f"subjects that NATS has refused it since its start: {refusals:.0f}")
+
+
+MOST_TROUBLES: Final = 60
+MOST_TROUBLES_ALIKE: Final = 10
+"""Of one service, or of one pool: a worker that is taken over must not hide what others say."""
+ENDED: Final = "tasks_ended_"
+MOST_STATES: Final = 12
+
+
+def picture(nodes: Sequence[Node], now: float, *, jaeger: str, unshown: bool = False) -> dict[str, Any]:
+    """All that the page shows.
+
+    Args:
+        nodes: the processes.
+        now: monotonic seconds.
+        jaeger: the address of Jaeger's page; empty for none.
+        unshown: whether more processes were heard than are kept.
+    """
+    return {
+        "totals": _totals(nodes, now),
+        "tasks": _tasks([node for node in nodes if node.speaker.role == "tasks"]),
+        "nodes": [_node(node, now) for node in nodes],
+        "unshown": unshown,
+        "stuck": [_stuck(each) for each in stuck(nodes, now)],
+        "troubles": _troubles(nodes, jaeger),
+    }
+
+
+def _totals(nodes: Sequence[Node], now: float) -> dict[str, float]:
+    heard = [node for node in nodes if not node.silence(now)]
+    return {
+        "processes": len(heard),
+        "requests": _rate(heard, "requests"),
+        "failures": _rate(heard, "failures"),
+        "running": _sum(heard, "running"),
+        "queued": _sum(heard, "queued"),
+        "streams": _sum(heard, "streams"),
+        # Every edge hears the same hint of a catalog, so the fleet's are those of the edge that hears most.
+        "hints": max((node.rate("hints") for node in heard), default=0.0),
+        "told": _rate(heard, "told"),
+        "slots": _sum(heard, "slots"),
+        "slots_used": _sum(heard, "slots_used"),
+    }
+
+
+def _tasks(nodes: Sequence[Node]) -> dict[str, float]:
+    """Tasks by state: those that are there, as each replica counts for all, and those that went by since its start."""
+    found: dict[str, float] = {
+        "ready": max((node.number("tasks_ready") for node in nodes), default=0),
+        "held": max((node.number("tasks_held") for node in nodes), default=0),
+        "made": _sum(nodes, "tasks_made"),
+        "claimed": _sum(nodes, "tasks_claimed"),
+        "lapsed": _sum(nodes, "tasks_lapsed"),
+    }
+    ended = sorted({name for node in nodes for name in node.figures.numbers if name.startswith(ENDED)})
+    return found | {name.removeprefix(ENDED): _sum(nodes, name) for name in ended[:MOST_STATES]}
+
+
+def _node(node: Node, now: float) -> dict[str, Any]:
+    is_worker = node.speaker.role == "worker"
+    return {
+        "role": node.speaker.role,
+        "pool": node.speaker.pool,
+        "process": node.speaker.process,
+        "state": _state(node, now),
+        "version": node.figures.version,
+        "rate": node.rate("handled" if is_worker else "requests"),
+        "failures": node.rate("handler_failures" if is_worker else "failures"),
+        "running": node.number("slots_used" if is_worker else "running"),
+        "slots": node.number("slots"),
+        "streams": node.number("streams"),
+        "cpu": node.rate("cpu"),
+        "memory": node.number("memory"),
+    }
+
+
+def _state(node: Node, now: float) -> str:
+    if node.silence(now):
+        return "silent"
+    if node.figures.stopping:
+        return "stopping"
+    return "ready" if node.figures.ready else "not ready"
+
+
+def _stuck(each: Stuck) -> dict[str, str]:
+    return {"who": who(each.node) if each.node is not None else "the fleet", "what": each.what}
+
+
+def _troubles(nodes: Iterable[Node], jaeger: str) -> list[dict[str, Any]]:
+    """The last ones, newest first; of each service and each pool so many at most, whatever their clocks say."""
+    found: list[tuple[Trouble, Node]] = []
+    for _, alike in groupby(nodes, lambda node: (node.speaker.role, node.speaker.pool)):
+        own = [(trouble, node) for node in alike for trouble in node.figures.troubles]
+        found += sorted(own, key=_moment)[-MOST_TROUBLES_ALIKE:]
+    found.sort(key=_moment, reverse=True)
+    return [
+        {
+            "at": trouble.at,
+            "level": trouble.level,
+            "who": who(node),
+            "event": trouble.event,
+            "of": trouble.of,
+            "trace": trouble.trace,
+            "link": _link(trouble, jaeger),
+        }
+        for trouble, node in found[:MOST_TROUBLES]
+    ]
+
+
+def _moment(each: tuple[Trouble, Node]) -> float:
+    return each[0].at
+
+
+def _link(trouble: Trouble, jaeger: str) -> str:
+    """Where a recorded trace is looked at; the id is hexadecimal digits, as its message was held to."""
+    return f"{jaeger}/trace/{trouble.trace}" if jaeger and trouble.trace and trouble.sampled else ""
+
+
+def who(node: Node) -> str:
+    """Name a process for people."""
+    name = f"worker of {node.speaker.pool}" if node.speaker.pool else node.speaker.role
+    return f"{name} {node.speaker.process[:4]}"
+
+
+def _sum(nodes: Iterable[Node], number: str) -> float:
+    return sum(node.number(number) for node in nodes)
+
+
+def _rate(nodes: Iterable[Node], number: str) -> float:
+    return sum(node.rate(number) for node in nodes)

@@ -1,0 +1,120 @@
+"""Collects the stats of a process from what it counts anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Final
+
+from mcpfleet.bus.bus import Bus, Subscription
+from mcpfleet.contracts.stats import (
+    LARGEST,
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    MOST_LACKS,
+    MOST_MISHAPS,
+    MOST_NUMBERS,
+    Figures,
+    Lack,
+    Trouble,
+)
+from mcpfleet.process.logs import without_passwords
+from mcpfleet.process.recent_errors import Mishap, mishaps
+from mcpfleet.process.service import Process
+from mcpfleet.telemetry.metrics import STARTED, Family, Point, usage
+from mcpfleet.telemetry.names import ERROR_TYPE
+
+_VERSION: Final = version("mcpfleet")
+"""Read once: it stands in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one number comes of a metric: the sum over its label sets; of a histogram, how often it was recorded."""
+
+    number: str
+    metric: str
+    having: str = ""
+    """Only label sets in which this label is not empty."""
+    by: str = ""
+    """One number for each value of this label, which is added to the number's name."""
+
+
+RULES: Final = (
+    Rule("requests", "mcp.server.operation.duration"),
+    Rule("failures", "mcp.server.operation.duration", having=ERROR_TYPE),
+    Rule("running", "mcpfleet.edge.calls.running"),
+    Rule("queued", "mcpfleet.edge.queued"),
+    Rule("streams", "mcpfleet.edge.streams.open"),
+    Rule("told", "mcpfleet.edge.streams.told"),
+    Rule("slots", "mcpfleet.worker.slots"),
+    Rule("slots_used", "mcpfleet.worker.slots.used"),
+    Rule("handled", "mcpfleet.worker.handler.duration"),
+    Rule("handler_failures", "mcpfleet.worker.handler.duration", having=ERROR_TYPE),
+    Rule("busy", "mcpfleet.worker.busy"),
+    Rule("links", "mcpfleet.bus.links"),
+    Rule("refusals", "mcpfleet.bus.refusals"),
+    Rule("tasks", "mcpfleet.tasks.tasks", by="state"),
+    Rule("tasks_made", "mcpfleet.tasks.created"),
+    Rule("tasks_claimed", "mcpfleet.tasks.claimed"),
+    Rule("tasks_lapsed", "mcpfleet.tasks.lapsed"),
+    Rule("tasks_ended", "mcpfleet.tasks.ended", by="status"),
+    Rule("cpu", "process.cpu"),
+    Rule("memory", "process.resident_memory"),
+)
+
+
+def figures(process: Process[Any], bus: Bus) -> Figures:
+    """What a process says of itself now."""
+    numbers = gathered([*process.telemetry.metrics.read(), *usage()])
+    numbers["hints"] = hints(bus.subscriptions)
+    return Figures(
+        version=_VERSION,
+        started=STARTED,
+        ready=process.health.ready,
+        stopping=process.stopping.is_set(),
+        lacks=tuple(
+            Lack(name=name[:LONGEST_NAME], why=without_passwords(condition.why)[:LONGEST_TEXT])
+            for name, condition in process.health.conditions.items()
+            if not condition.ok
+        )[:MOST_LACKS],
+        # Within the contract's bounds, whatever a gauge was set to.
+        numbers={name: min(max(0.0, value), LARGEST) for name, value in list(numbers.items())[:MOST_NUMBERS]},
+        troubles=tuple(map(_trouble, mishaps.of(process.id)))[-MOST_MISHAPS:],
+    )
+
+
+def gathered(families: Iterable[Family]) -> dict[str, float]:
+    """The numbers that come of metrics by the rules; what a service does not count is not among them."""
+    found = {family.name: family for family in families}
+    numbers: dict[str, float] = {}
+    for rule in RULES:
+        family = found.get(rule.metric)
+        for point in family.points if family is not None else ():
+            labels = dict(zip(family.labels, point.labels, strict=True)) if family is not None else {}
+            if rule.having and not labels[rule.having]:
+                continue
+            name = f"{rule.number}_{labels[rule.by]}"[:LONGEST_NAME] if rule.by else rule.number
+            numbers[name] = numbers.get(name, 0.0) + _value(point)
+    return numbers
+
+
+def hints(subscriptions: Iterable[Subscription]) -> float:
+    """How many hints of changes were heard, by the subscriptions that there are now."""
+    return float(sum(each.received for each in subscriptions if each.subject.startswith("hint.")))
+
+
+def _value(point: Point) -> float:
+    return float(sum(point.buckets)) if point.buckets else point.value
+
+
+def _trouble(mishap: Mishap) -> Trouble:
+    return Trouble(
+        at=mishap.at,
+        level="warning" if mishap.level == "warning" else "error",
+        event=mishap.event[:LONGEST_TEXT],
+        of=without_passwords(mishap.of)[:LONGEST_TEXT],
+        trace=mishap.trace,
+        sampled=mishap.sampled,
+    )

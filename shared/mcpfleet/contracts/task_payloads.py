@@ -1,0 +1,103 @@
+"""What a task keeps as text: the call that it was made from (K4, K6), and a result before its sanitizer (K13).
+
+Only the makers and the runners of tasks read an origin. A kept result is written as a list, `["data",{…}]`, and not as
+the object that a result is: an edge of a release without sanitizers of tasks cannot splice it, and so shows it to
+nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from pydantic_core import from_json, to_json
+
+from mcpfleet.contracts.call import CallBody
+from mcpfleet.telemetry.trace import TraceContext
+
+_TRACE: Final = re.compile(r'\{"version":1,"endpoint":"[a-z0-9-]*","trace":"([0-9a-f-]{55})"')
+"""Where the trace stands, in front of what may be large."""
+ORIGIN_VERSION: Final = 1
+"""Of the form; a release writes it only after the one that can read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The call behind a task: checked arguments, caller, the client's capabilities, and what was answered before."""
+
+    endpoint: str
+    call: CallBody
+    trace: TraceContext | None = None
+    """In which the task was asked for: its runs are a part of it."""
+
+    @staticmethod
+    def trace_of(text: str) -> TraceContext | None:
+        """The trace alone, without reading the rest."""
+        found = _TRACE.match(text)
+        return TraceContext.parse(found[1]) if found else None
+
+    def write(self) -> str:
+        """Write it, to be kept byte for byte."""
+        trace = to_json(None if self.trace is None else self.trace.header())
+        parts = (ORIGIN_VERSION, to_json(self.endpoint), trace, self.call.write())
+        return (b'{"version":%d,"endpoint":%b,"trace":%b,"call":%b}' % parts).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Origin:
+        """Read what `write` wrote, in this release or one before.
+
+        Raises:
+            ValueError: it is of another form.
+        """
+        value = from_json(text)
+        if not isinstance(value, dict) or value.get("version") != ORIGIN_VERSION:
+            raise ValueError("a task's origin is of a version that this release does not know")
+        return cls(value["endpoint"], CallBody.read(to_json(value["call"])), TraceContext.parse(value.get("trace")))
+
+
+class Shape(StrEnum):
+    """What the handler returned: its sanitizer takes the same."""
+
+    OUTCOME = "outcome"
+    RESULT = "result"
+    """MCP's own."""
+    TEXT = "text"
+    BLOCK = "block"
+    BLOCKS = "blocks"
+    """A sequence; texts in it are blocks by now."""
+    NOTHING = "nothing"
+    DATA = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResult:
+    """It, as it comes back."""
+
+    shape: Shape
+    result: dict[str, Any]
+    """The members of the result as it was returned."""
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Self:
+        """Read what a worker wrote.
+
+        Raises:
+            ValueError: it is of another form.
+        """
+        try:
+            shape, result = from_json(text)
+            return cls(Shape(shape), dict(result))
+        except (ValueError, TypeError) as error:
+            raise ValueError("a task's result was kept in another form") from error
+
+
+def write_kept(shape: Shape, result: bytes) -> bytes:
+    """Write a result's JSON with its shape, to be kept."""
+    return b'["%b",%b]' % (shape.encode(), result)
+
+
+def is_kept(end: str | bytes) -> bool:
+    """Whether the end of a task that is completed is of this form; all others may be told as they are."""
+    return end[:1] in ("[", b"[")
