@@ -23,7 +23,7 @@ from sqlalchemy import func, select
 from mcpfleet.app import App
 from mcpfleet.bus.bus import Bus
 from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.subscriptions.repository import Ledger
+from mcpfleet.subscriptions.repository import StreamRepository
 from mcpfleet.subscriptions.tables import counts
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos import soaking
@@ -67,8 +67,8 @@ class Holdings:
     async def now(cls) -> Holdings:
         """Count them; what has died is not there any more."""
         megabytes = soaking.megabytes()
-        [ledger] = alive(Ledger)
-        async with ledger._store.write() as connection:  # what is counted is asked for by nobody else
+        [repository] = alive(StreamRepository)
+        async with repository._store.write() as connection:  # what is counted is asked for by nobody else
             counted = await connection.scalar(select(func.coalesce(func.sum(counts.c.streams), 0)))
         hubs = alive(Hub)
         return cls(

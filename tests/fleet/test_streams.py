@@ -19,9 +19,9 @@ from mcp import Client
 from nats.aio.client import Client as Nats
 from rich.console import Console
 
-from mcpfleet.cli.endpoint_client import Door
+from mcpfleet.cli.endpoint_client import EndpointClient
 from mcpfleet.cli.operate import publish
-from mcpfleet.cli.watch import Watch, Wish
+from mcpfleet.cli.watch import Watch, WatchSelection
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import ACK, END, KEY, UPDATED, Listener, changed, listening
@@ -180,8 +180,8 @@ async def test_mcpfleet_watch_shows_what_changes_and_comes_back() -> None:
     """S19: a client listens first and then reads again, so that it sees what changed while nobody told it."""
     written = io.StringIO()
     async with Fleet(APP) as fleet, anyio.create_task_group() as tasks:
-        wish = Wish(tools=True, uris=[BOOK])
-        tasks.start_soon(Watch(Door(fleet.urls[0]), wish, Console(file=written, width=200)).run)
+        wish = WatchSelection(tools=True, uris=[BOOK])
+        tasks.start_soon(Watch(EndpointClient(fleet.urls[0]), wish, Console(file=written, width=200)).run)
         await until(lambda: f"{BOOK}: Emma" in written.getvalue())
         assert "tools: 7: bind, come_in_later, flood, grow, read_aloud, rename, shrink" in written.getvalue()
         async with Client(fleet.urls[0]) as client:

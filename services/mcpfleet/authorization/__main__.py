@@ -11,8 +11,8 @@ from typing import Final
 import anyio
 
 from mcpfleet.authorization.actor import AuthorizationActor
-from mcpfleet.authorization.repository import Ledger
-from mcpfleet.authorization.revocations import Register
+from mcpfleet.authorization.repository import RevocationRepository
+from mcpfleet.authorization.revocations import KnownRevocations
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus
@@ -35,13 +35,13 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
     settings, log = process.settings, process.log
     instruments = AuthorizationInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name) as store, _verifier(process, instruments) as verifier:
-        ledger = Ledger(store)
-        register = Register(ledger, bus, settings, health=process.health, log=log, verifier=verifier)
+        repository = RevocationRepository(store)
+        revocations = KnownRevocations(repository, bus, settings, health=process.health, log=log, verifier=verifier)
         answers = AuthorizationActor(
             settings,
             verifier=verifier,
-            register=register,
-            ledger=ledger,
+            revocations=revocations,
+            repository=repository,
             store=store,
             instruments=instruments,
             log=log,
@@ -49,7 +49,7 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
         beside = partial(show, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
         await answer_questions(
-            process, bus, answers, loop=register.run, concurrency=concurrency, outage=OUTAGES, beside=beside
+            process, bus, answers, loop=revocations.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
 
 
@@ -63,28 +63,28 @@ async def _verifier(
         case "none":
             yield None
         case "static":
-            from mcpfleet.authorization.static import Static  # noqa: PLC0415
+            from mcpfleet.authorization.static import StaticVerifier  # noqa: PLC0415
 
-            yield Static(settings.tokens.get_secret_value())
+            yield StaticVerifier(settings.tokens.get_secret_value())
         case "custom":
-            from mcpfleet.authorization.custom import Custom, load  # noqa: PLC0415
+            from mcpfleet.authorization.custom import CustomVerifier, load  # noqa: PLC0415
 
-            yield Custom(load(settings.authorizer), timeout=timeout, log=process.log)
+            yield CustomVerifier(load(settings.authorizer), timeout=timeout, log=process.log)
         case "introspection":
-            from mcpfleet.authorization.issuer import Introspection, upstream  # noqa: PLC0415
+            from mcpfleet.authorization.issuer import IntrospectionVerifier, issuer_client  # noqa: PLC0415
 
-            async with upstream(timeout) as issuer:
-                yield Introspection(issuer, settings)
+            async with issuer_client(timeout) as issuer:
+                yield IntrospectionVerifier(issuer, settings)
         case "jwt":
-            from mcpfleet.authorization.issuer import upstream  # noqa: PLC0415
+            from mcpfleet.authorization.issuer import issuer_client  # noqa: PLC0415
             from mcpfleet.authorization.keys import Keys  # noqa: PLC0415
-            from mcpfleet.authorization.signed_jwt import Signed  # noqa: PLC0415
+            from mcpfleet.authorization.signed_jwt import JwtVerifier  # noqa: PLC0415
 
-            async with upstream(timeout) as issuer, anyio.create_task_group() as tasks:
+            async with issuer_client(timeout) as issuer, anyio.create_task_group() as tasks:
                 keys = Keys(issuer, settings, log=process.log)
                 instruments.keys_age.observe(keys.age)
                 tasks.start_soon(keys.run)
-                yield Signed(keys, settings)
+                yield JwtVerifier(keys, settings)
                 tasks.cancel_scope.cancel()
 
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.repository import Ledger
-from mcpfleet.authorization.revocations import Register
+from mcpfleet.authorization.repository import RevocationRepository
+from mcpfleet.authorization.revocations import KnownRevocations
 from mcpfleet.authorization.rules import admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Verified, Verifier
+from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Reason, Verified, Verifier
 from mcpfleet.authorization.windows import take, take_all
 from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.bus.errors import Failed, Fault
@@ -51,16 +51,16 @@ class AuthorizationActor:
         settings: AuthorizationSettings,
         *,
         verifier: Verifier | None,
-        register: Register,
-        ledger: Ledger,
+        revocations: KnownRevocations,
+        repository: RevocationRepository,
         store: Store,
         instruments: AuthorizationInstruments,
         log: FilteringBoundLogger,
     ) -> None:
         self._settings = settings
         self._verifier = verifier
-        self._register = register
-        self._ledger = ledger
+        self._revocations = revocations
+        self._repository = repository
         self._store = store
         self._instruments = instruments
         self._log = log
@@ -81,13 +81,13 @@ class AuthorizationActor:
         the check took.
         """
         checked = await self._check(question)
-        if not isinstance(checked, Refused):
-            await self._register.learn()
+        if not isinstance(checked, CredentialRefused):
+            await self._revocations.learn()
         return self._verdict(question, checked)
 
     async def admit_all(self, question: AdmitAll, asked: Asked) -> AdmittedAll:  # noqa: ARG002
         """Say it of many; of one that takes longer than the asker allows, or that cannot be told, nothing."""
-        checked: dict[int, Verified | Refused | None] = {}
+        checked: dict[int, Verified | CredentialRefused | None] = {}
 
         async def check(place: int, caller: Admit) -> None:
             with suppress(Failed):  # asked by itself, it is told what went wrong
@@ -97,7 +97,7 @@ class AuthorizationActor:
             async with asyncio.timeout(question.within), asyncio.TaskGroup() as tasks:
                 for place, caller in enumerate(question.callers):
                     tasks.create_task(check(place, caller))
-        await self._register.learn()
+        await self._revocations.learn()
         callers = enumerate(question.callers)
         return AdmittedAll(
             verdicts=tuple(
@@ -105,7 +105,7 @@ class AuthorizationActor:
             )
         )
 
-    async def _check(self, question: Admit) -> Verified | Refused | None:
+    async def _check(self, question: Admit) -> Verified | CredentialRefused | None:
         """Check a credential; None where nobody needs one.
 
         Raises:
@@ -114,25 +114,25 @@ class AuthorizationActor:
         if self._verifier is None:
             return None
         if question.credential is None or question.resource is None:
-            return Refused("there is none, or the edge does not say what for", Reason.MISSING)
+            return CredentialRefused("there is none, or the edge does not say what for", Reason.MISSING)
         token = question.credential.get_secret_value()
         try:
             return await self._verifier.verify(token, question.endpoint, question.resource.rstrip("/"))
-        except Refused as refused:
+        except CredentialRefused as refused:
             return refused
-        except NotKnown as error:
+        except CredentialUnchecked as error:
             self._log.warning("credential not checked", endpoint=question.endpoint, reason=str(error))
             self._instruments.questions.add(1, "unknown")
             raise Failed(Fault.UNAVAILABLE, "the credential cannot be checked now") from None
 
-    def _verdict(self, question: Admit, checked: Verified | Refused | None) -> Admitted:
+    def _verdict(self, question: Admit, checked: Verified | CredentialRefused | None) -> Admitted:
         """Decide by what is revoked by now."""
-        number = self._register.number
+        number = self._revocations.number
         try:
-            if isinstance(checked, Refused):
+            if isinstance(checked, CredentialRefused):
                 raise checked
             admitted = self._admitted(checked)
-        except Refused as refused:
+        except CredentialRefused as refused:
             self._log.info("credential refused", endpoint=question.endpoint, reason=str(refused))
             self._instruments.refused.add(1, refused.reason)
             self._instruments.questions.add(1, "refused")
@@ -148,14 +148,14 @@ class AuthorizationActor:
             at=time.time(),
             lasts=self._settings.admission_lasts,
             lasts_heard=self._settings.admission_lasts_heard,
-            revoked=self._register.revoked_at(verified.principal),
+            revoked=self._revocations.revoked_at(verified.principal),
         )
         scopes = expanded(verified.principal.scopes, self._settings.scope_implies)
         return admitted.model_copy(update={"principal": verified.principal.model_copy(update={"scopes": scopes})})
 
     async def changes(self, question: ChangesWanted, asked: Asked) -> Changes:  # noqa: ARG002
         """Tell the revocations after a number."""
-        page = await self._ledger.after(question.after)
+        page = await self._repository.after(question.after)
         newest = page.number if page.complete else page.kept[-1].revocation.number
         return Changes(number=newest, revocations=tuple(kept.revocation for kept in page.kept), complete=page.complete)
 
@@ -163,10 +163,10 @@ class AuthorizationActor:
         """End the permission of whoever the name is of: written down when the answer arrives, and told to edges."""
         if (question.kind == "policy") != (question.name == ""):
             raise Failed(Fault.CONTRACT, "a subject, client or tenant has a name, and a policy has none")
-        number = await self._ledger.revoke(question)
+        number = await self._repository.revoke(question)
         self._log.info("revoked", kind=question.kind, number=number)
-        await self._register.refresh()
-        self._register.tell()
+        await self._revocations.refresh()
+        self._revocations.tell()
         return Revoked(number=number)
 
     async def limits(self, question: TakeFromLimit, asked: Asked) -> Taken:  # noqa: ARG002

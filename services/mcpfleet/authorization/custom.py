@@ -11,7 +11,7 @@ import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.rules import named
-from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Reason, Verified
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 
@@ -42,7 +42,7 @@ def load(target: str) -> Authorizer:
     return authorizer
 
 
-class Custom:
+class CustomVerifier:
     """Verifies tokens by the function, within a time limit (N7)."""
 
     def __init__(self, authorizer: Authorizer, *, timeout: float, log: FilteringBoundLogger) -> None:
@@ -56,20 +56,20 @@ class Custom:
             with anyio.fail_after(self._timeout):
                 answer: Any = await self._authorizer(token, endpoint, resource)
         except TimeoutError:
-            raise NotKnown("the authorizer took too long (MCPFLEET_AUTHORIZATION_TIMEOUT)") from None
+            raise CredentialUnchecked("the authorizer took too long (MCPFLEET_AUTHORIZATION_TIMEOUT)") from None
         except Exception as error:  # its text may hold the token
             self._log.error("authorizer failed", error=type(error).__name__)
-            raise NotKnown(f"the authorizer failed: {type(error).__name__}") from None
+            raise CredentialUnchecked(f"the authorizer failed: {type(error).__name__}") from None
         match answer:
             case None:
-                raise Refused("the authorizer refused it", Reason.UNKNOWN)
+                raise CredentialRefused("the authorizer refused it", Reason.UNKNOWN)
             case Principal():
                 return Verified(named(answer))
             case (Principal() as principal, float() | int() as seconds):
                 return Verified(named(principal), time.time() + seconds)
             case _:
                 self._log.error("authorizer failed", error="it returned neither a Principal nor None")
-                raise NotKnown("the authorizer returned neither a Principal, nor one with seconds, nor None")
+                raise CredentialUnchecked("the authorizer returned neither a Principal, nor one with seconds, nor None")
 
     def trusted(self) -> None:
         """Name no key: the function decides about each token."""

@@ -12,13 +12,13 @@ from pydantic_core import from_json
 
 from mcpfleet.authorization.rules import verified_by
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Reason, Verified
 
 _LONGEST: Final = 1024 * 1024
 """Bytes of an answer."""
 
 
-class Upstream:
+class IssuerClient:
     """The issuer's HTTP face; follows no redirect, since whom we trust is a setting."""
 
     def __init__(self, client: httpx2.AsyncClient, *, timeout: float) -> None:
@@ -29,7 +29,7 @@ class Upstream:
         """Fetch an object.
 
         Raises:
-            NotKnown: there is none, or not in time.
+            CredentialUnchecked: there is none, or not in time.
         """
         return await self._ask("GET", url)
 
@@ -37,7 +37,7 @@ class Upstream:
         """Send a form as a client of the issuer's, and read the object that comes back.
 
         Raises:
-            NotKnown: there is none, or not in time.
+            CredentialUnchecked: there is none, or not in time.
         """
         return await self._ask("POST", url, data=dict(form), auth=httpx2.BasicAuth(*client))
 
@@ -46,15 +46,17 @@ class Upstream:
             with anyio.fail_after(self._timeout):
                 status, body = await self._fetch(method, url, options)
         except (httpx2.HTTPError, TimeoutError) as error:
-            raise NotKnown(f"{url} does not answer: {type(error).__name__}") from None  # which may hold what was sent
+            raise CredentialUnchecked(
+                f"{url} does not answer: {type(error).__name__}"
+            ) from None  # which may hold what was sent
         if status != 200:
-            raise NotKnown(f"{url} answers with HTTP {status}")
+            raise CredentialUnchecked(f"{url} answers with HTTP {status}")
         try:
             value = from_json(body)
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise NotKnown(f"{url} answers with something else than a JSON object")
+            raise CredentialUnchecked(f"{url} answers with something else than a JSON object")
         return value
 
     async def _fetch(self, method: str, url: str, options: dict[str, Any]) -> tuple[int, bytes]:
@@ -64,26 +66,26 @@ class Upstream:
             async for part in response.aiter_bytes():
                 body += part
                 if len(body) > _LONGEST:
-                    raise NotKnown(f"{url} answers with more than {_LONGEST} bytes")
+                    raise CredentialUnchecked(f"{url} answers with more than {_LONGEST} bytes")
             return response.status_code, body
 
 
 @asynccontextmanager
-async def upstream(timeout: float) -> AsyncIterator[Upstream]:
+async def issuer_client(timeout: float) -> AsyncIterator[IssuerClient]:
     """An issuer's HTTP face for the length of a block.
 
     Args:
         timeout: seconds that each question may take.
     """
     async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False) as client:
-        yield Upstream(client, timeout=timeout)
+        yield IssuerClient(client, timeout=timeout)
 
 
-class Introspection:
+class IntrospectionVerifier:
     """Verifies tokens by asking the issuer, as one of its clients."""
 
-    def __init__(self, upstream: Upstream, settings: AuthorizationSettings) -> None:
-        self._upstream = upstream
+    def __init__(self, issuer_client: IssuerClient, settings: AuthorizationSettings) -> None:
+        self._upstream = issuer_client
         self._settings = settings
 
     async def verify(self, token: str, endpoint: str, resource: str) -> Verified:  # noqa: ARG002  # the Verifier's form
@@ -95,10 +97,10 @@ class Introspection:
             (settings.introspection_client, settings.introspection_secret.get_secret_value()),
         )
         if claims.get("active") is not True:
-            raise Refused("the issuer says that it is not active", Reason.UNKNOWN)
+            raise CredentialRefused("the issuer says that it is not active", Reason.UNKNOWN)
         issuer = claims.get("iss")
         if settings.issuer and issuer is not None and str(issuer).rstrip("/") != settings.issuer.rstrip("/"):
-            raise Refused("it is of another issuer", Reason.ISSUER)
+            raise CredentialRefused("it is of another issuer", Reason.ISSUER)
         return verified_by(claims, resource=resource, tenant_claim=settings.tenant_claim, has_end=False)
 
     def trusted(self) -> None:

@@ -14,9 +14,9 @@ import jwt
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.issuer import Upstream
+from mcpfleet.authorization.issuer import IssuerClient
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.verifier import NotKnown, Reason, Refused, Trusted
+from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Reason, Trusted
 from mcpfleet.contracts.access import is_secure
 from mcpfleet.contracts.manifest import digest_of
 
@@ -47,7 +47,7 @@ class PublicKey:
 class Keys:
     """A key set. A known key never waits for the issuer."""
 
-    def __init__(self, upstream: Upstream, settings: AuthorizationSettings, *, log: FilteringBoundLogger) -> None:
+    def __init__(self, upstream: IssuerClient, settings: AuthorizationSettings, *, log: FilteringBoundLogger) -> None:
         self._upstream = upstream
         self._settings = settings
         self._log = log
@@ -90,17 +90,17 @@ class Keys:
         """The key that a token says it is signed by.
 
         Raises:
-            Refused: the issuer has no such key.
-            NotKnown: the issuer's keys could not be fetched, or were fetched too long ago.
+            CredentialRefused: the issuer has no such key.
+            CredentialUnchecked: the issuer's keys could not be fetched, or were fetched too long ago.
         """
         key = self._look(kid, algorithm)
         if key is None:
             await self._wait_fetched()
             key = self._look(kid, algorithm)
         if time.monotonic() - self._fetched > self._settings.jwks_stale:
-            raise NotKnown("the issuer's keys cannot be fetched (MCPFLEET_ISSUER, MCPFLEET_JWKS_URL)")
+            raise CredentialUnchecked("the issuer's keys cannot be fetched (MCPFLEET_ISSUER, MCPFLEET_JWKS_URL)")
         if key is None:
-            raise Refused("it is signed by a key that the issuer does not have", Reason.KEY)
+            raise CredentialRefused("it is signed by a key that the issuer does not have", Reason.KEY)
         return key
 
     def _look(self, kid: str | None, algorithm: str) -> PublicKey | None:
@@ -127,7 +127,7 @@ class Keys:
         try:
             body = await self._upstream.get(await self._find_url())
             keys = tuple(_read(body))
-        except NotKnown as error:
+        except CredentialUnchecked as error:
             now = time.monotonic()
             if now - self._complained >= _COMPLAINS_EVERY:
                 self._complained = now
@@ -140,21 +140,21 @@ class Keys:
         """Where the keys are, by the issuer's metadata if no setting says so."""
         if self._url:
             return self._url
-        problem = NotKnown(f"no metadata of {self._settings.issuer} (MCPFLEET_ISSUER)")
+        problem = CredentialUnchecked(f"no metadata of {self._settings.issuer} (MCPFLEET_ISSUER)")
         for url in metadata_urls(self._settings.issuer):
             try:
                 metadata = await self._upstream.get(url)
-            except NotKnown as error:
+            except CredentialUnchecked as error:
                 problem = error
                 continue
             found = metadata.get("jwks_uri")
             if str(metadata.get("issuer", "")).rstrip("/") != self._settings.issuer.rstrip("/"):
-                problem = NotKnown(f"{url} is the metadata of another issuer (MCPFLEET_ISSUER)")
+                problem = CredentialUnchecked(f"{url} is the metadata of another issuer (MCPFLEET_ISSUER)")
             elif isinstance(found, str) and is_secure(found):
                 self._url = found
                 return found
             else:
-                problem = NotKnown(f"{url} names no keys that can be trusted (jwks_uri)")
+                problem = CredentialUnchecked(f"{url} names no keys that can be trusted (jwks_uri)")
         raise problem
 
 
@@ -177,11 +177,11 @@ def _read(body: dict[str, Any]) -> Iterator[PublicKey]:
     """Read the keys for signatures that we know; others are nobody's mistake.
 
     Raises:
-        NotKnown: it is no key set, but perhaps an error that somebody on the way tells as a success.
+        CredentialUnchecked: it is no key set, but perhaps an error that somebody on the way tells as a success.
     """
     listed = body.get("keys")
     if not isinstance(listed, list):
-        raise NotKnown("the issuer answers with something else than a key set (MCPFLEET_JWKS_URL)")
+        raise CredentialUnchecked("the issuer answers with something else than a key set (MCPFLEET_JWKS_URL)")
     for entry in listed[:_MOST_KEYS]:
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
             continue

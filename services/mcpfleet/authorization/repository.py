@@ -20,23 +20,23 @@ _GRACE: Final = 60.0
 """Seconds after its end for which a window's row stays: a repeat that is as late as that asks for nothing."""
 
 
-class Kept(NamedTuple):
+class DatedRevocation(NamedTuple):
     """A revocation and when it was made, by the database's clock."""
 
     revocation: Revocation
     at: float
 
 
-class Page(NamedTuple):
+class RevocationPage(NamedTuple):
     """Revocations after a number, the oldest first."""
 
     number: int
     """The newest of all."""
-    kept: tuple[Kept, ...]
+    kept: tuple[DatedRevocation, ...]
     complete: bool
 
 
-class Ledger:
+class RevocationRepository:
     """Authorization's tables. Every method raises `StoreError` where the database does not do its work."""
 
     def __init__(self, store: Store) -> None:
@@ -55,7 +55,7 @@ class Ledger:
         async with self._store.read() as connection:
             return int(await connection.scalar(select(counter.c.number).where(counter.c.id == COUNTER)) or 0)
 
-    async def after(self, known: int) -> Page:
+    async def after(self, known: int) -> RevocationPage:
         """The revocations after a number."""
         async with self._store.read() as connection:
             # The number first: all revocations up to it are visible to what is read after it.
@@ -63,8 +63,10 @@ class Ledger:
             newer = select(revocations.c.number, revocations.c.kind, revocations.c.key, revocations.c.at)
             newer = newer.where(revocations.c.number > known, revocations.c.number <= number)
             rows = (await connection.execute(newer.order_by(revocations.c.number).limit(PAGE + 1))).all()
-        kept = tuple(Kept(Revocation(number=row.number, kind=row.kind, key=row.key), row.at) for row in rows[:PAGE])
-        return Page(number, kept, complete=len(rows) <= PAGE)
+        kept = tuple(
+            DatedRevocation(Revocation(number=row.number, kind=row.kind, key=row.key), row.at) for row in rows[:PAGE]
+        )
+        return RevocationPage(number, kept, complete=len(rows) <= PAGE)
 
     async def revoke(self, wanted: Revoke) -> int:
         """Write a revocation down, and return its number; of the same id there is one."""

@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.authorization.repository import PAGE, Ledger, Page
+from mcpfleet.authorization.repository import PAGE, RevocationPage, RevocationRepository
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus
@@ -25,12 +25,12 @@ _PRUNED_EVERY = 30
 """Hints between two prunings."""
 
 
-class Register:
+class KnownRevocations:
     """Every revocation that is kept, by whom it concerns. Goes on with what it knows while the store is away."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        repository: RevocationRepository,
         bus: Bus,
         settings: AuthorizationSettings,
         *,
@@ -38,7 +38,7 @@ class Register:
         log: FilteringBoundLogger,
         verifier: Verifier | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._repository = repository
         self._bus = bus
         self._settings = settings
         self._log = log
@@ -75,7 +75,7 @@ class Register:
     async def refresh(self) -> None:
         """Learn what was revoked meanwhile; where the store does not answer, nothing."""
         try:
-            if await self._ledger.number() > self.number:
+            if await self._repository.number() > self.number:
                 await self._read(self.number)
             self._readiness.answered()
         except StoreError as error:
@@ -114,7 +114,7 @@ class Register:
 
     async def _begin(self) -> bool:
         try:
-            await self._ledger.check()
+            await self._repository.check()
             await self._read(0)
         except StoreError as error:
             self._readiness.failed(error)
@@ -124,13 +124,13 @@ class Register:
 
     async def _read(self, known: int) -> None:
         while True:
-            page = await self._ledger.after(known)
+            page = await self._repository.after(known)
             self._take(page)
             if page.complete:
                 return
             known = page.kept[PAGE - 1].revocation.number
 
-    def _take(self, page: Page) -> None:
+    def _take(self, page: RevocationPage) -> None:
         for kept in page.kept:
             # Of a policy nobody's credential is the worse: what is known of it is asked for anew.
             if kept.revocation.kind != "policy":
@@ -143,7 +143,7 @@ class Register:
     async def _prune(self) -> None:
         """Forget what no credential is old enough for, here as in the store."""
         try:
-            horizon = await self._ledger.prune(self._settings.revocation_kept)
+            horizon = await self._repository.prune(self._settings.revocation_kept)
         except StoreError as error:
             self._readiness.failed(error)
             return

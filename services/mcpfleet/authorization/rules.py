@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mcpfleet.authorization.verifier import Reason, Refused, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, Reason, Verified
 from mcpfleet.contracts.access import is_for, is_scope
 from mcpfleet.contracts.authorization import Admitted
 from mcpfleet.contracts.principal import Principal
@@ -42,13 +42,13 @@ def admit(
         lasts_heard: seconds for which an edge may that hears whether the credential's key is still good.
 
     Raises:
-        Refused: it has expired, or was issued before that, or nobody says when.
+        CredentialRefused: it has expired, or was issued before that, or nobody says when.
     """
     if revoked is not None and (verified.issued is None or verified.issued <= revoked):
-        raise Refused("revoked", Reason.REVOKED)
+        raise CredentialRefused("revoked", Reason.REVOKED)
     left = min(_DAY, verified.expires - at) if verified.expires is not None else _DAY
     if left <= 0:
-        raise Refused("expired", Reason.EXPIRED)
+        raise CredentialRefused("expired", Reason.EXPIRED)
     admitted = Admitted(principal=verified.principal, lasts=min(lasts, left), good_for=left)
     if verified.key is None or lasts_heard is None:
         return admitted
@@ -65,14 +65,14 @@ def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, 
         has_end: a token must say when it expires.
 
     Raises:
-        Refused: it is for another resource, or lacks a claim that it must have.
+        CredentialRefused: it is for another resource, or lacks a claim that it must have.
     """
     if not is_for(words(claims.get("aud")), resource):
-        raise Refused("it is for another audience", Reason.AUDIENCE)
+        raise CredentialRefused("it is for another audience", Reason.AUDIENCE)
     subject, client = _name(claims, "sub"), _name(claims, "client_id") or _name(claims, "azp")
     expires = _moment(claims, "exp")
     if expires is None and has_end:
-        raise Refused("it does not say when it expires", Reason.CLAIMS)
+        raise CredentialRefused("it does not say when it expires", Reason.CLAIMS)
     tenant = _name(claims, tenant_claim) if tenant_claim else None
     principal = Principal(subject=subject, client=client, tenant=tenant, scopes=scopes_of(claims))
     return Verified(named(principal), expires=expires, issued=_moment(claims, "iat"))
@@ -82,12 +82,12 @@ def named(principal: Principal) -> Principal:
     """Give whom a credential speaks for a subject: a client that speaks for nobody else speaks for itself.
 
     Raises:
-        Refused: it has neither; nobody who needs a credential is admitted without a name.
+        CredentialRefused: it has neither; nobody who needs a credential is admitted without a name.
     """
     client, tenant = principal.client or None, principal.tenant or None
     subject = principal.subject or client
     if subject is None:
-        raise Refused("it names neither a subject nor a client", Reason.CLAIMS)
+        raise CredentialRefused("it names neither a subject nor a client", Reason.CLAIMS)
     return Principal(subject=subject, client=client, tenant=tenant, scopes=principal.scopes)
 
 
@@ -120,7 +120,7 @@ def _name(claims: Mapping[str, Any], claim: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str) or len(value) > _LONGEST:
-        raise Refused(f"the claim {claim} is no name", Reason.CLAIMS)
+        raise CredentialRefused(f"the claim {claim} is no name", Reason.CLAIMS)
     return value
 
 
@@ -129,5 +129,5 @@ def _moment(claims: Mapping[str, Any], claim: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Refused(f"the claim {claim} is no moment", Reason.CLAIMS)
+        raise CredentialRefused(f"the claim {claim} is no moment", Reason.CLAIMS)
     return float(value)

@@ -10,7 +10,7 @@ import jwt
 from mcpfleet.authorization.keys import Keys
 from mcpfleet.authorization.rules import verified_by
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.verifier import Reason, Refused, Trusted, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, Reason, Trusted, Verified
 
 _REQUIRED: Final = ["exp", "iss", "aud"]
 _WHY: Final[dict[type[jwt.PyJWTError], tuple[str, Reason]]] = {
@@ -23,7 +23,7 @@ _WHY: Final[dict[type[jwt.PyJWTError], tuple[str, Reason]]] = {
 """Our own sentences: a library's might quote a part of the token."""
 
 
-class Signed:
+class JwtVerifier:
     """Verifies JWT: issuer, audience and expiry are required, and algorithms are those of the settings."""
 
     def __init__(self, keys: Keys, settings: AuthorizationSettings) -> None:
@@ -38,12 +38,14 @@ class Signed:
         try:
             head = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise Refused("it is no JWT", Reason.MALFORMED) from None
+            raise CredentialRefused("it is no JWT", Reason.MALFORMED) from None
         algorithm, kid = head.get("alg"), head.get("kid")
         if not isinstance(algorithm, str) or algorithm not in self._settings.jwt_algorithms:
-            raise Refused("it is signed by an algorithm that is not listed (MCPFLEET_JWT_ALGORITHMS)", Reason.ALGORITHM)
+            raise CredentialRefused(
+                "it is signed by an algorithm that is not listed (MCPFLEET_JWT_ALGORITHMS)", Reason.ALGORITHM
+            )
         if kid is not None and not isinstance(kid, str):
-            raise Refused("it is no JWT", Reason.MALFORMED)
+            raise CredentialRefused("it is no JWT", Reason.MALFORMED)
         key = await self._keys.find(kid, algorithm)
         claims = self._claims(token, key.public, algorithm)
         verified = verified_by(claims, resource=resource, tenant_claim=self._settings.tenant_claim)
@@ -66,4 +68,6 @@ class Signed:
             )
         except (jwt.PyJWTError, TypeError, ValueError) as error:
             malformed = ("it is malformed", Reason.MALFORMED)
-            raise Refused(*next((why for kind, why in _WHY.items() if isinstance(error, kind)), malformed)) from None
+            raise CredentialRefused(
+                *next((why for kind, why in _WHY.items() if isinstance(error, kind)), malformed)
+            ) from None

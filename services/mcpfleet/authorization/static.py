@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from mcpfleet.authorization.verifier import Reason, Refused, Trusted, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, Reason, Trusted, Verified
 from mcpfleet.contracts.access import is_for
 from mcpfleet.contracts.manifest import DIGEST_LENGTH
 from mcpfleet.contracts.principal import Principal
@@ -64,7 +64,7 @@ class StaticTokens(BaseModel):
     tokens: tuple[StaticToken, ...] = Field(min_length=1, max_length=_MOST_TOKENS)
 
 
-class Static:
+class StaticVerifier:
     """Verifies tokens by the list. A token is looked up by its digest, so no time tells how much of it was right."""
 
     def __init__(self, text: str) -> None:
@@ -81,9 +81,9 @@ class Static:
         """Look the token up."""
         entry = self._tokens.get(digest(token))
         if entry is None:
-            raise Refused("it is not listed (MCPFLEET_TOKENS_FILE)", Reason.UNKNOWN)
+            raise CredentialRefused("it is not listed (MCPFLEET_TOKENS_FILE)", Reason.UNKNOWN)
         if endpoint not in entry.audience and not is_for(entry.audience, resource):
-            raise Refused("it is for another audience", Reason.AUDIENCE)
+            raise CredentialRefused("it is for another audience", Reason.AUDIENCE)
         principal = Principal(subject=entry.subject, client=entry.client, tenant=entry.tenant, scopes=entry.scopes)
         return Verified(principal, _seconds(entry.expires), _seconds(entry.issued), self._list)
 

@@ -28,7 +28,7 @@ class Reason(StrEnum):
     """Whoever would know it, the file, the issuer or the operator's own code, does not."""
 
 
-class Refused(Exception):
+class CredentialRefused(Exception):
     """Raised when a credential admits nobody; its sentence is for the operator, and quotes nothing of it."""
 
     def __init__(self, sentence: str, reason: Reason) -> None:
@@ -36,7 +36,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-class NotKnown(Exception):
+class CredentialUnchecked(Exception):
     """Raised when it cannot be known now what a credential is worth: whoever knows does not answer."""
 
 
@@ -74,8 +74,8 @@ class Verifier(Protocol):
             resource: its URL, which the token must be for.
 
         Raises:
-            Refused: it admits nobody here.
-            NotKnown: it cannot be told now.
+            CredentialRefused: it admits nobody here.
+            CredentialUnchecked: it cannot be told now.
         """
 
     def trusted(self) -> Trusted | None:

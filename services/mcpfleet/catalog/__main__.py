@@ -9,9 +9,9 @@ from typing import Final
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.service import answer_questions, bus_of
 from mcpfleet.catalog.actor import CatalogActor
-from mcpfleet.catalog.repository import Ledger
+from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.catalog.settings import CatalogSettings
-from mcpfleet.catalog.sweeper import Sweeper
+from mcpfleet.catalog.sweeper import CatalogSweeper
 from mcpfleet.console.publish import show
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
@@ -30,9 +30,9 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
     settings, log = process.settings, process.log
     instruments = CatalogInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name) as store:
-        ledger = Ledger(store, settings, log=log)
-        sweeper = Sweeper(
-            ledger,
+        repository = CatalogRepository(store, settings, log=log)
+        sweeper = CatalogSweeper(
+            repository,
             bus,
             settings,
             health=process.health,
@@ -40,7 +40,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
             instruments=instruments,
             log=log,
         )
-        catalog = CatalogActor(ledger, sweeper, settings.endpoints, log=log)
+        catalog = CatalogActor(repository, sweeper, settings.endpoints, log=log)
         beside = partial(show, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency
         await answer_questions(

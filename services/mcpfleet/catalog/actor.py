@@ -9,8 +9,8 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.actor import Actor, Asked
 from mcpfleet.catalog.manifests import check_names
-from mcpfleet.catalog.repository import Ledger
-from mcpfleet.catalog.sweeper import Sweeper
+from mcpfleet.catalog.repository import CatalogRepository
+from mcpfleet.catalog.sweeper import CatalogSweeper
 from mcpfleet.contracts.catalog import (
     ANNOUNCE,
     SNAPSHOT,
@@ -32,9 +32,14 @@ class CatalogActor:
     """Answers for the catalog: each handler is a fact written or read, and snapshots are merged by the sweeper."""
 
     def __init__(
-        self, ledger: Ledger, sweeper: Sweeper, endpoints: Mapping[str, Endpoint], *, log: FilteringBoundLogger
+        self,
+        repository: CatalogRepository,
+        sweeper: CatalogSweeper,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        log: FilteringBoundLogger,
     ) -> None:
-        self._ledger = ledger
+        self._repository = repository
         self._sweeper = sweeper
         self._endpoints = endpoints
         self._log = log
@@ -51,21 +56,21 @@ class CatalogActor:
         check_names(question.process, question.digest)
         counted = Announced(endpoints=tuple(name for name, each in self._endpoints.items() if each.admits(pool)))
         if question.leaving:
-            await self._ledger.leave(pool, question.process)
-        elif await self._ledger.hear(pool, question.process, question.digest):
+            await self._repository.leave(pool, question.process)
+        elif await self._repository.hear(pool, question.process, question.digest):
             return counted
-        elif not await self._ledger.count_in(pool, question):
+        elif not await self._repository.count_in(pool, question):
             return Announced(wanted=True)
         self._sweeper.wake(current.get())
         return counted
 
     async def snapshot(self, question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:  # noqa: ARG002
         """Answer with an endpoint's newest snapshot, where the edge does not have it."""
-        return await self._ledger.snapshot(question.endpoint, question.known)
+        return await self._repository.snapshot(question.endpoint, question.known)
 
     async def withdraw(self, question: Withdraw, asked: Asked) -> Withdrawn:  # noqa: ARG002
         """End a pool that lingers; the lists are without it when the answer arrives."""
-        withdrawn, rebuilt = await self._ledger.withdraw(question.pool)
+        withdrawn, rebuilt = await self._repository.withdraw(question.pool)
         self._log.info("withdrawn", pool=question.pool, definitions=withdrawn.definitions, workers=withdrawn.workers)
         self._sweeper.tell(rebuilt, current.get())
         return withdrawn

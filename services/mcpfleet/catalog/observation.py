@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, exists, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from mcpfleet.catalog.rules import Book, Pool, Tally
+from mcpfleet.catalog.rules import EndpointState, ManifestCount, Pool
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import endpoints, manifests, pools, workers
 from mcpfleet.store.sql import now
@@ -17,9 +17,9 @@ from mcpfleet.store.sql import now
 class Observation:
     """All that decides whether anything is to be done."""
 
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ManifestCount, ...]
     pools: tuple[Pool, ...]
-    books: tuple[Book, ...]
+    books: tuple[EndpointState, ...]
     has_silent: bool
     """A worker has been silent for too long, as far as silence counts now."""
     has_stray: bool
@@ -31,22 +31,22 @@ async def observe(connection: AsyncConnection, settings: CatalogSettings, *, los
     silent = None if lost is None else await connection.scalar(select(workers.c.pool).where(is_silent(lost)).limit(1))
     stray = await connection.scalar(select(manifests.c.digest).where(is_stray()).limit(1))
     return Observation(
-        await read_tallies(connection),
+        await read_counts(connection),
         await read_pools(connection, settings),
-        await read_books(connection),
+        await read_endpoints(connection),
         has_silent=silent is not None,
         has_stray=stray is not None,
     )
 
 
-async def read_tallies(connection: AsyncConnection) -> tuple[Tally, ...]:
+async def read_counts(connection: AsyncConnection) -> tuple[ManifestCount, ...]:
     """Count each pool's workers by what they announce."""
     rows = await connection.execute(
         select(workers.c.pool, workers.c.digest, func.count(), manifests.c.first_announced)
         .join(manifests, manifests.c.digest == workers.c.digest)
         .group_by(workers.c.pool, workers.c.digest, manifests.c.first_announced)
     )
-    return tuple(Tally(*row) for row in rows)
+    return tuple(ManifestCount(*row) for row in rows)
 
 
 async def read_pools(connection: AsyncConnection, settings: CatalogSettings) -> tuple[Pool, ...]:
@@ -64,7 +64,7 @@ async def read_pools(connection: AsyncConnection, settings: CatalogSettings) -> 
     return tuple(Pool(*row) for row in rows)
 
 
-async def read_books(connection: AsyncConnection, *, lock: bool = False) -> tuple[Book, ...]:
+async def read_endpoints(connection: AsyncConnection, *, lock: bool = False) -> tuple[EndpointState, ...]:
     """Read the endpoints' rows; locked, nobody else rebuilds before the transaction ends."""
     statement = select(
         endpoints.c.endpoint,
@@ -75,7 +75,7 @@ async def read_books(connection: AsyncConnection, *, lock: bool = False) -> tupl
         endpoints.c.digest,
     ).order_by(endpoints.c.endpoint)
     rows = await connection.execute(statement.with_for_update() if lock else statement)
-    return tuple(Book(*row) for row in rows)
+    return tuple(EndpointState(*row) for row in rows)
 
 
 def is_silent(lost: float) -> ColumnElement[bool]:

@@ -16,15 +16,15 @@ from mcpfleet.catalog import observation
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rules import (
     UNNUMBERED,
-    Book,
     Decision,
-    Empties,
-    Ends,
-    Lists,
+    EndpointState,
     Merged,
     Pool,
+    PoolEmpties,
+    PoolEnds,
+    PoolLists,
+    PoolManifest,
     Refusal,
-    Serving,
     decide,
     holdings,
     inputs_digest,
@@ -62,7 +62,7 @@ def read_snapshot(body: str) -> Snapshot | None:
         return None
 
 
-class Rebuild:
+class Rebuilder:
     """Decides whether anything is to be done, and does it."""
 
     def __init__(self, settings: CatalogSettings, log: FilteringBoundLogger) -> None:
@@ -96,11 +96,11 @@ class Rebuild:
             lost: how many seconds of a worker's silence count, none where silence does not count now.
         """
         await self._open_books(connection)
-        books = await observation.read_books(connection, lock=True)
+        books = await observation.read_endpoints(connection, lock=True)
         if lost is not None:
             await connection.execute(delete(workers).where(observation.is_silent(lost)))
         listed = await observation.read_pools(connection, self._settings)
-        for decision in decide(await observation.read_tallies(connection), listed):
+        for decision in decide(await observation.read_counts(connection), listed):
             await _apply(connection, decision)
         listed = await observation.read_pools(connection, self._settings)
         inputs = inputs_digest(listed)
@@ -110,7 +110,7 @@ class Rebuild:
         rebuilt = [await self._write_up(connection, book, listed) for book in behind]
         return [each for each in rebuilt if each is not None]
 
-    def _is_behind(self, book: Book, inputs: str) -> bool:
+    def _is_behind(self, book: EndpointState, inputs: str) -> bool:
         return is_behind(book, self._settings.catalog_revision, inputs)
 
     async def _open_books(self, connection: AsyncConnection) -> None:
@@ -122,7 +122,9 @@ class Rebuild:
                 .on_conflict_do_nothing()
             )
 
-    async def _write_up(self, connection: AsyncConnection, book: Book, listed: Sequence[Pool]) -> Rebuilt | None:
+    async def _write_up(
+        self, connection: AsyncConnection, book: EndpointState, listed: Sequence[Pool]
+    ) -> Rebuilt | None:
         """Merge one endpoint; it stays as it is where this release could write only a part of it."""
         endpoint = self._settings.endpoints[book.endpoint]
         unread = [pool.name for pool in listed if endpoint.admits(pool.name) and self._manifests[pool.digest] is None]
@@ -145,7 +147,7 @@ class Rebuild:
         await connection.execute(update(endpoints).where(endpoints.c.endpoint == book.endpoint).values(**values))
         return Rebuilt(book.endpoint, number, is_new, len(merged.snapshot.listed), merged.refusals)
 
-    async def _former(self, connection: AsyncConnection, book: Book) -> Snapshot | None:
+    async def _former(self, connection: AsyncConnection, book: EndpointState) -> Snapshot | None:
         """Read the snapshot that the endpoint has; none where it has none, or none that can be read."""
         if book.number == UNNUMBERED:
             return None
@@ -155,10 +157,12 @@ class Rebuild:
             self._log.error("unreadable snapshot replaced", endpoint=book.endpoint, number=book.number)
         return former
 
-    def _merge(self, book: Book, endpoint: Endpoint, listed: Sequence[Pool], former: Snapshot | None) -> Merged:
+    def _merge(
+        self, book: EndpointState, endpoint: Endpoint, listed: Sequence[Pool], former: Snapshot | None
+    ) -> Merged:
         held = holdings(former) if former else {}
         found = [(pool, self._manifests[pool.digest]) for pool in listed]
-        serving = [Serving(pool.name, pool.since, manifest) for pool, manifest in found if manifest is not None]
+        serving = [PoolManifest(pool.name, pool.since, manifest) for pool, manifest in found if manifest is not None]
         return merge(book.endpoint, endpoint, serving, held, limit=self._settings.snapshot_limit)
 
     async def _load(self, connection: AsyncConnection, digests: set[str]) -> None:
@@ -189,12 +193,12 @@ class Rebuild:
 
 async def _apply(connection: AsyncConnection, decision: Decision) -> None:
     match decision:
-        case Lists(pool, digest):
+        case PoolLists(pool, digest):
             listing = insert_into(pools, connection).values(pool=pool, digest=digest, since=now())
             await connection.execute(
                 listing.on_conflict_do_update(index_elements=["pool"], set_={"digest": digest, "emptied_at": None})
             )
-        case Empties(pool):
+        case PoolEmpties(pool):
             await connection.execute(update(pools).where(pools.c.pool == pool).values(emptied_at=now()))
-        case Ends(pool):
+        case PoolEnds(pool):
             await connection.execute(delete(pools).where(pools.c.pool == pool))

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.catalog import observation
 from mcpfleet.catalog.manifests import read_manifest
-from mcpfleet.catalog.rebuild import Rebuild, Rebuilt, read_snapshot
+from mcpfleet.catalog.rebuild import Rebuilder, Rebuilt, read_snapshot
 from mcpfleet.catalog.rules import UNNUMBERED, Key, holdings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import SCHEMA, endpoints, manifests, pools, workers
@@ -29,7 +29,7 @@ _READERS: Final = 2
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """What a sweep saw, and what it changed then."""
 
     seen: observation.Observation
@@ -38,13 +38,13 @@ class Swept:
     """There was something to do."""
 
 
-class Ledger:
+class CatalogRepository:
     """The catalog's tables. Every method raises `StoreError` where the database does not do its work."""
 
     def __init__(self, store: Store, settings: CatalogSettings, *, log: FilteringBoundLogger) -> None:
         self._store = store
         self._settings = settings
-        self._rebuild = Rebuild(settings, log)
+        self._rebuild = Rebuilder(settings, log)
         self._readers = anyio.CapacityLimiter(_READERS)
         self._snapshots: dict[str, tuple[str, Snapshot]] = {}
         """The newest of each endpoint that was asked for, parsed, by the digest of its content."""
@@ -136,7 +136,7 @@ class Ledger:
     async def withdraw(self, pool: str) -> tuple[Withdrawn, list[Rebuilt]]:
         """End a pool that lingers without workers; one that has workers stays."""
         async with self._store.write() as connection:
-            await observation.read_books(connection, lock=True)
+            await observation.read_endpoints(connection, lock=True)
             count = await connection.scalar(select(func.count()).where(workers.c.pool == pool))
             if count:
                 return Withdrawn(definitions=0, workers=count), []
@@ -154,7 +154,7 @@ class Ledger:
         """
         await check_migrated(self._store, SCHEMA)
 
-    async def sweep(self, *, lost: float | None) -> Swept:
+    async def sweep(self, *, lost: float | None) -> SweepResult:
         """Bring pools and snapshots up to what workers announce; without a lock where there is nothing to do.
 
         Args:
@@ -164,11 +164,11 @@ class Ledger:
             seen = await observation.observe(connection, self._settings, lost=lost)
         self._rebuild.watch_settings(seen)
         if not self._rebuild.is_due(seen):
-            return Swept(seen)
+            return SweepResult(seen)
         async with self._store.write() as connection:
             rebuilt = await self._rebuild.perform(connection, lost=lost)
         await self._forget_strays()
-        return Swept(seen, tuple(rebuilt), was_due=True)
+        return SweepResult(seen, tuple(rebuilt), was_due=True)
 
     async def _forget_strays(self) -> None:
         """Delete manifests that nothing refers to."""

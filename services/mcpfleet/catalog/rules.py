@@ -20,7 +20,7 @@ UNNUMBERED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ManifestCount:
     """How many live workers of a pool announce a manifest."""
 
     pool: str
@@ -43,7 +43,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Lists:
+class PoolLists:
     """The pool lists this manifest from now on, and has workers."""
 
     pool: str
@@ -51,28 +51,28 @@ class Lists:
 
 
 @dataclass(frozen=True, slots=True)
-class Empties:
+class PoolEmpties:
     """The pool lost its last worker, and lingers from now on."""
 
     pool: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class PoolEnds:
     """The pool lingered for long enough: it lists nothing more."""
 
     pool: str
 
 
-Decision = Lists | Empties | Ends
+Decision = PoolLists | PoolEmpties | PoolEnds
 
 
-def decide(tallies: Iterable[Tally], pools: Iterable[Pool]) -> list[Decision]:
+def decide(tallies: Iterable[ManifestCount], pools: Iterable[Pool]) -> list[Decision]:
     """Say what changes between what pools list and what their live workers announce.
 
     A pool lists the manifest that most of its workers announce, the newer of two equals: a rollout changes it once.
     """
-    chosen: dict[str, Tally] = {}
+    chosen: dict[str, ManifestCount] = {}
     for each in sorted(tallies, key=lambda each: (each.workers, each.first_announced, each.digest)):
         chosen[each.pool] = each
     known = {pool.name: pool for pool in pools}
@@ -81,11 +81,11 @@ def decide(tallies: Iterable[Tally], pools: Iterable[Pool]) -> list[Decision]:
         pool, tally = known.get(name), chosen.get(name)
         if tally is not None:
             if pool is None or pool.is_empty or pool.digest != tally.digest:
-                decisions.append(Lists(name, tally.digest))
+                decisions.append(PoolLists(name, tally.digest))
         elif pool is not None and not pool.is_empty:
-            decisions.append(Empties(name))
+            decisions.append(PoolEmpties(name))
         elif pool is not None and pool.is_over:
-            decisions.append(Ends(name))
+            decisions.append(PoolEnds(name))
     return decisions
 
 
@@ -98,7 +98,7 @@ def inputs_digest(pools: Iterable[Pool]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class PoolManifest:
     """A pool with the manifest that it lists."""
 
     pool: str
@@ -132,7 +132,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ShownDefinition:
     """What the snapshot before shows under a name."""
 
     pool: str
@@ -174,7 +174,9 @@ class _Merging:
         self.refusals.append(Refusal(pool, definition.kind, definition.name, reason))
 
 
-def merge(name: str, endpoint: Endpoint, serving: Sequence[Serving], held: Mapping[Key, Held], *, limit: int) -> Merged:
+def merge(
+    name: str, endpoint: Endpoint, serving: Sequence[PoolManifest], held: Mapping[Key, ShownDefinition], *, limit: int
+) -> Merged:
     """Merge what pools list into what an endpoint shows.
 
     A name belongs to the pool that holds it in the snapshot before, else to the pool that came first; another pool's
@@ -207,7 +209,7 @@ def merge(name: str, endpoint: Endpoint, serving: Sequence[Serving], held: Mappi
     )
 
 
-def is_change(book: Book, merged: Merged) -> bool:
+def is_change(book: EndpointState, merged: Merged) -> bool:
     """Whether a merged catalog is a new snapshot.
 
     An endpoint that no pool ever served has none: a client that came before the first worker would take an empty
@@ -216,16 +218,16 @@ def is_change(book: Book, merged: Merged) -> bool:
     return merged.digest != book.digest and not (book.number == UNNUMBERED and merged.is_vacant)
 
 
-def holdings(snapshot: Snapshot) -> dict[Key, Held]:
+def holdings(snapshot: Snapshot) -> dict[Key, ShownDefinition]:
     """Say what a snapshot shows under each name."""
-    return {_key(listed.definition): Held(listed.pool, _size(listed)) for listed in snapshot.listed}
+    return {_key(listed.definition): ShownDefinition(listed.pool, _size(listed)) for listed in snapshot.listed}
 
 
 def _key(definition: Definition) -> Key:
     return definition.name, definition.kind
 
 
-def _holds(held: Mapping[Key, Held], pool: str, key: Key) -> bool:
+def _holds(held: Mapping[Key, ShownDefinition], pool: str, key: Key) -> bool:
     return key in held and held[key].pool == pool
 
 
@@ -233,7 +235,9 @@ def _size(listed: Listed) -> int:
     return len(listed.model_dump_json(exclude_defaults=True).encode())
 
 
-def _owners(endpoint: Endpoint, admitted: Sequence[Serving], held: Mapping[Key, Held]) -> dict[Key, str]:
+def _owners(
+    endpoint: Endpoint, admitted: Sequence[PoolManifest], held: Mapping[Key, ShownDefinition]
+) -> dict[Key, str]:
     owners: dict[Key, str] = {}
     for pool in admitted:
         for _, definition in pool.manifest.named:
@@ -245,7 +249,11 @@ def _owners(endpoint: Endpoint, admitted: Sequence[Serving], held: Mapping[Key, 
 
 
 def _claims(
-    merging: _Merging, endpoint: Endpoint, pool: Serving, owners: Mapping[Key, str], held: Mapping[Key, Held]
+    merging: _Merging,
+    endpoint: Endpoint,
+    pool: PoolManifest,
+    owners: Mapping[Key, str],
+    held: Mapping[Key, ShownDefinition],
 ) -> list[_Claim]:
     """List the definitions of a pool that it may show and owns; the others are refused."""
     claims: list[_Claim] = []
@@ -263,7 +271,7 @@ def _claims(
     return claims
 
 
-def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[Serving], listed: tuple[Listed, ...]) -> Snapshot:
+def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[PoolManifest], listed: tuple[Listed, ...]) -> Snapshot:
     """Name the server: one pool's endpoint is its application, any other is the endpoint itself."""
     manifest = admitted[0].manifest if len(admitted) == 1 else None
     return Snapshot(
@@ -278,7 +286,7 @@ def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[Serving], listed
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class EndpointState:
     """An endpoint's row, without the snapshot's body."""
 
     endpoint: str
@@ -292,7 +300,7 @@ class Book:
     digest: str
 
 
-def is_behind(book: Book, revision: int, inputs: str) -> bool:
+def is_behind(book: EndpointState, revision: int, inputs: str) -> bool:
     """Whether a replica of this revision is to merge the endpoint again.
 
     A lower revision never overwrites a higher one. Of equal revisions, whoever first sees that the pools list something
@@ -303,6 +311,6 @@ def is_behind(book: Book, revision: int, inputs: str) -> bool:
     return book.inputs != inputs
 
 
-def is_disputed(book: Book, endpoint: Endpoint, revision: int) -> bool:
+def is_disputed(book: EndpointState, endpoint: Endpoint, revision: int) -> bool:
     """Whether it was merged by other settings of the same revision, which the operator did not tell apart from ours."""
     return book.revision == revision and book.settings != endpoint.digest

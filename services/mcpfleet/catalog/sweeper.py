@@ -15,7 +15,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rebuild import Rebuilt
-from mcpfleet.catalog.repository import Ledger, Swept
+from mcpfleet.catalog.repository import CatalogRepository, SweepResult
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.catalog import hint_subject
 from mcpfleet.process.lifecycle import Health, Vigil
@@ -29,12 +29,12 @@ _MOST_CAUSES: Final = 32
 """Announcements that one sweep is linked to; those of a whole pool may come at once."""
 
 
-class Sweeper:
+class CatalogSweeper:
     """Looks at intervals, and at once when it is woken after a quiet time; the only task that rebuilds at changes."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        repository: CatalogRepository,
         bus: Bus,
         settings: CatalogSettings,
         *,
@@ -43,7 +43,7 @@ class Sweeper:
         instruments: CatalogInstruments,
         log: FilteringBoundLogger,
     ) -> None:
-        self._ledger = ledger
+        self._repository = repository
         self._bus = bus
         self._settings = settings
         self._tracer = tracer
@@ -81,7 +81,7 @@ class Sweeper:
                 await self._woken.wait()
             self._woken = anyio.Event()
 
-    async def _look(self, *, first: bool) -> Swept | None:
+    async def _look(self, *, first: bool) -> SweepResult | None:
         """Look once; none where the store did not answer."""
         watched = self._vigil.look(time.monotonic(), self._bus.proven_since)
         lost = self._settings.worker_lost if watched >= self._settings.worker_lost else None
@@ -89,8 +89,8 @@ class Sweeper:
         try:
             with self._span(causes) as span:
                 if first:
-                    await self._ledger.check()
-                swept = await self._ledger.sweep(lost=lost)
+                    await self._repository.check()
+                swept = await self._repository.sweep(lost=lost)
                 self._readiness.answered()
                 self._measure(swept.seen)
                 self.tell(swept.rebuilt, span.context if span is not None else None)

@@ -122,9 +122,11 @@ def call(  # noqa: PLR0917
 ) -> None:
     """Call a tool: a bar while it reports progress, then its result."""
     from mcpfleet.cli.call import run_call  # noqa: PLC0415
-    from mcpfleet.cli.endpoint_client import Door  # noqa: PLC0415
+    from mcpfleet.cli.endpoint_client import EndpointClient  # noqa: PLC0415
 
-    raise typer.Exit(run_call(Door(url, token), tool, arguments or [], timeout=timeout, as_json=as_json, key=key))
+    raise typer.Exit(
+        run_call(EndpointClient(url, token), tool, arguments or [], timeout=timeout, as_json=as_json, key=key)
+    )
 
 
 @app.command("list")
@@ -134,10 +136,10 @@ def list_(
     token: Token = None,
 ) -> None:
     """Show the tools, resources, templates and prompts of an endpoint, with their descriptions."""
-    from mcpfleet.cli.endpoint_client import Door  # noqa: PLC0415
+    from mcpfleet.cli.endpoint_client import EndpointClient  # noqa: PLC0415
     from mcpfleet.cli.listing import run_list  # noqa: PLC0415
 
-    raise typer.Exit(run_list(Door(url, token), timeout=timeout))
+    raise typer.Exit(run_list(EndpointClient(url, token), timeout=timeout))
 
 
 @app.command()
@@ -177,13 +179,15 @@ def watch(  # noqa: PLR0917
     token: Token = None,
 ) -> None:
     """Show what changes, as it happens, until ^C; without a choice, all three lists."""
-    from mcpfleet.cli.endpoint_client import Door  # noqa: PLC0415
-    from mcpfleet.cli.watch import Wish, run_watch  # noqa: PLC0415
+    from mcpfleet.cli.endpoint_client import EndpointClient  # noqa: PLC0415
+    from mcpfleet.cli.watch import WatchSelection, run_watch  # noqa: PLC0415
 
     _check_uris(uris or [])
     nothing = not (uris or tools or prompts or resources)
-    wish = Wish(tools=tools or nothing, prompts=prompts or nothing, resources=resources or nothing, uris=uris or ())
-    raise typer.Exit(run_watch(Door(url, token), wish))
+    selection = WatchSelection(
+        tools=tools or nothing, prompts=prompts or nothing, resources=resources or nothing, uris=uris or ()
+    )
+    raise typer.Exit(run_watch(EndpointClient(url, token), selection))
 
 
 @app.command()

@@ -21,18 +21,24 @@ from mcp_types import (
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from mcpfleet.cli.endpoint_client import Door
+from mcpfleet.cli.endpoint_client import EndpointClient
 from mcpfleet.cli.options import read_arguments
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 
 async def call_tool(
-    door: Door, tool: str, arguments: dict[str, Any], *, timeout: float, as_json: bool, key: str | None = None
+    endpoint: EndpointClient,
+    tool: str,
+    arguments: dict[str, Any],
+    *,
+    timeout: float,
+    as_json: bool,
+    key: str | None = None,
 ) -> int:
     """Call a tool and print what came back; returns the exit code: 0 for a result, 1 for a failure.
 
     Args:
-        door: of the server.
+        endpoint: of the server.
         tool: the tool's name.
         arguments: for the tool.
         timeout: seconds that each answer may take.
@@ -40,10 +46,10 @@ async def call_tool(
         key: the call's idempotency key, for a tool that takes it beside its arguments.
     """
     try:
-        async with door.open(timeout) as client:
+        async with endpoint.open(timeout) as client:
             result = await _call(client, tool, arguments, key, quiet=as_json or not sys.stderr.isatty())
     except Exception as error:
-        why = door.reason(error)
+        why = endpoint.reason(error)
         if "extensions (-32021)" in why:
             why += ": each call of this tool is a task, which `mcpfleet tasks start` makes"
         return complain(why)
@@ -117,10 +123,12 @@ def complain(what: object) -> int:
     return 1
 
 
-def run_call(door: Door, tool: str, pairs: list[str], *, timeout: float, as_json: bool, key: str | None = None) -> int:
+def run_call(
+    endpoint: EndpointClient, tool: str, pairs: list[str], *, timeout: float, as_json: bool, key: str | None = None
+) -> int:
     """Read the arguments and make the call; see `call_tool`."""
     try:
         arguments = read_arguments(pairs)
     except ValueError as error:
         return complain(error)
-    return anyio.run(lambda: call_tool(door, tool, arguments, timeout=timeout, as_json=as_json, key=key))
+    return anyio.run(lambda: call_tool(endpoint, tool, arguments, timeout=timeout, as_json=as_json, key=key))

@@ -17,7 +17,7 @@ import typer
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.dev_note import NOTE, noted
 from mcpfleet.cli.embedded_nats import EmbeddedNats
-from mcpfleet.cli.fleet import OPERATOR, Fleet, Keep, Plan, running
+from mcpfleet.cli.fleet import OPERATOR, FleetProcesses, Keep, Plan, running
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import MISCONFIGURED
@@ -34,7 +34,7 @@ class Development:
     def __init__(self, plan: Plan, *, reload: bool) -> None:
         self._plan = plan
         self._reload = reload
-        self._fleet: Fleet | None = None
+        self._fleet: FleetProcesses | None = None
         self._again: dict[Child, anyio.Event] = {}
         self._work = anyio.CancelScope()
         self._is_watching = False
@@ -60,7 +60,7 @@ class Development:
                     await self._reload_workers(fleet)
             tasks.cancel_scope.cancel()
 
-    def _keeper(self, fleet: Fleet) -> Keep:
+    def _keeper(self, fleet: FleetProcesses) -> Keep:
         self._fleet = fleet
         return self._keep
 
@@ -93,7 +93,7 @@ class Development:
             await nats.start()
             await anyio.sleep(_FIRST_PAUSE)
 
-    async def _reload_workers(self, fleet: Fleet) -> None:
+    async def _reload_workers(self, fleet: FleetProcesses) -> None:
         """Start the workers again whenever a Python file beside the application changes, until cancelled."""
         directory = application_directory(self._plan.target)
         if not self._reload or directory is None:
@@ -143,7 +143,7 @@ async def develop(plan: Plan, reload: bool) -> None:
 
 
 @asynccontextmanager
-async def _note(fleet: Fleet) -> AsyncIterator[None]:
+async def _note(fleet: FleetProcesses) -> AsyncIterator[None]:
     """Leave the note for operators' commands, where there is a NATS that only we know and a folder that takes it."""
     with ExitStack() as stack:
         if fleet.nats is not None:

@@ -40,7 +40,7 @@ def refusal(url: str, status: int, headers: Mapping[str, str]) -> str | None:
     return None
 
 
-class Door:
+class EndpointClient:
     """One endpoint as one caller reaches it. It remembers the last answer's status, which the client does not tell."""
 
     def __init__(self, url: str, token: str | None = None) -> None:

@@ -78,7 +78,7 @@ class StartFailed(ConfigurationError):
     """Raised when a process of the fleet ended before the fleet was ready."""
 
 
-class Fleet:
+class FleetProcesses:
     """The processes of a fleet; `running` starts and ends it."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
@@ -250,7 +250,7 @@ def _inherited() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def running(plan: Plan, keep: Callable[[Fleet], Keep] | None = None) -> AsyncIterator[Fleet]:
+async def running(plan: Plan, keep: Callable[[FleetProcesses], Keep] | None = None) -> AsyncIterator[FleetProcesses]:
     """Run a fleet for the length of a block; it is up when the block begins, and drained when it has ended.
 
     Args:
@@ -262,7 +262,7 @@ async def running(plan: Plan, keep: Callable[[Fleet], Keep] | None = None) -> As
         ConfigurationError: NATS cannot be started.
     """
     with tempfile.TemporaryDirectory(prefix="mcpfleet-") as directory:
-        fleet = Fleet(plan, Path(directory))
+        fleet = FleetProcesses(plan, Path(directory))
         async with anyio.create_task_group() as tasks:
             try:
                 await fleet.start_nats()

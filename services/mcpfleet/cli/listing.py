@@ -12,7 +12,7 @@ from mcp_types import METHOD_NOT_FOUND
 from rich.console import Console
 
 from mcpfleet.cli.call import complain
-from mcpfleet.cli.endpoint_client import Door
+from mcpfleet.cli.endpoint_client import EndpointClient
 
 _MOST_PAGES: Final = 1000
 _Page: TypeAlias = Callable[[str | None], Awaitable[tuple[Iterable[Any], str | None]]]
@@ -20,17 +20,17 @@ Listed: TypeAlias = dict[str, list[tuple[str, str]]]
 """By the kind: names, or URIs, and what is said of them."""
 
 
-def run_list(door: Door, *, timeout: float) -> int:
+def run_list(endpoint: EndpointClient, *, timeout: float) -> int:
     """Show what there is; returns the exit code."""
-    return anyio.run(_show, door, timeout)
+    return anyio.run(_show, endpoint, timeout)
 
 
-async def _show(door: Door, timeout: float) -> int:
+async def _show(endpoint: EndpointClient, timeout: float) -> int:
     try:
-        async with door.open(timeout) as client:
+        async with endpoint.open(timeout) as client:
             listed = await listing(client)
     except Exception as error:
-        return complain(door.reason(error))
+        return complain(endpoint.reason(error))
     console = Console(highlight=False)
     for line in lines(listed):
         console.print(line, markup=False, soft_wrap=True)

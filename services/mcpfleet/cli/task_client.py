@@ -27,7 +27,7 @@ EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _LONGEST_PAUSE: Final = 60.0
 
 
-class NoAnswer(Exception):
+class NoResult(Exception):
     """Raised when a server did not answer with a result; the sentence says what it answered."""
 
 
@@ -59,7 +59,7 @@ class TaskClient:
             params: of the method.
 
         Raises:
-            NoAnswer: it is no answer of an MCP server, or an error.
+            NoResult: it is no answer of an MCP server, or an error.
         """
         meta = params.get("_meta", {}) | {
             PROTOCOL_VERSION_META_KEY: MODERN,
@@ -81,13 +81,13 @@ class TaskClient:
             answer = await self._http.post(self._url, json=message, headers=headers)
             refused = refusal(self._url, answer.status_code, answer.headers)
             if refused is not None:
-                raise NoAnswer(refused)
+                raise NoResult(refused)
             body: dict[str, Any] = answer.json()
             if "error" in body:
-                raise NoAnswer(f"{body['error']['message']} ({body['error']['code']})")
+                raise NoResult(f"{body['error']['message']} ({body['error']['code']})")
             result: dict[str, Any] = body["result"]
         except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise NoAnswer(
+            raise NoResult(
                 f"{self._url} does not answer as an MCP server: {str(error) or type(error).__name__}"
             ) from error
         return result
@@ -210,7 +210,7 @@ def _run(
 
     try:
         result = anyio.run(ask)
-    except NoAnswer as error:
+    except NoResult as error:
         typer.echo(str(error), err=True)
         return 1
     if as_json:

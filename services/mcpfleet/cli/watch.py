@@ -23,7 +23,7 @@ from mcp_types import BlobResourceContents
 from rich.console import Console
 
 from mcpfleet.cli.call import complain
-from mcpfleet.cli.endpoint_client import Door
+from mcpfleet.cli.endpoint_client import EndpointClient
 from mcpfleet.process.errors import leaves
 
 _FIRST_PAUSE: Final = 0.5
@@ -33,7 +33,7 @@ _LONGEST_LINE: Final = 80
 
 
 @dataclass(frozen=True)
-class Wish:
+class WatchSelection:
     """What somebody watches."""
 
     tools: bool = False
@@ -42,10 +42,10 @@ class Wish:
     uris: Sequence[str] = ()
 
 
-def run_watch(door: Door, wish: Wish) -> int:
+def run_watch(endpoint: EndpointClient, selection: WatchSelection) -> int:
     """Watch until ^C; see `Watch.run`."""
     try:
-        anyio.run(Watch(door, wish, Console(highlight=False)).run)
+        anyio.run(Watch(endpoint, selection, Console(highlight=False)).run)
     except KeyboardInterrupt:
         return 0
     return 1
@@ -54,9 +54,9 @@ def run_watch(door: Door, wish: Wish) -> int:
 class Watch:
     """Shows what changes at an endpoint."""
 
-    def __init__(self, door: Door, wish: Wish, console: Console) -> None:
-        self._door = door
-        self._wish = wish
+    def __init__(self, endpoint: EndpointClient, selection: WatchSelection, console: Console) -> None:
+        self._endpoint = endpoint
+        self._selection = selection
         self._console = console
         self._heard = False
         """Whether there ever was a stream."""
@@ -77,7 +77,7 @@ class Watch:
                     return
                 self._say("the server ended the stream; listening again", "dim")
             except Exception as error:
-                if not self._heard or (self._door.is_shut and not self._is_open):
+                if not self._heard or (self._endpoint.is_shut and not self._is_open):
                     complain(self._reason(error))
                     return
                 self._say(f"lost: {self._reason(error)}; trying again", "yellow")
@@ -87,22 +87,22 @@ class Watch:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _listen(self) -> bool:
-        """Show one stream to its end; false where nothing of the wish is honoured."""
-        wish = self._wish
+        """Show one stream to its end; false where nothing of the selection is honoured."""
+        selection = self._selection
         self._is_open = False
         async with (
-            self._door.open(_READ_WITHIN) as client,
+            self._endpoint.open(_READ_WITHIN) as client,
             client.listen(
-                tools_list_changed=wish.tools,
-                prompts_list_changed=wish.prompts,
-                resources_list_changed=wish.resources,
-                resource_subscriptions=wish.uris,
+                tools_list_changed=selection.tools,
+                prompts_list_changed=selection.prompts,
+                resources_list_changed=selection.resources,
+                resource_subscriptions=selection.uris,
             ) as stream,
         ):
             self._heard = self._is_open = True
             honoured = stream.honored.model_dump(by_alias=True, exclude_none=True)
             if not honoured:
-                self._say(f"{self._door.url} tells of nothing of that", "red")
+                self._say(f"{self._endpoint.url} tells of nothing of that", "red")
                 return False
             # What changed before the stream was open is seen by reading now, and what changes from here on comes.
             await self._read_all(client, stream)
@@ -145,7 +145,7 @@ class Watch:
 
     def _reason(self, error: BaseException) -> str:
         lost = any(isinstance(leaf, SubscriptionLost) for leaf in leaves(error))
-        return "the stream broke off" if lost else self._door.reason(error)
+        return "the stream broke off" if lost else self._endpoint.reason(error)
 
     def _say(self, sentence: str, style: str | None = None) -> None:
         at = time.strftime("%H:%M:%S")

@@ -14,11 +14,11 @@ from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import OUTAGES
 from mcpfleet.subscriptions.actor import SessionsActor, SubscriptionsActor
-from mcpfleet.subscriptions.notifications import Signals
-from mcpfleet.subscriptions.repository import Ledger
-from mcpfleet.subscriptions.sessions import Sessions
+from mcpfleet.subscriptions.notifications import SessionNotifications
+from mcpfleet.subscriptions.repository import StreamRepository
+from mcpfleet.subscriptions.sessions import SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
-from mcpfleet.subscriptions.sweeper import Sweeper
+from mcpfleet.subscriptions.sweeper import SubscriptionsSweeper
 
 
 async def serve(process: Process[SubscriptionsSettings]) -> None:
@@ -30,12 +30,14 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
     """The same, over a bus of the caller's."""
     settings, log = process.settings, process.log
     async with store_of(settings, process.name) as store:
-        ledger = Ledger(store)
-        sessions, signals = Sessions(store, settings), Signals(bus, log=log)
-        sweeper = Sweeper(ledger, sessions, signals, bus, settings, health=process.health, log=log)
+        repository = StreamRepository(store)
+        sessions, notifications = SessionRepository(store, settings), SessionNotifications(bus, log=log)
+        sweeper = SubscriptionsSweeper(
+            repository, sessions, notifications, bus, settings, health=process.health, log=log
+        )
         handlers = (
-            SubscriptionsActor(ledger, sweeper, settings, log=log),
-            SessionsActor(sessions, signals, settings, log=log),
+            SubscriptionsActor(repository, sweeper, settings, log=log),
+            SessionsActor(sessions, notifications, settings, log=log),
         )
         beside = partial(show, process, bus, Role.SUBSCRIPTIONS)
         concurrency = settings.subscriptions_concurrency

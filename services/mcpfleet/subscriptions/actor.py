@@ -31,11 +31,11 @@ from mcpfleet.contracts.subscriptions import (
     StreamOpened,
     StreamsClosed,
 )
-from mcpfleet.subscriptions.notifications import Signals
-from mcpfleet.subscriptions.repository import Ledger
-from mcpfleet.subscriptions.sessions import Sessions
+from mcpfleet.subscriptions.notifications import SessionNotifications
+from mcpfleet.subscriptions.repository import StreamRepository
+from mcpfleet.subscriptions.sessions import SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
-from mcpfleet.subscriptions.sweeper import Sweeper
+from mcpfleet.subscriptions.sweeper import SubscriptionsSweeper
 
 GROUP: Final = "subscriptions"
 
@@ -44,9 +44,14 @@ class SubscriptionsActor:
     """Answers for subscriptions."""
 
     def __init__(
-        self, ledger: Ledger, sweeper: Sweeper, settings: SubscriptionsSettings, *, log: FilteringBoundLogger
+        self,
+        repository: StreamRepository,
+        sweeper: SubscriptionsSweeper,
+        settings: SubscriptionsSettings,
+        *,
+        log: FilteringBoundLogger,
     ) -> None:
-        self._ledger = ledger
+        self._repository = repository
         self._sweeper = sweeper
         self._settings = settings
         self._log = log
@@ -60,29 +65,34 @@ class SubscriptionsActor:
     async def open(self, question: OpenStream, asked: Asked) -> StreamOpened:  # noqa: ARG002
         """Count a stream in, where its partition has room."""
         limit, lost = self._settings.partition_streams, self._sweeper.lost
-        granted = await self._ledger.open(question.edge, question.sequence, question.count, limit=limit, lost=lost)
+        granted = await self._repository.open(question.edge, question.sequence, question.count, limit=limit, lost=lost)
         if not granted:
             self._log.info("no room for a stream", endpoint=question.count.endpoint, limit=limit)
         return StreamOpened(granted=granted)
 
     async def close(self, question: CloseStreams, asked: Asked) -> StreamsClosed:  # noqa: ARG002
         """Write how many streams an edge has now."""
-        await self._ledger.restate(question.edge, question.sequence, question.counts)
+        await self._repository.restate(question.edge, question.sequence, question.counts)
         return StreamsClosed(counts=len(question.counts))
 
     async def lease(self, question: LeaseEdge, asked: Asked) -> EdgeLeased:  # noqa: ARG002
         """Note that an edge lives."""
-        return EdgeLeased(wanted=not await self._ledger.lease(question.edge))
+        return EdgeLeased(wanted=not await self._repository.lease(question.edge))
 
 
 class SessionsActor:
     """Answers for sessions, and tells all edges what they know is old."""
 
     def __init__(
-        self, sessions: Sessions, signals: Signals, settings: SubscriptionsSettings, *, log: FilteringBoundLogger
+        self,
+        sessions: SessionRepository,
+        notifications: SessionNotifications,
+        settings: SubscriptionsSettings,
+        *,
+        log: FilteringBoundLogger,
     ) -> None:
         self._sessions = sessions
-        self._signals = signals
+        self._notifications = notifications
         self._settings = settings
         self._log = log
 
@@ -98,7 +108,7 @@ class SessionsActor:
         ended = await self._sessions.begin(question)
         if ended:
             self._log.info("too many sessions of one caller", ended=len(ended), limit=self._settings.owner_sessions)
-            self._signals.ended(ended)
+            self._notifications.ended(ended)
         return SessionBegun()
 
     async def read(self, question: ReadSession, asked: Asked) -> SessionRead:  # noqa: ARG002
@@ -111,12 +121,12 @@ class SessionsActor:
         if done.is_full:
             self._log.info("no room for a URI of a session", limit=self._settings.session_uris)
         if done.is_other:
-            self._signals.changed(question.session)
+            self._notifications.changed(question.session)
         return SessionRead(session=done.session, is_full=done.is_full)
 
     async def end(self, question: EndSession, asked: Asked) -> SessionEnded:  # noqa: ARG002
         """End a session."""
         found = await self._sessions.end(question.session, question.owner)
         if found:
-            self._signals.deleted(question.session)
+            self._notifications.deleted(question.session)
         return SessionEnded(found=found)

@@ -11,7 +11,7 @@ from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.sessions import CHANGED_SUBJECT, SessionChanged
 
 
-class Signals:
+class SessionNotifications:
     """Tells every edge; an edge that does not hear of it looks by itself."""
 
     def __init__(self, bus: Bus, *, log: FilteringBoundLogger) -> None:

@@ -19,7 +19,7 @@ _NOTHING_KEPT: Final = 60.0
 """Seconds for which a count of none is kept, so that an older message that comes late changes nothing."""
 
 
-class Ledger:
+class StreamRepository:
     """The tables of subscriptions. Every method raises `StoreError` where the database does not do its work."""
 
     def __init__(self, store: Store) -> None:

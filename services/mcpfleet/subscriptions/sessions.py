@@ -22,7 +22,7 @@ _TOUCHED_EACH: Final = 0.1
 """Of the idle time: a session that was used since is not written again, so that its requests only read."""
 
 
-class Change(NamedTuple):
+class SessionUpdate(NamedTuple):
     """What has come of a change."""
 
     session: Session | None
@@ -33,7 +33,7 @@ class Change(NamedTuple):
     """It is another one than before."""
 
 
-class Sessions:
+class SessionRepository:
     """The sessions of clients. Every method raises `StoreError` where the database does not do its work.
 
     A session that was idle for too long, or is too old, is not there, whether or not it has been swept.
@@ -80,22 +80,22 @@ class Sessions:
                 await connection.execute(touched.values(touched_at=now()))
         return found
 
-    async def change(self, wanted: ChangeSession) -> Change:
+    async def change(self, wanted: ChangeSession) -> SessionUpdate:
         """Change a session, where it is there and has room."""
         # Locked until the end, so that changes at several edges follow one another.
         kept = select(sessions, self._is_stale().label("is_stale")).with_for_update()
         async with self._store.write() as connection:
             row = (await connection.execute(kept.where(self._is_there(wanted.session, wanted.owner)))).one_or_none()
             if row is None:
-                return Change(None)
+                return SessionUpdate(None)
             # By a statement of its own, which sees what the change before wrote while this one waited for the lock.
             before = _session(row, await _uris(connection, wanted.session))
             after = changed(before, wanted, self._settings.session_uris)
             if after is None:
-                return Change(before, is_full=True)
+                return SessionUpdate(before, is_full=True)
             if after != before or row.is_stale:
                 await _write(connection, wanted.session, before, after)
-        return Change(after, is_other=after != before)
+        return SessionUpdate(after, is_other=after != before)
 
     async def end(self, session: str, owner: str) -> bool:
         """End a session; returns whether it was there."""

@@ -13,32 +13,32 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.process.lifecycle import Health, Vigil
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
-from mcpfleet.subscriptions.notifications import Signals
-from mcpfleet.subscriptions.repository import Ledger
-from mcpfleet.subscriptions.sessions import AT_ONCE, Sessions
+from mcpfleet.subscriptions.notifications import SessionNotifications
+from mcpfleet.subscriptions.repository import StreamRepository
+from mcpfleet.subscriptions.sessions import AT_ONCE, SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 
 _BATCHES: Final = 10
 """Of sessions, in one look: however many are over at once, edges are looked at in time."""
 
 
-class Sweeper:
+class SubscriptionsSweeper:
     """Looks at intervals."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        sessions: Sessions,
-        signals: Signals,
+        repository: StreamRepository,
+        sessions: SessionRepository,
+        notifications: SessionNotifications,
         bus: Bus,
         settings: SubscriptionsSettings,
         *,
         health: Health,
         log: FilteringBoundLogger,
     ) -> None:
-        self._ledger = ledger
+        self._repository = repository
         self._sessions = sessions
-        self._signals = signals
+        self._notifications = notifications
         self._bus = bus
         self._settings = settings
         self._log = log
@@ -68,8 +68,8 @@ class Sweeper:
         lost = self.lost
         try:
             if first:
-                await self._ledger.check()
-            gone = await self._ledger.sweep(lost=lost)
+                await self._repository.check()
+            gone = await self._repository.sweep(lost=lost)
             await self._end_sessions()
         except StoreError as error:
             self._vigil.interrupt()
@@ -83,6 +83,6 @@ class Sweeper:
     async def _end_sessions(self) -> None:
         for _ in range(_BATCHES):
             ended = await self._sessions.sweep()
-            self._signals.ended(ended)
+            self._notifications.ended(ended)
             if len(ended) < AT_ONCE:
                 return

@@ -14,11 +14,11 @@ from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import OUTAGES
 from mcpfleet.tasks.actor import TasksActor
-from mcpfleet.tasks.notifications import Signals
+from mcpfleet.tasks.notifications import TaskNotifications
 from mcpfleet.tasks.pool_actor import PoolActor
-from mcpfleet.tasks.repository import Ledger
+from mcpfleet.tasks.repository import TaskRepository
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.sweeper import Sweeper
+from mcpfleet.tasks.sweeper import TaskSweeper
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 
@@ -32,10 +32,15 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
     settings, log = process.settings, process.log
     instruments = TasksInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name, singles=True) as store:
-        ledger = Ledger(store, settings)
-        signals = Signals(bus, instruments, log=log)
-        sweeper = Sweeper(ledger, bus, settings, signals, health=process.health, instruments=instruments, log=log)
-        handlers = (TasksActor(ledger, signals, instruments), PoolActor(ledger, signals, instruments, log=log))
+        repository = TaskRepository(store, settings)
+        notifications = TaskNotifications(bus, instruments, log=log)
+        sweeper = TaskSweeper(
+            repository, bus, settings, notifications, health=process.health, instruments=instruments, log=log
+        )
+        handlers = (
+            TasksActor(repository, notifications, instruments),
+            PoolActor(repository, notifications, instruments, log=log),
+        )
         beside = partial(show, process, bus, Role.TASKS)
         concurrency = settings.tasks_concurrency
         await answer_questions(

@@ -25,9 +25,9 @@ from mcpfleet.contracts.tasks import (
     Versions,
     VersionsWanted,
 )
-from mcpfleet.tasks.notifications import Signals
-from mcpfleet.tasks.repository import Ledger
-from mcpfleet.tasks.rules import Change
+from mcpfleet.tasks.notifications import TaskNotifications
+from mcpfleet.tasks.repository import TaskRepository
+from mcpfleet.tasks.rules import TaskChange
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 GROUP: Final = "tasks"
@@ -38,9 +38,11 @@ _ROOM: Final = 256 * 1024
 class TasksActor:
     """Answers edges, in their callers' names, and operators."""
 
-    def __init__(self, ledger: Ledger, signals: Signals, instruments: TasksInstruments) -> None:
-        self._ledger = ledger
-        self._signals = signals
+    def __init__(
+        self, repository: TaskRepository, notifications: TaskNotifications, instruments: TasksInstruments
+    ) -> None:
+        self._repository = repository
+        self._notifications = notifications
         self._instruments = instruments
 
     async def register(self, actor: Actor) -> None:
@@ -56,52 +58,52 @@ class TasksActor:
 
     async def create(self, question: Create, asked: Asked) -> Created:  # noqa: ARG002
         """Make a task that waits for a worker."""
-        return await self._ledger.maker.create(question, self._tell_made)
+        return await self._repository.creator.create(question, self._tell_made)
 
-    def _tell_made(self, change: Change) -> None:
+    def _tell_made(self, change: TaskChange) -> None:
         self._instruments.created.add(1, "created")
-        self._signals.tell([change])
+        self._notifications.tell([change])
 
     async def get(self, question: Get, asked: Asked) -> Found:  # noqa: ARG002
         """Read a task for its owner, and others for theirs, as far as they fit into the answer."""
         if not question.others:
-            return Found(task=await self._ledger.reader.get(question.id, question.binding))
-        found = await self._ledger.reader.get_all((question, *question.others))
+            return Found(task=await self._repository.reader.get(question.id, question.binding))
+        found = await self._repository.reader.get_all((question, *question.others))
         fit = list(takewhile(lambda size: size < _ROOM, accumulate(map(_size, found))))
         return Found(task=found[0], others=tuple(found[1 : len(fit)]))
 
     async def update(self, question: Update, asked: Asked) -> Updated:  # noqa: ARG002
         """Take a client's answers."""
-        updated, changes = await self._ledger.inputs.update(question)
-        self._signals.tell(changes)
+        updated, changes = await self._repository.inputs.update(question)
+        self._notifications.tell(changes)
         return updated
 
     async def cancel(self, question: CancelTask, asked: Asked) -> TaskCancelled:  # noqa: ARG002
         """Keep a client's wish that a task ends."""
-        cancelled, changes = await self._ledger.cancels.cancel(question)
-        self._signals.tell(changes)
+        cancelled, changes = await self._repository.canceller.cancel(question)
+        self._notifications.tell(changes)
         return cancelled
 
     async def versions(self, question: VersionsWanted, asked: Asked) -> Versions:  # noqa: ARG002
         """Let an edge compare what its streams watch."""
-        return Versions(versions=await self._ledger.reader.versions(question.ids))
+        return Versions(versions=await self._repository.reader.versions(question.ids))
 
     async def reserve(self, question: Reserve, asked: Asked) -> Reserved:  # noqa: ARG002
         """Take an idempotency key for a call, or end its reservation."""
-        reserved = await self._ledger.reservations.reserve(question)
+        reserved = await self._repository.keys.reserve(question)
         if question.ended is not None:
-            self._signals.tell_reservation(question.once.key)
+            self._notifications.tell_reservation(question.once.key)
         self._instruments.reserved.add(1, Outcome(reserved.outcome))
         return reserved
 
     async def list(self, question: ListTasks, asked: Asked) -> Listing:  # noqa: ARG002
         """Show an operator what there is."""
-        return await self._ledger.lister.list(question)
+        return await self._repository.lister.list(question)
 
     async def stop(self, question: StopTask, asked: Asked) -> TaskStopped:  # noqa: ARG002
         """End a task for an operator."""
-        stopped, changes = await self._ledger.cancels.stop(question)
-        self._signals.tell(changes)
+        stopped, changes = await self._repository.canceller.stop(question)
+        self._notifications.tell(changes)
         return stopped
 
 

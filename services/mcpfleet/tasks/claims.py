@@ -26,9 +26,9 @@ from mcpfleet.store.engine import Store
 from mcpfleet.store.singles import SingleRow
 from mcpfleet.store.sql import Moment, now, padded
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.completion import Endings, ended
-from mcpfleet.tasks.locking import HELD, lock_all, lock_held, tried_of
-from mcpfleet.tasks.rules import Candidate, Change, Ends, Next, Retries, is_news, pick
+from mcpfleet.tasks.completion import TaskCompleter, completion_of
+from mcpfleet.tasks.locking import LOCKED_COLUMNS, attempts_of, lock_all, lock_held
+from mcpfleet.tasks.rules import Candidate, ForcedEnd, Next, Retry, TaskChange, is_news, pick
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, origins, states, steps
 
@@ -41,10 +41,10 @@ _LOOKED_AT: Final = 8
 class Claims:
     """Hands tasks to workers, and keeps track of who has them."""
 
-    def __init__(self, store: Store, settings: TasksSettings, endings: Endings) -> None:
+    def __init__(self, store: Store, settings: TasksSettings, completer: TaskCompleter) -> None:
         self._store = store
         self._settings = settings
-        self._endings = endings
+        self._completer = completer
         self._budget = settings.task_origin_limit + settings.task_memory_limit
 
     # -- taking -------------------------------------------------------------------------------------------------------
@@ -106,9 +106,9 @@ class Claims:
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
-    async def extend(self, pool: str, wanted: Extend) -> tuple[Extended, list[Change]]:
+    async def extend(self, pool: str, wanted: Extend) -> tuple[Extended, list[TaskChange]]:
         """Renew leases; what is no longer the process's is told, and stays as it is."""
-        changes: list[Change] = []
+        changes: list[TaskChange] = []
         cancelled: list[str] = []
         answers: dict[str, tuple[Answered, ...]] = {}
         async with self._store.write() as connection:
@@ -132,7 +132,9 @@ class Claims:
         mine = states.c.id.in_(padded([each.id for each in kept]))
         await connection.execute(update(states).where(mine).values(lease_until=now() + self._settings.task_lease))
 
-    async def _tell(self, connection: AsyncConnection, kept: Sequence[Held], rows: dict[str, AnyRow]) -> list[Change]:
+    async def _tell(
+        self, connection: AsyncConnection, kept: Sequence[Held], rows: dict[str, AnyRow]
+    ) -> list[TaskChange]:
         """Write the status messages that are new."""
         news = [each for each in kept if _is_news(each, rows[each.id])]
         if not news:
@@ -149,11 +151,11 @@ class Claims:
         )
         said = [{"_id": each.id, "_message": each.message, "_progress": each.progress} for each in news]
         await connection.execute(told, said)
-        return [Change(each.id, rows[each.id].version + 1) for each in news]
+        return [TaskChange(each.id, rows[each.id].version + 1) for each in news]
 
     # -- giving back --------------------------------------------------------------------------------------------------
 
-    async def release(self, pool: str, wanted: Release) -> tuple[Released, list[Change]]:
+    async def release(self, pool: str, wanted: Release) -> tuple[Released, list[TaskChange]]:
         """Take a task back from a worker that drains, or whose attempt failed."""
         async with self._store.write() as connection:
             row = await lock_held(connection, pool, wanted.id, wanted.fence)
@@ -161,33 +163,33 @@ class Claims:
                 # Asked again, since its answer was lost: then nobody has it.
                 again = [Held(id=wanted.id, fence=wanted.fence)]
                 return Released(lost=bool((await _gone(connection, pool, again))[1])), []
-            tried = tried_of(row)
+            tried = attempts_of(row)
             following: Next | None = tried.give_back()
             if wanted.failed is not None:
                 following = tried.fail(wanted.after, self._settings.task_backoff, self._settings.task_backoff_most)
             if following is None and wanted.failed is not None:
-                change = await self._endings.write(connection, row, ended(wanted.failed))
+                change = await self._completer.write(connection, row, completion_of(wanted.failed))
                 return Released(status=wanted.failed.status), [change]
             assert following is not None
             change = await self.put(connection, row, following, deprived=False)
-        return Released(status=following.status if isinstance(following, Ends) else Status(row.status)), [change]
+        return Released(status=following.status if isinstance(following, ForcedEnd) else Status(row.status)), [change]
 
-    async def put(self, connection: AsyncConnection, row: AnyRow, following: Next, *, deprived: bool) -> Change:
+    async def put(self, connection: AsyncConnection, row: AnyRow, following: Next, *, deprived: bool) -> TaskChange:
         """Write what becomes of a task that its holder holds no more.
 
         Args:
             connection: a transaction that has locked the row.
-            row: as `HELD` selects it.
+            row: as `LOCKED_COLUMNS` selects it.
             following: what was decided.
             deprived: the holder has not given it up: what it writes from now on must fail.
         """
-        if isinstance(following, Ends):
-            return await self._endings.end(connection, row, following)
+        if isinstance(following, ForcedEnd):
+            return await self._completer.end(connection, row, following)
         await self._retry(connection, row, following, deprived=deprived)
         ready = row.status == Status.WORKING
-        return Change(row.id, ready=(row.pool, row.definition) if ready else None)
+        return TaskChange(row.id, ready=(row.pool, row.definition) if ready else None)
 
-    async def _retry(self, connection: AsyncConnection, row: AnyRow, following: Retries, *, deprived: bool) -> None:
+    async def _retry(self, connection: AsyncConnection, row: AnyRow, following: Retry, *, deprived: bool) -> None:
         values: dict[str, Any] = {
             "lease_until": None,
             "attempts": following.attempts,
@@ -198,10 +200,10 @@ class Claims:
             values["ready_at"] = now() + following.after
         await connection.execute(update(states).where(states.c.id == row.id).values(values))
 
-    async def _give_back_unheard(self, connection: AsyncConnection, pool: str, wanted: Extend) -> list[Change]:
+    async def _give_back_unheard(self, connection: AsyncConnection, pool: str, wanted: Extend) -> list[TaskChange]:
         """Take back what a process does not know that it holds."""
         unheard = (
-            select(*HELD)
+            select(*LOCKED_COLUMNS)
             .where(
                 states.c.lease_until.is_not(None),
                 states.c.pool == pool,
@@ -213,7 +215,7 @@ class Claims:
             .with_for_update()
         )
         rows = (await connection.execute(unheard)).all()
-        return [await self.put(connection, row, tried_of(row).give_back(), deprived=True) for row in rows]
+        return [await self.put(connection, row, attempts_of(row).give_back(), deprived=True) for row in rows]
 
 
 # Made once: composing these costs more than running them.

@@ -19,15 +19,15 @@ from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.singles import Singles
 from mcpfleet.store.sql import now
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.locking import HELD, lock_all
+from mcpfleet.tasks.locking import LOCKED_COLUMNS, lock_all
 from mcpfleet.tasks.reading import is_live, is_owned
-from mcpfleet.tasks.rules import CANCELLED, Change, Ends, is_news, weight
+from mcpfleet.tasks.rules import CANCELLED, ForcedEnd, TaskChange, is_news, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, states
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TaskCompletion:
     """What a task ends with."""
 
     status: Status
@@ -47,22 +47,22 @@ class _Settling:
     wanted: Settle
 
 
-def ended(settled: Settle) -> Ending:
+def completion_of(settled: Settle) -> TaskCompletion:
     """What a holder's message says."""
-    return Ending(settled.status, settled.end, settled.message, settled.progress, settled.failure or "")
+    return TaskCompletion(settled.status, settled.end, settled.message, settled.progress, settled.failure or "")
 
 
-class Endings:
+class TaskCompleter:
     """Writes ends."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._settings = settings
-        self._batches: Batches[_Settling, Change | None] = Batches(
+        self._batches: Batches[_Settling, TaskChange | None] = Batches(
             self._settle_all, settings.tasks_batch, spoils=OUTAGES
         )
 
-    async def settle(self, pool: str, wanted: Settle) -> tuple[Settled, list[Change]]:
+    async def settle(self, pool: str, wanted: Settle) -> tuple[Settled, list[TaskChange]]:
         """End a task as its holder; a fence that is no longer the newest is told so, and changes nothing.
 
         Raises:
@@ -87,17 +87,17 @@ class Endings:
                 "(MCPFLEET_TASK_END_LIMIT)",
             )
 
-    async def end(self, connection: AsyncConnection, row: AnyRow, ends: Ends) -> Change:
+    async def end(self, connection: AsyncConnection, row: AnyRow, ends: ForcedEnd) -> TaskChange:
         """End a locked task that its holder does not end."""
-        ending = Ending(ends.status, ends.error, _sentence(ends.why), failure=ends.failure, deprives=True)
+        ending = TaskCompletion(ends.status, ends.error, _sentence(ends.why), failure=ends.failure, deprives=True)
         return await self.write(connection, row, ending)
 
-    async def write(self, connection: AsyncConnection, row: AnyRow, ending: Ending) -> Change:
+    async def write(self, connection: AsyncConnection, row: AnyRow, ending: TaskCompletion) -> TaskChange:
         """End a task in a transaction that has locked its row, which has no end yet."""
         (change,) = await self._write(connection, [(row, ending)])
         return change
 
-    async def _settle_all(self, batch: Sequence[_Settling]) -> list[Change | None]:
+    async def _settle_all(self, batch: Sequence[_Settling]) -> list[TaskChange | None]:
         """End tasks of any pools; none for each that its holder has lost."""
         if self._store.singles is not None:
             changes = await self._settle_singly(self._store.singles, batch)
@@ -106,7 +106,7 @@ class Endings:
         # Of two that settle one task in one batch, the other asks whether it has been settled by its fence.
         return [changes.pop((each.wanted.id, each.wanted.fence), None) for each in batch]
 
-    async def _settle_singly(self, store: Singles, batch: Sequence[_Settling]) -> dict[tuple[str, int], Change]:
+    async def _settle_singly(self, store: Singles, batch: Sequence[_Settling]) -> dict[tuple[str, int], TaskChange]:
         named = {(each.wanted.id, each.wanted.fence): each for each in batch}
         ends = [
             (
@@ -123,22 +123,24 @@ class Endings:
         changes = {}
         for row in await statements.settle(store, ends):
             wanted = named[row.id, row.fence].wanted
-            changes[row.id, row.fence] = Change(row.id, row.version, ended=(wanted.status, wanted.failure or ""))
+            changes[row.id, row.fence] = TaskChange(row.id, row.version, ended=(wanted.status, wanted.failure or ""))
         return changes
 
-    async def _settle_in_turn(self, batch: Sequence[_Settling]) -> dict[tuple[str, int], Change]:
-        changes: dict[tuple[str, int], Change] = {}
+    async def _settle_in_turn(self, batch: Sequence[_Settling]) -> dict[tuple[str, int], TaskChange]:
+        changes: dict[tuple[str, int], TaskChange] = {}
         async with self._store.write() as connection:
             for pool in sorted({each.pool for each in batch}):
                 wanted = {(each.wanted.id, each.wanted.fence): each.wanted for each in batch if each.pool == pool}
                 rows = await lock_all(connection, pool, sorted({task for task, _ in wanted}))
                 mine = [row for row in rows if (row.id, row.fence) in wanted]
-                ends = [(row, ended(wanted[row.id, row.fence])) for row in mine]
+                ends = [(row, completion_of(wanted[row.id, row.fence])) for row in mine]
                 done = await self._write(connection, ends)
                 changes |= {(row.id, row.fence): change for row, change in zip(mine, done, strict=True)}
         return changes
 
-    async def _write(self, connection: AsyncConnection, ends: Iterable[tuple[AnyRow, Ending]]) -> list[Change]:
+    async def _write(
+        self, connection: AsyncConnection, ends: Iterable[tuple[AnyRow, TaskCompletion]]
+    ) -> list[TaskChange]:
         ends = list(ends)
         if not ends:
             return []
@@ -187,16 +189,16 @@ _END = (
 )
 
 
-def _said(row: AnyRow, ending: Ending) -> dict[str, Any]:
+def _said(row: AnyRow, ending: TaskCompletion) -> dict[str, Any]:
     """The status message that a task keeps, and what it says is reached."""
     if ending.message is None or not is_news(ending.progress, row.progress):
         return {"_message": row.message, "_progress": row.progress}
     return {"_message": ending.message, "_progress": row.progress if ending.progress is None else ending.progress}
 
 
-def _change(row: AnyRow, ending: Ending) -> Change:
+def _change(row: AnyRow, ending: TaskCompletion) -> TaskChange:
     held = row.lease_until is not None and row.holder is not None
-    return Change(
+    return TaskChange(
         row.id,
         row.version + 1,
         nudge=(row.pool, row.holder) if held and ending.deprives else None,
@@ -208,14 +210,14 @@ def _sentence(why: str) -> str | None:
     return f"The task has ended: {why}." if why else None
 
 
-class Cancels:
+class TaskCanceller:
     """Takes cancels."""
 
-    def __init__(self, store: Store, endings: Endings) -> None:
+    def __init__(self, store: Store, completer: TaskCompleter) -> None:
         self._store = store
-        self._endings = endings
+        self._completer = completer
 
-    async def cancel(self, wanted: CancelTask) -> tuple[TaskCancelled, list[Change]]:
+    async def cancel(self, wanted: CancelTask) -> tuple[TaskCancelled, list[TaskChange]]:
         """Keep the wish: who holds the task is told, and one that nobody holds ends at once."""
         async with self._store.write() as connection:
             row = await _lock(connection, is_owned(wanted.id, wanted.binding))
@@ -224,25 +226,27 @@ class Cancels:
             if Status(row.status).is_end:
                 return TaskCancelled(known=True, status=row.status), []
             if row.lease_until is None:
-                change = await self._endings.end(connection, row, CANCELLED)
+                change = await self._completer.end(connection, row, CANCELLED)
                 return TaskCancelled(known=True, status=Status.CANCELLED), [change]
             if row.cancel_at is None:
                 asked = update(states).where(states.c.id == wanted.id).values(cancel_at=now())
                 await connection.execute(asked)
-        return TaskCancelled(known=True, status=row.status), [Change(row.id, nudge=(row.pool, row.holder))]
+        return TaskCancelled(known=True, status=row.status), [TaskChange(row.id, nudge=(row.pool, row.holder))]
 
-    async def stop(self, wanted: StopTask) -> tuple[TaskStopped, list[Change]]:
+    async def stop(self, wanted: StopTask) -> tuple[TaskStopped, list[TaskChange]]:
         """End a task, whoever holds it and whatever that one writes later."""
-        ending = Ending(Status.CANCELLED, message="An operator has ended the task.", failure="operator", deprives=True)
+        ending = TaskCompletion(
+            Status.CANCELLED, message="An operator has ended the task.", failure="operator", deprives=True
+        )
         async with self._store.write() as connection:
             row = await _lock(connection, (states.c.id == wanted.id) & is_live())
             if row is None:
                 return TaskStopped(known=False), []
             if Status(row.status).is_end:
                 return TaskStopped(known=True, status=row.status), []
-            change = await self._endings.write(connection, row, ending)
+            change = await self._completer.write(connection, row, ending)
         return TaskStopped(known=True, status=Status.CANCELLED), [change]
 
 
 async def _lock(connection: AsyncConnection, which: Any) -> AnyRow | None:
-    return (await connection.execute(select(*HELD).where(which).with_for_update())).first()
+    return (await connection.execute(select(*LOCKED_COLUMNS).where(which).with_for_update())).first()

@@ -19,22 +19,22 @@ from mcpfleet.store.errors import OUTAGES
 from mcpfleet.store.sql import Moment, insert_for, now
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.idempotency import reserve_for_task
-from mcpfleet.tasks.reading import Reader
-from mcpfleet.tasks.rules import Change, weight
+from mcpfleet.tasks.reading import TaskReader
+from mcpfleet.tasks.rules import TaskChange, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import BROUGHT, origins, states
 
 
-class Maker:
+class TaskCreator:
     """Makes tasks for edges, which dispatches them, and for workers, which hold them at once."""
 
-    def __init__(self, store: Store, settings: TasksSettings, reader: Reader) -> None:
+    def __init__(self, store: Store, settings: TasksSettings, reader: TaskReader) -> None:
         self._store = store
         self._settings = settings
         self._reader = reader
         self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch, spoils=OUTAGES)
 
-    async def create(self, wanted: Create, tell: Callable[[Change], None]) -> Created:
+    async def create(self, wanted: Create, tell: Callable[[TaskChange], None]) -> Created:
         """Make a task that waits for a worker; nothing is made where its key was used before.
 
         Args:
@@ -54,7 +54,7 @@ class Maker:
                 return Created(outcome=outcome, task=await self._reader.get(known, task.binding))
             if outcome is not Outcome.NEW:
                 return Created(outcome=outcome)
-        tell(Change(task.id, ready=(task.pool, task.definition)))
+        tell(TaskChange(task.id, ready=(task.pool, task.definition)))
         return Created(outcome=Outcome.NEW, task=await self._read_back(task))
 
     async def defer(self, pool: str, wanted: Defer) -> Deferred:

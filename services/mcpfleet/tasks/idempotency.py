@@ -20,7 +20,7 @@ from mcpfleet.tasks.tables import AnyRow, reservations, states
 _FIRST_FENCE: Final = 1
 
 
-class State(StrEnum):
+class KeyState(StrEnum):
     """How far the first call is."""
 
     RUNNING = "running"
@@ -29,11 +29,11 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class KeyRecord:
     """What the store knows of a key."""
 
     arguments: str
-    state: State
+    state: KeyState
     fence: int
     holder: str
     is_late: bool
@@ -41,18 +41,18 @@ class Record:
     task: str | None = None
 
 
-def judge(record: Record, *, arguments: str, holder: str = "", again_is_safe: bool = False) -> Outcome:
+def judge(record: KeyRecord, *, arguments: str, holder: str = "", again_is_safe: bool = False) -> Outcome:
     """Say what a call under a key that has been used may do; NEW is to run, as its first call or in its place."""
     if record.arguments != arguments:
         return Outcome.MISMATCH
-    if record.state is State.DONE:
+    if record.state is KeyState.DONE:
         return Outcome.REPEAT
-    if record.state is State.UNCERTAIN or record.is_late:
+    if record.state is KeyState.UNCERTAIN or record.is_late:
         return Outcome.NEW if again_is_safe else Outcome.UNCERTAIN
     return Outcome.NEW if record.holder == holder else Outcome.RUNNING
 
 
-class Reservations:
+class IdempotencyKeys:
     """The idempotency keys of inline calls; a task takes its key in the transaction that makes it."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
@@ -77,8 +77,8 @@ class Reservations:
             outcome = judge(record, arguments=once.arguments, holder=wanted.holder, again_is_safe=wanted.again_is_safe)
             if outcome is Outcome.NEW:
                 return await self._take_over(connection, wanted, record)
-            if outcome is Outcome.UNCERTAIN and record.state is State.RUNNING:
-                await connection.execute(_of(once.key).values(state=State.UNCERTAIN))
+            if outcome is Outcome.UNCERTAIN and record.state is KeyState.RUNNING:
+                await connection.execute(_of(once.key).values(state=KeyState.UNCERTAIN))
             if outcome is not Outcome.REPEAT:
                 return Reserved(outcome=outcome)
             return await _first_result(connection, once.key, record)
@@ -94,14 +94,14 @@ class Reservations:
                 return Reserved(outcome=outcome)
             return await _first_result(connection, wanted.once.key, record) if outcome is Outcome.REPEAT else None
 
-    async def _take_over(self, connection: AsyncConnection, wanted: Reserve, record: Record) -> Reserved:
+    async def _take_over(self, connection: AsyncConnection, wanted: Reserve, record: KeyRecord) -> Reserved:
         """Run again after an uncertain call, or answer the holder's own repeat."""
-        if record.holder == wanted.holder and record.state is State.RUNNING:
+        if record.holder == wanted.holder and record.state is KeyState.RUNNING:
             return Reserved(outcome=Outcome.NEW, fence=record.fence)
         fence = record.fence + 1
         await connection.execute(
             _of(wanted.once.key).values(
-                state=State.RUNNING,
+                state=KeyState.RUNNING,
                 fence=fence,
                 holder=wanted.holder,
                 pool=wanted.pool,
@@ -116,28 +116,28 @@ class Reservations:
         mine = (
             (reservations.c.key == wanted.once.key)
             & (reservations.c.holder == wanted.holder)
-            & (reservations.c.state == State.RUNNING)
+            & (reservations.c.state == KeyState.RUNNING)
         )
         async with self._store.write() as connection:
             if wanted.ended == "not_run":
                 # What ran under the key before stays uncertain: only a first call leaves nothing behind.
                 await connection.execute(delete(reservations).where(mine, reservations.c.fence == _FIRST_FENCE))
-            await connection.execute(update(reservations).where(mine).values(state=State.UNCERTAIN))
+            await connection.execute(update(reservations).where(mine).values(state=KeyState.UNCERTAIN))
         return Reserved(outcome=Outcome.UNCERTAIN if wanted.ended == "uncertain" else Outcome.NEW)
 
     async def remember(self, pool: str, kept: Remember) -> bool:
         """Keep the first result of a key; false where the reservation is over, or another's."""
         mine = (reservations.c.key == kept.key) & (reservations.c.fence == kept.fence) & (reservations.c.pool == pool)
-        running = (reservations.c.state == State.RUNNING) & (reservations.c.lease_until > now())
+        running = (reservations.c.state == KeyState.RUNNING) & (reservations.c.lease_until > now())
         done = update(reservations).where(mine, running)
         expires = now() + self._settings.idempotency_kept
         async with self._store.write() as connection:
-            values: dict[str, Any] = {"state": State.DONE, "result": kept.result, "expires_at": expires}
+            values: dict[str, Any] = {"state": KeyState.DONE, "result": kept.result, "expires_at": expires}
             if (await connection.execute(done.values(values))).rowcount == 1:
                 return True
             # Asked again, since its answer was lost: a result is kept by one fence, once.
             kept_before = select(reservations.c.key).where(
-                mine, reservations.c.state == State.DONE, reservations.c.task.is_(None)
+                mine, reservations.c.state == KeyState.DONE, reservations.c.task.is_(None)
             )
             return await connection.scalar(kept_before) is not None
 
@@ -150,7 +150,7 @@ async def reserve_for_task(
     A call that holds the key already, by its fence, hands it on to its task.
     """
     made = {
-        "state": State.DONE,
+        "state": KeyState.DONE,
         "task": task.id,
         "pool": task.pool,
         "holder": "",
@@ -187,7 +187,7 @@ async def _take(connection: AsyncConnection, wanted: Reserve, kept: float) -> bo
         key=wanted.once.key,
         arguments=wanted.once.arguments,
         pool=wanted.pool,
-        state=State.RUNNING,
+        state=KeyState.RUNNING,
         fence=_FIRST_FENCE,
         holder=wanted.holder,
         lease_until=now() + wanted.lasts,
@@ -196,7 +196,7 @@ async def _take(connection: AsyncConnection, wanted: Reserve, kept: float) -> bo
     return bool((await connection.execute(first.on_conflict_do_nothing())).rowcount == 1)
 
 
-async def _first_result(connection: AsyncConnection, key: str, record: Record) -> Reserved:
+async def _first_result(connection: AsyncConnection, key: str, record: KeyRecord) -> Reserved:
     """What the first call under a key came to."""
     result = None
     if record.task is None:
@@ -204,7 +204,7 @@ async def _first_result(connection: AsyncConnection, key: str, record: Record) -
     return Reserved(outcome=Outcome.REPEAT, fence=record.fence, result=result, task=record.task)
 
 
-async def _record(connection: AsyncConnection, key: str, *, lock: bool = True) -> Record | None:
+async def _record(connection: AsyncConnection, key: str, *, lock: bool = True) -> KeyRecord | None:
     """Read a key's row, and lock it where it is to be written."""
     is_late = case((reservations.c.lease_until <= now(), 1), else_=0)
     wanted = select(
@@ -218,4 +218,4 @@ async def _record(connection: AsyncConnection, key: str, *, lock: bool = True) -
     row: AnyRow | None = (await connection.execute(wanted.with_for_update() if lock else wanted)).first()
     if row is None:
         return None
-    return Record(row.arguments, State(row.state), row.fence, row.holder, bool(row.is_late), row.task)
+    return KeyRecord(row.arguments, KeyState(row.state), row.fence, row.holder, bool(row.is_late), row.task)

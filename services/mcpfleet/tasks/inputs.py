@@ -13,9 +13,9 @@ from mcpfleet.contracts.tasks import Status, Update, Updated
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now
 from mcpfleet.tasks import rules
-from mcpfleet.tasks.locking import HELD, lock_task
+from mcpfleet.tasks.locking import LOCKED_COLUMNS, lock_task
 from mcpfleet.tasks.reading import is_owned
-from mcpfleet.tasks.rules import BESIDE, Asking, Change, Known, weight
+from mcpfleet.tasks.rules import BESIDE, AskDecision, AskedQuestion, TaskChange, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.steps import check_room
 from mcpfleet.tasks.tables import AnyRow, inputs, states
@@ -28,7 +28,7 @@ class Inputs:
         self._store = store
         self._settings = settings
 
-    async def ask(self, pool: str, wanted: Ask) -> tuple[QuestionsAsked, list[Change]]:
+    async def ask(self, pool: str, wanted: Ask) -> tuple[QuestionsAsked, list[TaskChange]]:
         """Ask what was not asked before; the task waits until all that it asks has answers.
 
         Raises:
@@ -57,9 +57,9 @@ class Inputs:
             if not asking.new and row.status == Status.INPUT_REQUIRED and (wanted.keep or row.lease_until is None):
                 return QuestionsAsked(waiting=True, answers=answered), []
             await self._wait(connection, wanted, asking, row)
-        return QuestionsAsked(waiting=True, answers=answered), [Change(wanted.id, row.version + 1)]
+        return QuestionsAsked(waiting=True, answers=answered), [TaskChange(wanted.id, row.version + 1)]
 
-    async def _insert(self, connection: AsyncConnection, task: str, asking: Asking, ordinal: int) -> None:
+    async def _insert(self, connection: AsyncConnection, task: str, asking: AskDecision, ordinal: int) -> None:
         rows = [
             {"task": task, "key": each.key, "ordinal": ordinal + number, "digest": each.digest, "request": each.request}
             for number, each in enumerate(asking.new)
@@ -67,7 +67,7 @@ class Inputs:
         if rows:
             await connection.execute(insert_into(inputs, connection), rows)
 
-    async def _wait(self, connection: AsyncConnection, wanted: Ask, asking: Asking, row: AnyRow) -> None:
+    async def _wait(self, connection: AsyncConnection, wanted: Ask, asking: AskDecision, row: AnyRow) -> None:
         """Let the task wait for its client; its run limit stands still meanwhile."""
         values: dict[str, Any] = {
             "status": Status.INPUT_REQUIRED,
@@ -85,13 +85,13 @@ class Inputs:
             values["progress"] = row.progress if wanted.progress is None else wanted.progress
         await connection.execute(update(states).where(states.c.id == wanted.id).values(values))
 
-    async def update(self, wanted: Update) -> tuple[Updated, list[Change]]:
+    async def update(self, wanted: Update) -> tuple[Updated, list[TaskChange]]:
         """Take the answers whose questions are outstanding; the task goes on when none is left.
 
         Raises:
             Failed: `too_large` where the task could keep no more; nothing was taken then.
         """
-        mine = select(*HELD).where(is_owned(wanted.id, wanted.binding)).with_for_update()
+        mine = select(*LOCKED_COLUMNS).where(is_owned(wanted.id, wanted.binding)).with_for_update()
         async with self._store.write() as connection:
             row = (await connection.execute(mine)).first()
             if row is None:
@@ -112,7 +112,7 @@ class Inputs:
             await self._go_on(connection, wanted.id, size, left, is_held=row.lease_until is not None)
         ready = (row.pool, row.definition) if left == 0 and row.lease_until is None else None
         nudge = (row.pool, row.holder) if left == 0 and row.lease_until is not None else None
-        change = Change(wanted.id, row.version + 1, ready=ready, nudge=nudge)
+        change = TaskChange(wanted.id, row.version + 1, ready=ready, nudge=nudge)
         return Updated(known=True, consumed=tuple(consumed)), [change]
 
     async def _go_on(self, connection: AsyncConnection, task: str, size: int, left: int, *, is_held: bool) -> None:
@@ -129,7 +129,7 @@ class Inputs:
         await connection.execute(update(states).where(states.c.id == task).values(values))
 
 
-async def _known(connection: AsyncConnection, task: str) -> dict[str, Known]:
+async def _known(connection: AsyncConnection, task: str) -> dict[str, AskedQuestion]:
     """The questions that a task has asked."""
     asked = select(inputs.c.key, inputs.c.digest, inputs.c.answer).where(inputs.c.task == task)
-    return {row.key: Known(*row) for row in await connection.execute(asked)}
+    return {row.key: AskedQuestion(*row) for row in await connection.execute(asked)}

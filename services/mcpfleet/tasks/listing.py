@@ -12,7 +12,7 @@ from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import GOING_ON, states
 
 
-class Lister:
+class TaskLister:
     """Lists tasks across all owners; on the bus, for operators alone (K14)."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:

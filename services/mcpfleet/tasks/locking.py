@@ -9,10 +9,10 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.store.sql import padded
-from mcpfleet.tasks.rules import Tried
+from mcpfleet.tasks.rules import Attempts
 from mcpfleet.tasks.tables import AnyRow, states
 
-HELD: Final = (
+LOCKED_COLUMNS: Final = (
     states.c.id,
     states.c.pool,
     states.c.definition,
@@ -33,7 +33,7 @@ HELD: Final = (
 """What is decided upon, of a task that is held."""
 
 _HELD: Final = (
-    select(*HELD)
+    select(*LOCKED_COLUMNS)
     .where(
         states.c.id.in_(bindparam("_ids", expanding=True)),
         states.c.pool == bindparam("_pool"),
@@ -44,9 +44,9 @@ _HELD: Final = (
 )
 
 
-def tried_of(row: AnyRow) -> Tried:
+def attempts_of(row: AnyRow) -> Attempts:
     """What counts against a task."""
-    return Tried(row.attempts, row.most_attempts, row.vanished, is_cancelled=row.cancel_at is not None)
+    return Attempts(row.attempts, row.most_attempts, row.vanished, is_cancelled=row.cancel_at is not None)
 
 
 async def lock_held(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:
@@ -64,5 +64,5 @@ async def lock_all(connection: AsyncConnection, pool: str, tasks: Sequence[str])
 
 async def lock_task(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:
     """Lock a task of this fence, whether or not anybody holds it."""
-    wanted = select(*HELD).where(states.c.id == task, states.c.pool == pool, states.c.fence == fence)
+    wanted = select(*LOCKED_COLUMNS).where(states.c.id == task, states.c.pool == pool, states.c.fence == fence)
     return (await connection.execute(wanted.with_for_update())).first()

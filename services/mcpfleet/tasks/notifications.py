@@ -10,12 +10,12 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.pool_tasks import nudge_subject, work_subject
 from mcpfleet.contracts.tasks import task_hint_subject, task_key
-from mcpfleet.tasks.rules import Change
+from mcpfleet.tasks.rules import TaskChange
 from mcpfleet.telemetry.instruments import TasksInstruments
 from mcpfleet.telemetry.trace import TraceContext, current
 
 
-class Signals:
+class TaskNotifications:
     """Tells; never before what is told has been committed (K21)."""
 
     def __init__(self, bus: Bus, instruments: TasksInstruments, *, log: FilteringBoundLogger) -> None:
@@ -23,7 +23,7 @@ class Signals:
         self._instruments = instruments
         self._log = log
 
-    def tell(self, changes: Iterable[Change]) -> None:
+    def tell(self, changes: Iterable[TaskChange]) -> None:
         """Tell what was committed of tasks; workers and edges also look by themselves."""
         for change in changes:
             if change.ended is not None:

@@ -28,8 +28,8 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.tasks import Outcome
 from mcpfleet.tasks.actor import GROUP
-from mcpfleet.tasks.notifications import Signals
-from mcpfleet.tasks.repository import Ledger
+from mcpfleet.tasks.notifications import TaskNotifications
+from mcpfleet.tasks.repository import TaskRepository
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 
@@ -37,11 +37,16 @@ class PoolActor:
     """Answers workers."""
 
     def __init__(
-        self, ledger: Ledger, signals: Signals, instruments: TasksInstruments, *, log: FilteringBoundLogger
+        self,
+        repository: TaskRepository,
+        notifications: TaskNotifications,
+        instruments: TasksInstruments,
+        *,
+        log: FilteringBoundLogger,
     ) -> None:
-        self._ledger = ledger
+        self._repository = repository
         self._log = log
-        self._signals = signals
+        self._notifications = notifications
         self._instruments = instruments
 
     async def register(self, actor: Actor) -> None:
@@ -58,68 +63,68 @@ class PoolActor:
 
     async def defer(self, question: Defer, asked: Asked) -> Deferred:
         """Make a task that its maker holds."""
-        deferred = await self._ledger.maker.defer(asked.tokens["pool"], question)
+        deferred = await self._repository.creator.defer(asked.tokens["pool"], question)
         if deferred.outcome is Outcome.NEW:
             self._instruments.created.add(1, "deferred")
             if question.once is not None:
-                self._signals.tell_reservation(question.once.key)
+                self._notifications.tell_reservation(question.once.key)
         return deferred
 
     async def claim(self, question: ClaimTasks, asked: Asked) -> TasksClaimed:
         """Hand tasks to a worker."""
-        claimed = await self._ledger.claims.claim(asked.tokens["pool"], question)
+        claimed = await self._repository.claims.claim(asked.tokens["pool"], question)
         if claimed.tasks:
             self._instruments.claimed.add(len(claimed.tasks))
         return claimed
 
     async def extend(self, question: Extend, asked: Asked) -> Extended:
         """Renew a worker's leases."""
-        extended, changes = await self._ledger.claims.extend(asked.tokens["pool"], question)
-        self._signals.tell(changes)
+        extended, changes = await self._repository.claims.extend(asked.tokens["pool"], question)
+        self._notifications.tell(changes)
         if extended.lost:
             self._instruments.refused.add(len(extended.lost))
         return extended
 
     async def step(self, question: Step, asked: Asked) -> Stepped:
         """Remember a step."""
-        stepped = await self._ledger.steps.remember(asked.tokens["pool"], question)
+        stepped = await self._repository.steps.remember(asked.tokens["pool"], question)
         self._instruments.refused.add(int(stepped.lost))
         return stepped
 
     async def ask(self, question: Ask, asked: Asked) -> QuestionsAsked:
         """Ask a task's client."""
-        answer, changes = await self._ledger.inputs.ask(asked.tokens["pool"], question)
-        self._signals.tell(changes)
+        answer, changes = await self._repository.inputs.ask(asked.tokens["pool"], question)
+        self._notifications.tell(changes)
         self._instruments.refused.add(int(answer.lost))
         return answer
 
     async def settle(self, question: Settle, asked: Asked) -> Settled:
         """End a task."""
-        settled, changes = await self._ledger.endings.settle(asked.tokens["pool"], question)
-        self._signals.tell(changes)
+        settled, changes = await self._repository.completer.settle(asked.tokens["pool"], question)
+        self._notifications.tell(changes)
         self._instruments.refused.add(int(settled.lost))
         return settled
 
     async def release(self, question: Release, asked: Asked) -> Released:
         """Take a task back."""
         if question.failed is not None:
-            self._ledger.endings.check(question.failed)
-        released, changes = await self._ledger.claims.release(asked.tokens["pool"], question)
-        self._signals.tell(changes)
+            self._repository.completer.check(question.failed)
+        released, changes = await self._repository.claims.release(asked.tokens["pool"], question)
+        self._notifications.tell(changes)
         self._instruments.refused.add(int(released.lost))
         return released
 
     async def remember(self, question: Remember, asked: Asked) -> ResultKept:
         """Keep a call's first result."""
-        is_kept = await self._ledger.reservations.remember(asked.tokens["pool"], question)
+        is_kept = await self._repository.keys.remember(asked.tokens["pool"], question)
         if is_kept:
-            self._signals.tell_reservation(question.key)
+            self._notifications.tell_reservation(question.key)
         return ResultKept(lost=not is_kept)
 
     async def serve(self, question: Serve, asked: Asked) -> Served:
         """Hear what a worker has."""
-        answer, changes = await self._ledger.serving.serve(asked.tokens["pool"], question)
+        answer, changes = await self._repository.tool_reports.serve(asked.tokens["pool"], question)
         if changes:
             self._log.warning("tasks go on by another version of their tool", tasks=len(changes))
-        self._signals.tell(changes)
+        self._notifications.tell(changes)
         return answer

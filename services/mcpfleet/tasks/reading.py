@@ -21,7 +21,7 @@ from mcpfleet.tasks.tables import GOING_ON, inputs, states
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class TaskRecord:
     """A task that was read."""
 
     view: TaskView
@@ -41,12 +41,12 @@ def is_owned(task: str, binding: Binding) -> ColumnElement[bool]:
 _NO_REQUESTS: Final[Mapping[str, dict[str, str]]] = MappingProxyType({})
 
 
-class Reader:
+class TaskReader:
     """Reads tasks for edges."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
-        self._batches: Batches[tuple[str, str], Read | None] = Batches(
+        self._batches: Batches[tuple[str, str], TaskRecord | None] = Batches(
             self._read_all, settings.tasks_batch, spoils=OUTAGES
         )
 
@@ -60,7 +60,7 @@ class Reader:
         found = await self._read_all([(each.id, each.binding.digest) for each in wanted])
         return [read.view if read is not None else None for read in found]
 
-    async def find(self, task: str, binding: Binding) -> Read | None:
+    async def find(self, task: str, binding: Binding) -> TaskRecord | None:
         """The same, with what its maker compares."""
         return await self._batches.do((task, binding.digest))
 
@@ -70,11 +70,13 @@ class Reader:
         async with self._store.read() as connection:
             return {row.id: row.version for row in await connection.execute(wanted)}
 
-    async def _read_all(self, wanted: Sequence[tuple[str, str]]) -> list[Read | None]:
+    async def _read_all(self, wanted: Sequence[tuple[str, str]]) -> list[TaskRecord | None]:
         rows = await self._rows(list(set(wanted)))
         asking = [row.id for row in rows if row.questions]
         requests = await self._outstanding(asking) if asking else _NO_REQUESTS
-        found = {(row.id, row.binding): Read(_view(row, requests.get(row.id, {})), row.origin_digest) for row in rows}
+        found = {
+            (row.id, row.binding): TaskRecord(_view(row, requests.get(row.id, {})), row.origin_digest) for row in rows
+        }
         return [found.get(each) for each in wanted]
 
     async def _rows(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Any]:

@@ -5,51 +5,51 @@ from __future__ import annotations
 from mcpfleet.store.engine import Store
 from mcpfleet.store.migrate import check_migrated
 from mcpfleet.tasks.claims import Claims
-from mcpfleet.tasks.completion import Cancels, Endings
-from mcpfleet.tasks.creation import Maker
-from mcpfleet.tasks.idempotency import Reservations
+from mcpfleet.tasks.completion import TaskCanceller, TaskCompleter
+from mcpfleet.tasks.creation import TaskCreator
+from mcpfleet.tasks.idempotency import IdempotencyKeys
 from mcpfleet.tasks.inputs import Inputs
-from mcpfleet.tasks.listing import Lister
-from mcpfleet.tasks.reading import Reader
+from mcpfleet.tasks.listing import TaskLister
+from mcpfleet.tasks.reading import TaskReader
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.steps import Steps
-from mcpfleet.tasks.sweeps import Outage, Sweeps
+from mcpfleet.tasks.sweeps import LeaseGrace, Sweeps
 from mcpfleet.tasks.tables import SCHEMA
-from mcpfleet.tasks.tool_reports import Serving
+from mcpfleet.tasks.tool_reports import ToolReports
 
 
-class Ledger:
+class TaskRepository:
     """The tables' only writer. Every method of its parts raises `StoreError` where the database does not do its work.
 
     Attributes:
         reader: reads tasks as their owners.
-        maker: makes them.
+        creator: makes them.
         claims: who holds them.
-        endings: how they end.
-        cancels: wishes that they end.
+        completer: how they end.
+        canceller: wishes that they end.
         inputs: their questions and answers.
         steps: what their steps came to.
-        reservations: idempotency keys.
-        serving: which versions of tools have workers.
-        outage: for how long holders could have been heard.
+        keys: idempotency keys.
+        tool_reports: which versions of tools have workers.
+        grace: for how long holders could have been heard.
         sweeps: what time does.
         lister: what an operator sees.
     """
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
-        self.reader = Reader(store, settings)
-        self.maker = Maker(store, settings, self.reader)
-        self.endings = Endings(store, settings)
-        self.claims = Claims(store, settings, self.endings)
-        self.cancels = Cancels(store, self.endings)
+        self.reader = TaskReader(store, settings)
+        self.creator = TaskCreator(store, settings, self.reader)
+        self.completer = TaskCompleter(store, settings)
+        self.claims = Claims(store, settings, self.completer)
+        self.canceller = TaskCanceller(store, self.completer)
         self.inputs = Inputs(store, settings)
         self.steps = Steps(store, settings)
-        self.reservations = Reservations(store, settings)
-        self.serving = Serving(store, settings, self.endings)
-        self.outage = Outage(store, settings)
-        self.sweeps = Sweeps(store, settings, self.claims, self.endings, self.outage)
-        self.lister = Lister(store, settings)
+        self.keys = IdempotencyKeys(store, settings)
+        self.tool_reports = ToolReports(store, settings, self.completer)
+        self.grace = LeaseGrace(store, settings)
+        self.sweeps = Sweeps(store, settings, self.claims, self.completer, self.grace)
+        self.lister = TaskLister(store, settings)
 
     async def open(self) -> None:
         """Be able to serve.
@@ -58,4 +58,4 @@ class Ledger:
             ConfigurationError: the tables are older than this release; the sentence says what to run.
         """
         await check_migrated(self._store, SCHEMA)
-        await self.outage.open()
+        await self.grace.open()

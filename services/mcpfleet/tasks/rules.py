@@ -26,7 +26,7 @@ FAILED_TOO_OFTEN: Final = "its attempts failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TaskChange:
     """What was committed of a task, for those who must hear of it."""
 
     task: str
@@ -41,7 +41,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ForcedEnd:
     """The task ends, by no doing of a holder."""
 
     status: Status
@@ -59,7 +59,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Retries:
+class Retry:
     """The task waits for another worker."""
 
     after: float
@@ -68,9 +68,9 @@ class Retries:
     vanished: int
 
 
-Next = Ends | Retries
+Next = ForcedEnd | Retry
 
-CANCELLED: Final = Ends(Status.CANCELLED)
+CANCELLED: Final = ForcedEnd(Status.CANCELLED)
 
 
 def weight(text: str) -> int:
@@ -94,7 +94,7 @@ def backoff(attempts: int, first: float, most: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Attempts:
     """What counts against a task when an attempt of it is over."""
 
     attempts: int
@@ -108,32 +108,32 @@ class Tried:
             return CANCELLED
         attempts, vanished = self.attempts + 1, self.vanished + 1
         if vanished > VANISHED_BEFORE_ALONE:
-            return Ends(Status.FAILED, "crashed_worker", CRASHED_WORKERS)
+            return ForcedEnd(Status.FAILED, "crashed_worker", CRASHED_WORKERS)
         if attempts >= self.most_attempts:
-            return Ends(Status.FAILED, "attempts", FAILED_TOO_OFTEN)
-        return Retries(backoff(attempts, first, most), attempts, vanished)
+            return ForcedEnd(Status.FAILED, "attempts", FAILED_TOO_OFTEN)
+        return Retry(backoff(attempts, first, most), attempts, vanished)
 
-    def fail(self, after: float, first: float, most: float) -> Retries | None:
+    def fail(self, after: float, first: float, most: float) -> Retry | None:
         """Its holder says that the attempt failed; none where it was the last one."""
         attempts = self.attempts + 1
         if self.is_cancelled or attempts >= self.most_attempts:
             return None
-        return Retries(max(after, backoff(attempts, first, most)), attempts, 0)
+        return Retry(max(after, backoff(attempts, first, most)), attempts, 0)
 
     def give_back(self) -> Next:
         """Its holder drains, or never heard that it holds it: nothing counts."""
-        return CANCELLED if self.is_cancelled else Retries(0.0, self.attempts, self.vanished)
+        return CANCELLED if self.is_cancelled else Retry(0.0, self.attempts, self.vanished)
 
 
-def overdue(*, is_waiting: bool, was_claimed: bool, is_held: bool) -> Ends:
+def overdue(*, is_waiting: bool, was_claimed: bool, is_held: bool) -> ForcedEnd:
     """Say why a task ends at its limit."""
     if is_waiting:
-        return Ends(Status.FAILED, "no_answer", LACKS_ANSWER)
+        return ForcedEnd(Status.FAILED, "no_answer", LACKS_ANSWER)
     if not was_claimed:
-        return Ends(Status.FAILED, "no_worker", LACKS_WORKER)
+        return ForcedEnd(Status.FAILED, "no_worker", LACKS_WORKER)
     if not is_held:
-        return Ends(Status.FAILED, "no_worker", LACKS_VERSION)
-    return Ends(Status.FAILED, "run_limit", TOOK_TOO_LONG)
+        return ForcedEnd(Status.FAILED, "no_worker", LACKS_VERSION)
+    return ForcedEnd(Status.FAILED, "run_limit", TOOK_TOO_LONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def pick(candidates: Sequence[Candidate], *, most: int, held: int, budget: int) 
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class AskedQuestion:
     """A question that a task has asked before."""
 
     key: str
@@ -187,29 +187,29 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AskDecision:
     """What becomes of questions that a handler asks."""
 
     new: tuple[Question, ...] = ()
-    answered: tuple[Known, ...] = ()
+    answered: tuple[AskedQuestion, ...] = ()
     is_waiting: bool = False
     clash: str | None = None
 
 
-def ask(questions: Iterable[Question], known: dict[str, Known]) -> Asking:
+def ask(questions: Iterable[Question], known: dict[str, AskedQuestion]) -> AskDecision:
     """Compare questions with those that the task asked before: a key never means another question (M70)."""
     new: dict[str, Question] = {}
-    answered: list[Known] = []
+    answered: list[AskedQuestion] = []
     waits = False
     for question in questions:
         before = known.get(question.key)
         other = before.digest if before else new[question.key].digest if question.key in new else question.digest
         if other != question.digest:
-            return Asking(clash=question.key)
+            return AskDecision(clash=question.key)
         if before is None:
             new[question.key] = question
         elif before.answer is None:
             waits = True
         else:
             answered.append(before)
-    return Asking(tuple(new.values()), tuple(answered), is_waiting=waits or bool(new))
+    return AskDecision(tuple(new.values()), tuple(answered), is_waiting=waits or bool(new))

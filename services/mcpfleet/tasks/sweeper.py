@@ -14,8 +14,8 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.process.lifecycle import Health
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
-from mcpfleet.tasks.notifications import Signals
-from mcpfleet.tasks.repository import Ledger
+from mcpfleet.tasks.notifications import TaskNotifications
+from mcpfleet.tasks.repository import TaskRepository
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.telemetry.instruments import TasksInstruments
 
@@ -23,24 +23,24 @@ _RARELY: Final = 10
 """Sweeps for each one that also deletes and counts."""
 
 
-class Sweeper:
+class TaskSweeper:
     """Sweeps at intervals. Every replica has one; they skip each other's rows."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        repository: TaskRepository,
         bus: Bus,
         settings: TasksSettings,
-        signals: Signals,
+        notifications: TaskNotifications,
         *,
         health: Health,
         instruments: TasksInstruments,
         log: FilteringBoundLogger,
     ) -> None:
-        self._ledger = ledger
+        self._repository = repository
         self._bus = bus
         self._settings = settings
-        self._signals = signals
+        self._notifications = notifications
         self._instruments = instruments
         self._log = log
         self._readiness = StoreReadiness(health, log)
@@ -52,7 +52,7 @@ class Sweeper:
         Raises:
             ConfigurationError: the tables are older than this release.
         """
-        while not await self._try(self._ledger.open):
+        while not await self._try(self._repository.open):
             await self._pause()
         task_status.started()
         while True:
@@ -65,18 +65,18 @@ class Sweeper:
 
     async def _sweep(self) -> None:
         if self._bus.proven_since is not None:
-            await self._ledger.outage.prove()
-        sweeps = self._ledger.sweeps
+            await self._repository.grace.prove()
+        sweeps = self._repository.sweeps
         lapsed = await sweeps.lapse()
         if lapsed:
             self._log.warning("leases lapsed", tasks=len(lapsed))
             self._instruments.lapsed.add(len(lapsed))
-        self._signals.tell(lapsed)
-        self._signals.tell(await sweeps.end_overdue())
+        self._notifications.tell(lapsed)
+        self._notifications.tell(await sweeps.end_overdue())
         self._number += 1
         if self._number % _RARELY == 1:
-            self._signals.tell(await self._ledger.serving.end_removed())
-            await self._ledger.serving.forget()
+            self._notifications.tell(await self._repository.tool_reports.end_removed())
+            await self._repository.tool_reports.forget()
             await sweeps.forget()
             await sweeps.forget_reservations()
             for state, count in (await sweeps.count()).items():

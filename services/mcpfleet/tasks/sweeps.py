@@ -10,9 +10,9 @@ from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now
 from mcpfleet.tasks.claims import Claims
-from mcpfleet.tasks.completion import Endings
-from mcpfleet.tasks.locking import HELD, tried_of
-from mcpfleet.tasks.rules import Change, Next, overdue
+from mcpfleet.tasks.completion import TaskCompleter
+from mcpfleet.tasks.locking import LOCKED_COLUMNS, attempts_of
+from mcpfleet.tasks.rules import Next, TaskChange, overdue
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import GOING_ON, WATCH, inputs, origins, reservations, states, steps, watch
 
@@ -23,18 +23,20 @@ _AT_ONCE: Final = 200
 class Sweeps:
     """Each method is one transaction; replicas leave each other's rows alone, and never wait for one another."""
 
-    def __init__(self, store: Store, settings: TasksSettings, claims: Claims, endings: Endings, outage: Outage) -> None:
+    def __init__(
+        self, store: Store, settings: TasksSettings, claims: Claims, completer: TaskCompleter, grace: LeaseGrace
+    ) -> None:
         self._store = store
         self._settings = settings
         self._claims = claims
-        self._endings = endings
-        self._outage = outage
+        self._completer = completer
+        self._grace = grace
 
-    async def lapse(self) -> list[Change]:
+    async def lapse(self) -> list[TaskChange]:
         """Take tasks from holders that were not heard for a lease, while they could have been."""
         silent = (
-            select(*HELD)
-            .where(states.c.lease_until <= now(), self._outage.is_over())
+            select(*LOCKED_COLUMNS)
+            .where(states.c.lease_until <= now(), self._grace.is_over())
             .order_by(states.c.lease_until)
             .limit(_AT_ONCE)
             .with_for_update(skip_locked=True, of=states)
@@ -45,23 +47,29 @@ class Sweeps:
             rows = (await connection.execute(silent)).all()
             changes = []
             for row in rows:
-                tried = tried_of(row)
+                tried = attempts_of(row)
                 following: Next = tried.vanish(self._settings.task_backoff, self._settings.task_backoff_most)
                 if row.status == Status.INPUT_REQUIRED:  # it did nothing that could have harmed its holder
                     following = tried.give_back()
                 changes.append(await self._claims.put(connection, row, following, deprived=True))
         return changes
 
-    async def end_overdue(self) -> list[Change]:
+    async def end_overdue(self) -> list[TaskChange]:
         """End tasks that ran, or waited for a worker or for answers, to their limit."""
         over = (states.c.until <= now()) & states.c.status.in_(GOING_ON)
         if not await self._has(select(states.c.id).where(over)):
             return []
-        late = select(*HELD).where(over).order_by(states.c.until).limit(_AT_ONCE).with_for_update(skip_locked=True)
+        late = (
+            select(*LOCKED_COLUMNS)
+            .where(over)
+            .order_by(states.c.until)
+            .limit(_AT_ONCE)
+            .with_for_update(skip_locked=True)
+        )
         async with self._store.write() as connection:
             rows = (await connection.execute(late)).all()
             return [
-                await self._endings.end(
+                await self._completer.end(
                     connection,
                     row,
                     overdue(
@@ -123,7 +131,7 @@ _FRESH: float = 0.5
 """Of the interval of sweeps: a row that is younger need not be written again by another replica."""
 
 
-class Outage:
+class LeaseGrace:
     """The row, and what it allows."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:

@@ -18,9 +18,9 @@ from mcpfleet.contracts.pool_tasks import Serve, Served
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now, padded
-from mcpfleet.tasks.completion import Endings
-from mcpfleet.tasks.locking import HELD
-from mcpfleet.tasks.rules import LACKS_TOOL, Change, Ends
+from mcpfleet.tasks.completion import TaskCompleter
+from mcpfleet.tasks.locking import LOCKED_COLUMNS
+from mcpfleet.tasks.rules import LACKS_TOOL, ForcedEnd, TaskChange
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import served, states
 
@@ -28,15 +28,15 @@ _AT_ONCE: Final = 200
 """Tasks that one question, or one sweep, looks at."""
 
 
-class Serving:
+class ToolReports:
     """Knows which versions have workers."""
 
-    def __init__(self, store: Store, settings: TasksSettings, endings: Endings) -> None:
+    def __init__(self, store: Store, settings: TasksSettings, completer: TaskCompleter) -> None:
         self._store = store
         self._settings = settings
-        self._endings = endings
+        self._completer = completer
 
-    async def serve(self, pool: str, wanted: Serve) -> tuple[Served, list[Change]]:
+    async def serve(self, pool: str, wanted: Serve) -> tuple[Served, list[TaskChange]]:
         """Note what a worker has, and give it what waits for versions that are gone."""
         if not wanted.tools:
             return Served(), []
@@ -63,7 +63,7 @@ class Serving:
         mine = (served.c.pool == pool) & served.c.definition.in_(list(tools.values())) & (served.c.since <= long_ago)
         return {row.name: row.definition for row in await connection.execute(select(served).where(mine))}
 
-    async def _adopt(self, connection: AsyncConnection, pool: str, tools: Mapping[str, str]) -> list[Change]:
+    async def _adopt(self, connection: AsyncConnection, pool: str, tools: Mapping[str, str]) -> list[TaskChange]:
         """Let tasks go on by these versions whose own are gone."""
         gone = ~exists().where(
             served.c.pool == states.c.pool,
@@ -87,9 +87,9 @@ class Serving:
         for row in found:
             other = update(states).where(states.c.id == row.id).values(definition=tools[row.name])
             await connection.execute(other)
-        return [Change(row.id, ready=(pool, tools[row.name])) for row in found]
+        return [TaskChange(row.id, ready=(pool, tools[row.name])) for row in found]
 
-    async def end_removed(self) -> list[Change]:
+    async def end_removed(self) -> list[TaskChange]:
         """End tasks that wait for a tool that its pool, which is heard, has not had for `task_removed`."""
         removed = self._settings.task_removed
         pool_is_heard = exists().where(
@@ -106,11 +106,11 @@ class Serving:
         async with self._store.read() as connection:
             if await connection.scalar(select(states.c.id).where(which).limit(1)) is None:
                 return []
-        over = select(*HELD).where(which).order_by(states.c.id).limit(_AT_ONCE)
-        ends = Ends(Status.FAILED, "no_worker", LACKS_TOOL)
+        over = select(*LOCKED_COLUMNS).where(which).order_by(states.c.id).limit(_AT_ONCE)
+        ends = ForcedEnd(Status.FAILED, "no_worker", LACKS_TOOL)
         async with self._store.write() as connection:
             rows = (await connection.execute(over.with_for_update(skip_locked=True, of=states))).all()
-            return [await self._endings.end(connection, row, ends) for row in rows]
+            return [await self._completer.end(connection, row, ends) for row in rows]
 
     async def forget(self) -> None:
         """Forget versions that were not heard for so long that nothing depends on them."""

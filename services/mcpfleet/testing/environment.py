@@ -27,7 +27,7 @@ from mcpfleet.process.logs import ConsoleLines
 from mcpfleet.process.settings import ProcessSettings, Settings, loaded
 from mcpfleet.process.settings_table import scaled, unknown_names
 from mcpfleet.store.settings import StoreSettings
-from mcpfleet.testing.service import Part, S, Serve
+from mcpfleet.testing.service import LocalService, S, Serve
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
@@ -41,7 +41,7 @@ _KEPT: Final = 10_000
 """Lines; the oldest go first."""
 
 
-class Lines:
+class LogLines:
     """The newest lines of all services."""
 
     def __init__(self) -> None:
@@ -72,31 +72,31 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Made by `laid`."""
+class LocalEnvironment:
+    """Made by `local_environment`."""
 
     variables: Mapping[str, str]
-    """The settings of every part."""
+    """The settings of every service."""
     switch: Switch | None
-    """None where NATS connects the parts."""
+    """None where NATS connects the services."""
     passwords: Mapping[str, str] = field(default_factory=dict)
     """Of the users of that NATS."""
-    lines: Lines = field(default_factory=Lines)
-    """What the parts log."""
+    lines: LogLines = field(default_factory=LogLines)
+    """What the services log."""
 
-    def part(self, name: str, cls: type[S], serve: Serve[S], *, user: str) -> Part[S]:
-        """Make a part that is one of the users."""
+    def service(self, name: str, cls: type[S], serve: Serve[S], *, user: str) -> LocalService[S]:
+        """Make a service that is one of the users."""
         password = {"MCPFLEET_NATS_PASSWORD": self.passwords[user]} if self.passwords else {}
         settings = read(cls, {**self.variables, **password})
-        return Part(name, user, settings, serve, switch=self.switch, log=self.lines.logger(settings.log_level))
+        return LocalService(name, user, settings, serve, switch=self.switch, log=self.lines.logger(settings.log_level))
 
 
 @asynccontextmanager
-async def laid(variables: Mapping[str, str], *, nats: bool, seed: int) -> AsyncIterator[Ground]:
+async def local_environment(variables: Mapping[str, str], *, nats: bool, seed: int) -> AsyncIterator[LocalEnvironment]:
     """Lay the ground for the length of a block.
 
     Args:
-        variables: the settings of every part.
+        variables: the settings of every service.
         nats: embed a NATS server, instead of a switch.
         seed: the switch's.
     """
@@ -109,13 +109,13 @@ async def laid(variables: Mapping[str, str], *, nats: bool, seed: int) -> AsyncI
         if not nats:
             prefix = settings.subject_prefix
             rights = {user: permissions(user, pool, prefix) for user, pool in users([POOL]).items()}
-            yield Ground(own, Switch(rights, seed=seed))
+            yield LocalEnvironment(own, Switch(rights, seed=seed))
             return
         passwords = {user: secrets.token_urlsafe(24) for user in users([POOL])}
         server = EmbeddedNats(directory, [POOL], settings, passwords.__getitem__)
         stack.push_async_callback(server.child.kill)
         await server.start()
-        yield Ground({**own, "MCPFLEET_NATS_URL": server.url}, None, passwords)
+        yield LocalEnvironment({**own, "MCPFLEET_NATS_URL": server.url}, None, passwords)
 
 
 def read(cls: type[AnySettings], variables: Mapping[str, str]) -> AnySettings:

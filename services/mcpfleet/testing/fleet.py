@@ -14,8 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from mcpfleet.cli.child import Child
-from mcpfleet.cli.fleet import Fleet as Processes
-from mcpfleet.cli.fleet import Plan, Route, running
+from mcpfleet.cli.fleet import FleetProcesses, Plan, Route, running
 from mcpfleet.cli.services import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings
 from mcpfleet.process.settings_table import scaled
@@ -75,7 +74,7 @@ class Fleet:
             store_url=store,
             settings=ProcessSettings(**{_field(name): value for name, value in of_all.items()}),  # type: ignore[arg-type]  # pydantic reads text
         )
-        self._processes: Processes | None = None
+        self._processes: FleetProcesses | None = None
 
     async def __aenter__(self) -> Self:
         self._logs = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="mcpfleet-logs-")))
@@ -167,7 +166,7 @@ class Fleet:
         return "\n".join(f"== {path.stem}\n{path.read_text()}" for path in sorted(self._logs.glob("*.log")))
 
     @property
-    def _running(self) -> Processes:
+    def _running(self) -> FleetProcesses:
         assert self._processes is not None, "the fleet runs inside of `async with` only"
         return self._processes
 

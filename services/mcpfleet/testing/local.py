@@ -27,11 +27,11 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.service import Process
 from mcpfleet.subscriptions import __main__ as subscriptions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
-from mcpfleet.tasks import __main__ as tasks_service
+from mcpfleet.tasks import __main__ as tasks
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.testing.environment import AT_ONCE, POOL, check_names, durations, laid
+from mcpfleet.testing.environment import AT_ONCE, POOL, check_names, durations, local_environment
 from mcpfleet.testing.server import LocalServer, LocalTransport
-from mcpfleet.testing.service import AnyPart, Part, S, Serve
+from mcpfleet.testing.service import AnyService, LocalService, S, Serve
 from mcpfleet.worker import __main__ as worker
 from mcpfleet.worker.settings import WorkerSettings
 
@@ -41,10 +41,10 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class LocalFleet:
-    """Runs a fleet inside of `async with`, which begins when every part is ready and ends when all have drained.
+    """Runs a fleet inside of `async with`: it begins when every service is ready, and ends when all have drained.
 
-    The block may be left in another task than the one that entered it, so that a fixture can hold a fleet. A part that
-    fails ends alone; its error is raised at the end of the block.
+    The block may be left in another task than the one that entered it, so that a fixture can hold a fleet. A service
+    that fails ends alone; its error is raised at the end of the block.
 
     Attributes:
         edges: the edges in the order of their start, with those that ended.
@@ -55,10 +55,10 @@ class LocalFleet:
         tasks: the one process of its service.
     """
 
-    authorization: Part[AuthorizationSettings]
-    catalog: Part[CatalogSettings]
-    subscriptions: Part[SubscriptionsSettings]
-    tasks: Part[TasksSettings]
+    authorization: LocalService[AuthorizationSettings]
+    catalog: LocalService[CatalogSettings]
+    subscriptions: LocalService[SubscriptionsSettings]
+    tasks: LocalService[TasksSettings]
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class LocalFleet:
             edges: how many edges.
             workers: how many workers.
             factor: what every duration among the settings is divided by; none gets below 0.1 s.
-            environment: settings of every part; what is in this process's own environment does not count.
-            nats: connect the parts by an embedded NATS server, instead of the switch.
+            environment: settings of every service; what is in this process's own environment does not count.
+            nats: connect the services by an embedded NATS server, instead of the switch.
             seed: decides on the switch which member of a group hears a message.
 
         Raises:
@@ -87,12 +87,12 @@ class LocalFleet:
         """
         check_names(environment, SETTINGS.values())
         variables = {**AT_ONCE, **durations(SETTINGS.values(), factor), **environment}
-        self.edges: list[Part[EdgeSettings]] = []
-        self.workers: list[Part[WorkerSettings]] = []
+        self.edges: list[LocalService[EdgeSettings]] = []
+        self.workers: list[LocalService[WorkerSettings]] = []
         self._app = app
         self._numbers = edges, workers
-        self._laid = laid(variables, nats=nats, seed=seed)
-        self._parts: list[AnyPart] = []
+        self._opening = local_environment(variables, nats=nats, seed=seed)
+        self._services: list[AnyService] = []
         self._servers: dict[str, LocalServer] = {}
 
     # -- its life -----------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class LocalFleet:
 
     async def _run(self) -> None:
         failure: Exception | None = None
-        async with self._laid as self._ground, anyio.create_task_group() as self._tasks:
+        async with self._opening as self._environment, anyio.create_task_group() as self._tasks:
             try:
                 await self._start()
                 self._up.set()
@@ -140,41 +140,41 @@ class LocalFleet:
             except Exception as error:  # raised below, outside of the group, which would wrap it
                 failure = error
             await self._end(drain=failure is None and not self._is_in_vain)
-        failure = failure or next((part.error for part in self._parts if part.error is not None), None)
+        failure = failure or next((service.error for service in self._services if service.error is not None), None)
         if failure is not None:
             failure.add_note(self.logs())
             raise failure
 
     async def _start(self) -> None:
         """Start everything; the services first, since what asks in vain asks again only after half a second."""
-        self.authorization = self._part("authorization", AuthorizationSettings, authorization.serve_over)
-        self.catalog = self._part("catalog", CatalogSettings, catalog.serve_over)
+        self.authorization = self._service("authorization", AuthorizationSettings, authorization.serve_over)
+        self.catalog = self._service("catalog", CatalogSettings, catalog.serve_over)
         self.subscriptions = self._subscriptions()
-        self.tasks = self._part("tasks", TasksSettings, tasks_service.serve_over)
+        self.tasks = self._service("tasks", TasksSettings, tasks.serve_over)
         await _ready(self.authorization, self.catalog, self.subscriptions, self.tasks)
         edges, workers = self._numbers
         await _ready(*[self._worker(self._app) for _ in range(workers)], *[self._edge() for _ in range(edges)])
 
     async def _end(self, *, drain: bool) -> None:
-        """End every part: edges first, so that their last calls still find workers."""
-        for group in (self.edges, self.workers, self._parts):
+        """End every service: edges first, so that their last calls still find workers."""
+        for group in (self.edges, self.workers, self._services):
             async with anyio.create_task_group() as tasks:
-                for part in group:
-                    tasks.start_soon(part.stop if drain else part.kill)
+                for service in group:
+                    tasks.start_soon(service.stop if drain else service.kill)
 
-    # -- its parts ----------------------------------------------------------------------------------------------------
+    # -- its services --------------------------------------------------------------------------------------------------
 
-    async def add_worker(self, app: App | None = None) -> Part[WorkerSettings]:
+    async def add_worker(self, app: App | None = None) -> LocalService[WorkerSettings]:
         """Start one more worker, perhaps with another version of the application; it is ready then."""
-        part = self._worker(app or self._app)
-        await _ready(part)
-        return part
+        service = self._worker(app or self._app)
+        await _ready(service)
+        return service
 
-    async def add_edge(self) -> Part[EdgeSettings]:
+    async def add_edge(self) -> LocalService[EdgeSettings]:
         """Start one more edge; it is ready then."""
-        part = self._edge()
-        await _ready(part)
-        return part
+        service = self._edge()
+        await _ready(service)
+        return service
 
     async def restart_subscriptions(self) -> None:
         """End subscriptions where it is, and start it again over its store; it is ready then."""
@@ -183,55 +183,55 @@ class LocalFleet:
         await _ready(self.subscriptions)
 
     def forget_ended(self) -> None:
-        """Let go of parts that have ended rightly, in a fleet in which many come and go: the lists have the others."""
+        """Drop services that have ended without an error, in a fleet in which many come and go."""
 
-        def is_kept(part: AnyPart) -> bool:
-            return part.is_running or part.error is not None
+        def is_kept(service: AnyService) -> bool:
+            return service.is_running or service.error is not None
 
-        self._parts = list(filter(is_kept, self._parts))
+        self._services = list(filter(is_kept, self._services))
         self.edges = list(filter(is_kept, self.edges))
         self.workers = list(filter(is_kept, self.workers))
         self._servers = {edge.id: self._servers[edge.id] for edge in self.edges}
 
     @property
     def switch(self) -> Switch:
-        """What connects the parts: it freezes, and meets faults, as a test likes.
+        """What connects the services: it freezes, and meets faults, as a test likes.
 
         Raises:
             RuntimeError: NATS connects them.
         """
-        if self._ground.switch is None:
+        if self._environment.switch is None:
             raise RuntimeError("this fleet has a real NATS: leave `nats` out")
-        return self._ground.switch
+        return self._environment.switch
 
-    def _subscriptions(self) -> Part[SubscriptionsSettings]:
-        return self._part("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
+    def _subscriptions(self) -> LocalService[SubscriptionsSettings]:
+        return self._service("subscriptions", SubscriptionsSettings, subscriptions.serve_over)
 
-    def _worker(self, app: App) -> Part[WorkerSettings]:
+    def _worker(self, app: App) -> LocalService[WorkerSettings]:
         async def serve(process: Process[WorkerSettings], bus: Bus) -> None:
             await worker.serve_over(process, bus, app, POOL)
 
-        part = self._part("worker", WorkerSettings, serve, user=pool_user(POOL))
-        self.workers.append(part)
-        return part
+        service = self._service("worker", WorkerSettings, serve, user=pool_user(POOL))
+        self.workers.append(service)
+        return service
 
-    def _edge(self) -> Part[EdgeSettings]:
+    def _edge(self) -> LocalService[EdgeSettings]:
         server = LocalServer()
 
         async def serve(process: Process[EdgeSettings], bus: Bus) -> None:
             await edge.serve_over(process, bus, server.serve)
 
-        part = self._part("edge", EdgeSettings, serve)
-        self._servers[part.id] = server
-        self.edges.append(part)
-        return part
+        service = self._service("edge", EdgeSettings, serve)
+        self._servers[service.id] = server
+        self.edges.append(service)
+        return service
 
-    def _part(self, name: str, settings: type[S], serve: Serve[S], user: str = "") -> Part[S]:
+    def _service(self, name: str, settings: type[S], serve: Serve[S], user: str = "") -> LocalService[S]:
         """Start a service, as the NATS user of its own name or another."""
-        part = self._ground.part(name, settings, serve, user=user or name)
-        self._parts.append(part)
-        self._tasks.start_soon(part.run)
-        return part
+        service = self._environment.service(name, settings, serve, user=user or name)
+        self._services.append(service)
+        self._tasks.start_soon(service.run)
+        return service
 
     # -- what a test does with it -------------------------------------------------------------------------------------
 
@@ -255,20 +255,20 @@ class LocalFleet:
         return httpx2.AsyncClient(transport=LocalTransport(server), base_url=HOST)
 
     def logs(self) -> str:
-        """What the parts have logged."""
-        return self._ground.lines.text()
+        """What the services have logged."""
+        return self._environment.lines.text()
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """The log lines of one event, with all that they say of it."""
-        return self._ground.lines.of(event)
+        return self._environment.lines.of(event)
 
 
-async def _ready(*parts: AnyPart) -> None:
-    """Wait until parts are ready, and raise what one of them failed of."""
+async def _ready(*services: AnyService) -> None:
+    """Wait until services are ready, and raise what one of them failed of."""
     with anyio.move_on_after(_STARTS_WITHIN) as scope:
-        for part in parts:
-            await part.wait_ready()
-            if part.error is not None:
-                raise part.error
+        for service in services:
+            await service.wait_ready()
+            if service.error is not None:
+                raise service.error
     if scope.cancelled_caught:
-        raise TimeoutError("not ready: " + ", ".join(part.why_not_ready() for part in parts))
+        raise TimeoutError("not ready: " + ", ".join(service.why_not_ready() for service in services))

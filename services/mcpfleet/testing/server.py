@@ -44,7 +44,7 @@ class LocalServer:
                 self._application = None
             self._tasks.cancel_scope.cancel()
 
-    def start(self, scope: Scope, body: bytes) -> Exchange:
+    def start(self, scope: Scope, body: bytes) -> RecordedRequest:
         """Have the application answer a request.
 
         Raises:
@@ -52,7 +52,7 @@ class LocalServer:
         """
         if self._application is None or self._tasks is None:
             raise httpx2.ConnectError("nothing is served here now")
-        exchange = Exchange(body)
+        exchange = RecordedRequest(body)
         # In the server's context, as if the request had come from outside: what its client has set stays with it.
         self._context.copy().run(self._tasks.start_soon, exchange.run, self._application, scope)
         return exchange
@@ -81,7 +81,7 @@ class LocalTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(status, headers=headers, stream=_Body(exchange))
 
 
-class Exchange:
+class RecordedRequest:
     """One request and its answer."""
 
     def __init__(self, body: bytes) -> None:
@@ -142,7 +142,7 @@ class Exchange:
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedRequest) -> None:
         self._exchange = exchange
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -26,7 +26,7 @@ Serve: TypeAlias = Callable[[Process[S], Bus], Awaitable[None]]
 _TELEMETRY_CLOSES_WITHIN: Final = 1.0
 
 
-class Part(Generic[S]):
+class LocalService(Generic[S]):
     """A service that runs until it is stopped or killed."""
 
     def __init__(
@@ -158,4 +158,4 @@ async def _then_cancel(event: anyio.Event, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-AnyPart = Part[Any]
+AnyService = LocalService[Any]

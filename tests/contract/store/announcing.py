@@ -8,7 +8,7 @@ import structlog
 from sqlalchemy import update
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.catalog.repository import Ledger
+from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import pools, workers
 from mcpfleet.contracts.catalog import Announce, Snapshot
@@ -24,11 +24,11 @@ def tool(name: str) -> Definition:
     return Definition(kind="tool", name=name, wire={"name": name, "inputSchema": {"type": "object"}})
 
 
-def ledger(store: Store, log: FilteringBoundLogger | None = None, **settings: Any) -> Ledger:
-    return Ledger(store, CatalogSettings(**settings), log=log or structlog.get_logger())
+def repository(store: Store, log: FilteringBoundLogger | None = None, **settings: Any) -> CatalogRepository:
+    return CatalogRepository(store, CatalogSettings(**settings), log=log or structlog.get_logger())
 
 
-async def announce(books: Ledger, pool: str, process: str, what: Manifest) -> None:
+async def announce(books: CatalogRepository, pool: str, process: str, what: Manifest) -> None:
     """Announce as a worker does: by digest, and with the text where it is wanted."""
     if await books.hear(pool, process, what.digest):
         return
@@ -37,7 +37,7 @@ async def announce(books: Ledger, pool: str, process: str, what: Manifest) -> No
         assert await books.count_in(pool, whole)
 
 
-async def snapshot(books: Ledger, endpoint: str = "mcp") -> Snapshot:
+async def snapshot(books: CatalogRepository, endpoint: str = "mcp") -> Snapshot:
     answer = await books.snapshot(endpoint, None)
     assert answer.snapshot is not None
     assert answer.snapshot.number == answer.number

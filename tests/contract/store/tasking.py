@@ -40,7 +40,7 @@ from mcpfleet.contracts.tasks import (
 )
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.settings import Bounds
-from mcpfleet.tasks.repository import Ledger
+from mcpfleet.tasks.repository import TaskRepository
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import states, watch
 
@@ -73,15 +73,15 @@ def a_task(**fields: Any) -> NewTask:
 
 
 class Desk:
-    """One replica's ledger, in short words."""
+    """One replica's repository, in short words."""
 
     def __init__(self, store: Store, **settings: Any) -> None:
         self.store = store
         self.settings = TasksSettings(**settings)
-        self.ledger = Ledger(store, self.settings)
+        self.repository = TaskRepository(store, self.settings)
 
     async def create(self, task: NewTask | None = None, once: Once | None = None) -> Created:
-        return await self.ledger.maker.create(Create(task=task or a_task(), once=once), lambda _: None)
+        return await self.repository.creator.create(Create(task=task or a_task(), once=once), lambda _: None)
 
     async def made(self, **fields: Any) -> TaskView:
         """A task that waits for a worker."""
@@ -90,7 +90,7 @@ class Desk:
         return created.task
 
     async def get(self, task: str, binding: Binding = OWNER) -> TaskView | None:
-        return await self.ledger.reader.get(task, binding)
+        return await self.repository.reader.get(task, binding)
 
     async def seen(self, task: str) -> TaskView:
         view = await self.get(task)
@@ -109,7 +109,7 @@ class Desk:
         wanted = ClaimTasks(
             claim=claim or token(), process=process, definitions=tuple(definitions), most=most, held=held
         )
-        return await self.ledger.claims.claim(POOL, wanted)
+        return await self.repository.claims.claim(POOL, wanted)
 
     async def taken(self, process: str = "w1") -> Claimed:
         """The one task that waits, held by a worker now."""
@@ -124,47 +124,49 @@ class Desk:
     async def settle(self, task: Claimed, status: Status = Status.COMPLETED, end: str | None = DONE) -> bool:
         """Whether the end counted."""
         wanted = Settle(id=task.id, fence=task.fence, status=status, end=end)
-        settled, _ = await self.ledger.endings.settle(POOL, wanted)
+        settled, _ = await self.repository.completer.settle(POOL, wanted)
         return not settled.lost
 
     async def extend(self, *tasks: Claimed, process: str = "w1", **fields: Any) -> Extended:
         held = tuple(Held(id=task.id, fence=task.fence, **fields) for task in tasks)
-        extended, _ = await self.ledger.claims.extend(POOL, Extend(process=process, tasks=held))
+        extended, _ = await self.repository.claims.extend(POOL, Extend(process=process, tasks=held))
         return extended
 
     async def release(self, task: Claimed, failed: Settle | None = None) -> Status | None:
-        released, _ = await self.ledger.claims.release(POOL, Release(id=task.id, fence=task.fence, failed=failed))
+        released, _ = await self.repository.claims.release(POOL, Release(id=task.id, fence=task.fence, failed=failed))
         return released.status
 
     async def ask(self, task: Claimed, *keys: str, keep: bool = False) -> QuestionsAsked:
         questions = tuple(question(key) for key in keys)
-        asked, _ = await self.ledger.inputs.ask(POOL, Ask(id=task.id, fence=task.fence, questions=questions, keep=keep))
+        asked, _ = await self.repository.inputs.ask(
+            POOL, Ask(id=task.id, fence=task.fence, questions=questions, keep=keep)
+        )
         return asked
 
     async def update(self, task: str, answers: dict[str, str], binding: Binding = OWNER) -> Updated:
-        updated, _ = await self.ledger.inputs.update(Update(id=task, binding=binding, answers=answers))
+        updated, _ = await self.repository.inputs.update(Update(id=task, binding=binding, answers=answers))
         return updated
 
     async def cancel(self, task: str, binding: Binding = OWNER) -> bool:
-        cancelled, _ = await self.ledger.cancels.cancel(CancelTask(id=task, binding=binding))
+        cancelled, _ = await self.repository.canceller.cancel(CancelTask(id=task, binding=binding))
         return cancelled.known
 
     async def defer(self, task: NewTask, process: str = "w1", once: Once | None = None) -> int:
-        return (await self.ledger.maker.defer(POOL, Defer(task=task, process=process, once=once))).fence
+        return (await self.repository.creator.defer(POOL, Defer(task=task, process=process, once=once))).fence
 
     async def serve(self, definition: str, *, pool: str = POOL, name: str = "report") -> int:
         """A worker says what it has; how many tasks it has taken on."""
         wanted = Serve(process="w1", tools={name: definition})
-        return (await self.ledger.serving.serve(pool, wanted))[0].adopted
+        return (await self.repository.tool_reports.serve(pool, wanted))[0].adopted
 
     async def lapse(self) -> int:
         """Let every lease run out, and take the tasks from their holders."""
         await age(self.store, states, "lease_until", self.settings.task_lease + 1)
-        return len(await self.ledger.sweeps.lapse())
+        return len(await self.repository.sweeps.lapse())
 
     async def calm(self) -> None:
         """Be as a fleet is that was never away."""
-        await self.ledger.open()
+        await self.repository.open()
         await age(self.store, watch, "grace_until", self.settings.task_lease + 1)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mcpfleet.store.engine import Store
-from tests.contract.store.announcing import announce, ledger, manifest, snapshot
+from tests.contract.store.announcing import announce, manifest, repository, snapshot
 from tests.contract.store.statements import statements
 
 
 async def test_an_announcement_of_what_is_known_is_one_statement(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", manifest("search"))
     with statements() as seen:
         assert await books.hear("library", "a", manifest("search").digest)
@@ -16,7 +16,7 @@ async def test_an_announcement_of_what_is_known_is_one_statement(store: Store) -
 
 
 async def test_a_sweep_writes_and_locks_nothing_while_nothing_changed(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", manifest("search"))
     await books.sweep(lost=10)
     await books.hear("library", "a", manifest("search").digest)
@@ -27,7 +27,7 @@ async def test_a_sweep_writes_and_locks_nothing_while_nothing_changed(store: Sto
 
 
 async def test_a_snapshot_that_was_read_once_is_not_read_again(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", manifest("search"))
     await books.sweep(lost=None)
     first = await snapshot(books)

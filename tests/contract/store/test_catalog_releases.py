@@ -14,7 +14,7 @@ from mcpfleet.contracts.catalog import Announce
 from mcpfleet.contracts.manifest import Manifest, digest_of
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import now
-from tests.contract.store.announcing import announce, ledger, listed, manifest, snapshot, tool
+from tests.contract.store.announcing import announce, listed, manifest, repository, snapshot, tool
 from tests.kit.logs import captured
 
 ENDPOINTS = {"books": {"path": "/books", "pools": ["library"]}, "scans": {"path": "/scans", "pools": ["archive"]}}
@@ -35,7 +35,7 @@ async def keep(store: Store, pool: str, text: str) -> None:
 
 
 async def test_a_definition_of_a_later_release_keeps_the_name_that_its_workers_hear(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     newer = json.dumps({"added_later": {"a": 1}, **json.loads(tool("search").text)}, indent=1)
     await announce(books, "library", "a", Manifest(name="library", version="1", definitions=(newer,)))
     await books.sweep(lost=None)
@@ -48,12 +48,12 @@ async def test_a_definition_of_a_later_release_keeps_the_name_that_its_workers_h
 )
 async def test_a_former_snapshot_that_cannot_be_read_counts_as_none(store: Store, body: str) -> None:
     capture = LogCapture()
-    books = ledger(store, captured(capture))
+    books = repository(store, captured(capture))
     await announce(books, "library", "a", manifest("search"))
     await books.sweep(lost=None)
     await spoil(store, body)
     with pytest.raises(Failed) as raised:
-        await ledger(store).snapshot("mcp", None)
+        await repository(store).snapshot("mcp", None)
     assert raised.value.kind == "unavailable"
     await announce(books, "library", "a", manifest("search", "read"))
     await books.sweep(lost=None)
@@ -64,7 +64,7 @@ async def test_a_former_snapshot_that_cannot_be_read_counts_as_none(store: Store
 
 
 async def test_a_snapshot_that_cannot_be_read_is_replaced_though_nothing_of_it_changed(store: Store) -> None:
-    books = ledger(store, endpoints={"mcp": {"path": "/mcp", "pools": ["library"]}})
+    books = repository(store, endpoints={"mcp": {"path": "/mcp", "pools": ["library"]}})
     await announce(books, "library", "a", manifest("search"))
     await books.sweep(lost=None)
     await spoil(store, "{}")
@@ -74,7 +74,7 @@ async def test_a_snapshot_that_cannot_be_read_is_replaced_though_nothing_of_it_c
 
 
 async def test_withdrawing_counts_what_can_be_read(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", manifest("search"))
     await books.sweep(lost=None)
     await books.leave("library", "a")
@@ -88,7 +88,7 @@ async def test_withdrawing_counts_what_can_be_read(store: Store) -> None:
 async def test_an_endpoint_of_which_a_release_can_read_a_part_only_stays_as_it_is(store: Store, text: str) -> None:
     """A replica that can read all of it merges it; to leave the pool out would end its list for everybody."""
     capture = LogCapture()
-    books = ledger(store, captured(capture), endpoints=ENDPOINTS)
+    books = repository(store, captured(capture), endpoints=ENDPOINTS)
     await announce(books, "library", "a", manifest("search"))
     await books.sweep(lost=None)
     await books.leave("library", "a")
@@ -111,7 +111,7 @@ async def test_an_endpoint_of_which_a_release_can_read_a_part_only_stays_as_it_i
 @pytest.mark.parametrize("timeout", ["Infinity", "NaN", "1e999"])
 async def test_a_definition_that_no_edge_could_read_is_never_kept(store: Store, timeout: str) -> None:
     """Once it was: every later snapshot failed, for all pools and for good."""
-    books = ledger(store)
+    books = repository(store)
     endless = tool("search").text[:-1] + f',"timeout":{timeout}' + "}"
     what = Manifest(name="library", version="1", definitions=(tool("read").text, endless))
     with pytest.raises(Failed, match=r"definitions\.1: timeout") as raised:

@@ -8,21 +8,21 @@ import anyio
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.catalog.repository import Ledger
+from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.contracts.catalog import Announce
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.settings import Bounds
-from tests.contract.store.announcing import announce, ledger, listed, manifest, silence, snapshot
+from tests.contract.store.announcing import announce, listed, manifest, repository, silence, snapshot
 from tests.kit.logs import captured
 
 TITLED = {"mcp": {"path": "/mcp", "title": "Titled"}}
 
 
-async def sweep_at_once(*replicas: Ledger) -> list[int]:
+async def sweep_at_once(*replicas: CatalogRepository) -> list[int]:
     """Let all sweep at the same time; the numbers of the new snapshots."""
     numbers: list[int] = []
 
-    async def sweep(replica: Ledger) -> None:
+    async def sweep(replica: CatalogRepository) -> None:
         swept = await replica.sweep(lost=10)
         numbers.extend(each.number for each in swept.rebuilt if each.is_new)
 
@@ -35,7 +35,9 @@ async def sweep_at_once(*replicas: Ledger) -> list[int]:
 async def test_replicas_that_rebuild_at_once_make_one_number(url: str, store: Store) -> None:
     async with AsyncExitStack() as opened:
         replicas = [
-            ledger(await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds())))
+            repository(
+                await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds()))
+            )
             for _ in range(4)
         ]
         for replica in replicas:
@@ -53,11 +55,13 @@ async def test_replicas_that_rebuild_at_once_make_one_number(url: str, store: St
 async def test_replicas_that_are_told_of_different_workers_at_once_lose_none(url: str, store: Store) -> None:
     async with AsyncExitStack() as opened:
         replicas = [
-            ledger(await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds())))
+            repository(
+                await opened.enter_async_context(open_store(url, service="test", embedded=True, bounds=Bounds()))
+            )
             for _ in range(3)
         ]
 
-        async def join(number: int, replica: Ledger) -> None:
+        async def join(number: int, replica: CatalogRepository) -> None:
             await announce(replica, f"pool-{number}", "a", manifest(f"tool-{number}"))
             await replica.sweep(lost=None)
 
@@ -71,7 +75,7 @@ async def test_replicas_that_are_told_of_different_workers_at_once_lose_none(url
 
 async def test_workers_that_bring_one_manifest_at_once_are_all_counted(url: str, store: Store) -> None:
     what = manifest("search")
-    books = ledger(store)
+    books = repository(store)
 
     async def bring(process: str) -> None:
         whole = Announce(process=process, digest=what.digest, manifest=what.text)
@@ -86,7 +90,7 @@ async def test_workers_that_bring_one_manifest_at_once_are_all_counted(url: str,
 
 async def test_a_sweep_while_manifests_come_and_go_fails_nobody(store: Store) -> None:
     """A manifest may be announced again in the moment in which it is forgotten."""
-    books = ledger(store)
+    books = repository(store)
     await books.sweep(lost=None)
 
     async def flap() -> None:
@@ -104,7 +108,7 @@ async def test_a_sweep_while_manifests_come_and_go_fails_nobody(store: Store) ->
 
 
 async def test_the_next_replica_goes_on_from_the_same_number(store: Store) -> None:
-    first, second = ledger(store), ledger(store)
+    first, second = repository(store), repository(store)
     await announce(first, "library", "a", manifest("search"))
     await first.sweep(lost=None)
     await second.sweep(lost=None)
@@ -115,7 +119,7 @@ async def test_the_next_replica_goes_on_from_the_same_number(store: Store) -> No
 
 
 async def test_a_lower_revision_never_overwrites_a_higher(store: Store) -> None:
-    lower, higher = ledger(store, catalog_revision=1), ledger(store, catalog_revision=2, endpoints=TITLED)
+    lower, higher = repository(store, catalog_revision=1), repository(store, catalog_revision=2, endpoints=TITLED)
     await announce(lower, "library", "a", manifest("search"))
     await higher.sweep(lost=None)
     await lower.sweep(lost=None)
@@ -128,7 +132,7 @@ async def test_a_lower_revision_never_overwrites_a_higher(store: Store) -> None:
 
 
 async def test_a_higher_revision_takes_over_from_a_lower_that_goes_on(store: Store) -> None:
-    lower, higher = ledger(store), ledger(store, catalog_revision=1, endpoints=TITLED)
+    lower, higher = repository(store), repository(store, catalog_revision=1, endpoints=TITLED)
     await announce(lower, "library", "a", manifest("search"))
     await lower.sweep(lost=None)
     await higher.sweep(lost=None)
@@ -138,11 +142,14 @@ async def test_a_higher_revision_takes_over_from_a_lower_that_goes_on(store: Sto
 
 async def test_other_settings_of_equal_revision_do_not_flap(store: Store) -> None:
     """Whoever first sees what changed merges it; the other finds nothing to do, also after it started again."""
-    plain, titled = ledger(store), ledger(store, endpoints=TITLED | {"other": {"path": "/other", "pools": ["none"]}})
+    plain, titled = (
+        repository(store),
+        repository(store, endpoints=TITLED | {"other": {"path": "/other", "pools": ["none"]}}),
+    )
     await announce(plain, "library", "a", manifest("search"))
     await plain.sweep(lost=None)
     for number in range(1, 4):
-        for replica in (titled, plain, ledger(store, endpoints=TITLED)):
+        for replica in (titled, plain, repository(store, endpoints=TITLED)):
             assert await sweep_at_once(replica) == []
         newest = await snapshot(plain)
         assert (newest.number, newest.title) == (number, "Titled" if number > 1 else None)
@@ -152,7 +159,7 @@ async def test_other_settings_of_equal_revision_do_not_flap(store: Store) -> Non
 
 async def test_other_settings_of_equal_revision_are_an_alarm_once(store: Store) -> None:
     capture = LogCapture()
-    plain, titled = ledger(store), ledger(store, captured(capture), endpoints=TITLED)
+    plain, titled = repository(store), repository(store, captured(capture), endpoints=TITLED)
     await announce(plain, "library", "a", manifest("search"))
     await titled.sweep(lost=None)
     await plain.sweep(lost=None)
@@ -168,7 +175,7 @@ async def test_other_settings_of_equal_revision_are_an_alarm_once(store: Store) 
 
 @pytest.mark.parametrize("leaver", ["leaves", "falls silent"])
 async def test_a_sweep_by_any_replica_notices_what_another_was_told(store: Store, leaver: str) -> None:
-    told, other = ledger(store, linger=600), ledger(store, linger=600)
+    told, other = repository(store, linger=600), repository(store, linger=600)
     await announce(told, "library", "a", manifest("search"))
     await announce(told, "library", "b", manifest("search"))
     await announce(told, "library", "c", manifest("read"))

@@ -12,9 +12,9 @@ from mcpfleet.store.engine import Store
 from tests.contract.store.announcing import (
     age_emptiness,
     announce,
-    ledger,
     listed,
     manifest,
+    repository,
     silence,
     snapshot,
 )
@@ -24,14 +24,14 @@ SEARCH_AND_READ = manifest("search", "read", version="2.0.0")
 
 
 async def test_an_endpoint_that_no_pool_has_served_has_no_snapshot_yet(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await books.sweep(lost=None)
     answer = await books.snapshot("mcp", None)
     assert (answer.number, answer.snapshot) == (0, None)
 
 
 async def test_an_announcement_becomes_a_snapshot(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await books.sweep(lost=None)
     await announce(books, "library", "a", SEARCH)
     (rebuilt,) = (await books.sweep(lost=None)).rebuilt
@@ -43,21 +43,21 @@ async def test_an_announcement_becomes_a_snapshot(store: Store) -> None:
 
 
 async def test_the_manifest_is_wanted_once(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     assert not await books.count_in("library", Announce(process="a", digest=SEARCH.digest))
     assert await books.count_in("library", Announce(process="a", digest=SEARCH.digest, manifest=SEARCH.text))
     assert await books.count_in("library", Announce(process="b", digest=SEARCH.digest))
 
 
 async def test_the_manifests_exact_text_is_kept(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH)
     async with store.read() as connection:
         assert await connection.scalar(select(manifests.c.body)) == SEARCH.text
 
 
 async def test_the_number_grows_once_a_change_and_not_without_one(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     for process in ("a", "b", "c"):
@@ -72,7 +72,7 @@ async def test_the_number_grows_once_a_change_and_not_without_one(store: Store) 
 
 
 async def test_no_body_comes_back_while_the_known_number_is_the_newest(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     known = await books.snapshot("mcp", 1)
@@ -83,12 +83,12 @@ async def test_no_body_comes_back_while_the_known_number_is_the_newest(store: St
 
 async def test_an_endpoint_that_never_was_is_unknown(store: Store) -> None:
     with pytest.raises(Failed) as raised:
-        await ledger(store).snapshot("nowhere", None)
+        await repository(store).snapshot("nowhere", None)
     assert raised.value.kind == "unknown"
 
 
 async def test_a_pool_that_loses_its_workers_lingers_and_then_goes(store: Store) -> None:
-    books = ledger(store, linger=600)
+    books = repository(store, linger=600)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     await books.leave("library", "a")
@@ -104,7 +104,7 @@ async def test_a_pool_that_loses_its_workers_lingers_and_then_goes(store: Store)
 
 async def test_a_pool_that_comes_back_while_it_lingers_changes_nothing(store: Store) -> None:
     """A deploy that stops all workers before it starts new ones does not make lists flap."""
-    books = ledger(store, linger=600)
+    books = repository(store, linger=600)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     await books.leave("library", "a")
@@ -119,7 +119,7 @@ async def test_a_pool_that_comes_back_while_it_lingers_changes_nothing(store: St
 
 
 async def test_a_silent_worker_counts_no_longer_once_silence_counts(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "old", SEARCH)
     await announce(books, "library", "older", SEARCH)
     await announce(books, "library", "new", SEARCH_AND_READ)
@@ -133,7 +133,7 @@ async def test_a_silent_worker_counts_no_longer_once_silence_counts(store: Store
 
 
 async def test_a_worker_that_was_given_up_is_counted_in_when_it_is_heard_again(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     await silence(store, 60, "a")
@@ -147,7 +147,7 @@ async def test_an_announcement_that_arrives_after_its_worker_left_counts_no_long
     store: Store,
 ) -> None:
     """Two replicas may take the last announcement and the leave in the wrong order."""
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH)
     await books.leave("library", "a")
     await announce(books, "library", "a", SEARCH)
@@ -160,7 +160,7 @@ async def test_an_announcement_that_arrives_after_its_worker_left_counts_no_long
 
 
 async def test_a_name_stays_with_the_pool_that_claimed_it_first(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", manifest("search"))
     await books.sweep(lost=None)
     await announce(books, "archive", "b", manifest("search", "scan", app="archive"))
@@ -175,7 +175,7 @@ async def test_a_name_stays_with_the_pool_that_claimed_it_first(store: Store) ->
 
 
 async def test_withdrawing_ends_a_lingering_pool_at_once(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH_AND_READ)
     await books.sweep(lost=None)
     await books.leave("library", "a")
@@ -189,14 +189,14 @@ async def test_withdrawing_ends_a_lingering_pool_at_once(store: Store) -> None:
 
 
 async def test_withdrawing_what_never_was_does_nothing(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await books.sweep(lost=None)
     withdrawn, rebuilt = await books.withdraw("library")
     assert (withdrawn.definitions, withdrawn.workers, rebuilt) == (0, 0, [])
 
 
 async def test_a_pool_with_workers_is_not_withdrawn(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     withdrawn, rebuilt = await books.withdraw("library")
@@ -205,7 +205,7 @@ async def test_a_pool_with_workers_is_not_withdrawn(store: Store) -> None:
 
 
 async def test_manifests_go_with_the_last_worker_and_listing(store: Store) -> None:
-    books = ledger(store)
+    books = repository(store)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     await announce(books, "library", "a", SEARCH_AND_READ)
@@ -220,7 +220,7 @@ async def test_manifests_go_with_the_last_worker_and_listing(store: Store) -> No
 
 
 async def test_one_pool_cannot_fill_the_catalog_with_workers(store: Store) -> None:
-    books = ledger(store, pool_workers=2)
+    books = repository(store, pool_workers=2)
     await announce(books, "library", "a", SEARCH)
     await announce(books, "library", "b", SEARCH)
     with pytest.raises(Failed, match="MCPFLEET_POOL_WORKERS") as raised:
@@ -231,7 +231,7 @@ async def test_one_pool_cannot_fill_the_catalog_with_workers(store: Store) -> No
 
 
 async def test_one_pool_cannot_fill_the_catalog_with_manifests(store: Store) -> None:
-    books = ledger(store, pool_manifests=2)
+    books = repository(store, pool_manifests=2)
     await announce(books, "library", "a", manifest("one"))
     await announce(books, "library", "b", manifest("two"))
     with pytest.raises(Failed, match="MCPFLEET_POOL_MANIFESTS"):
@@ -243,7 +243,7 @@ async def test_one_pool_cannot_fill_the_catalog_with_manifests(store: Store) -> 
 
 
 async def test_endpoints_show_the_pools_that_their_settings_admit(store: Store) -> None:
-    books = ledger(
+    books = repository(
         store,
         endpoints={
             "all": {"path": "/all"},
@@ -262,7 +262,7 @@ async def test_endpoints_show_the_pools_that_their_settings_admit(store: Store) 
 
 
 async def test_a_pool_that_does_not_fit_into_the_snapshot_gives_way_to_those_before_it(store: Store) -> None:
-    books = ledger(store, snapshot_limit=len(SEARCH.definitions[0]) + 200)
+    books = repository(store, snapshot_limit=len(SEARCH.definitions[0]) + 200)
     await announce(books, "library", "a", SEARCH)
     await books.sweep(lost=None)
     await announce(books, "archive", "b", manifest("scan"))
@@ -272,7 +272,7 @@ async def test_a_pool_that_does_not_fit_into_the_snapshot_gives_way_to_those_bef
 
 
 async def test_a_pool_that_grows_evicts_none_that_came_after_it(store: Store) -> None:
-    books = ledger(store, snapshot_limit=2 * len(SEARCH.definitions[0]) + 300)
+    books = repository(store, snapshot_limit=2 * len(SEARCH.definitions[0]) + 300)
     await announce(books, "library", "a", SEARCH)
     await announce(books, "archive", "b", manifest("scan"))
     await books.sweep(lost=None)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from sqlalchemy import func, select, update
 
-from mcpfleet.authorization.repository import Ledger
+from mcpfleet.authorization.repository import RevocationRepository
 from mcpfleet.authorization.tables import takings, windows
 from mcpfleet.authorization.windows import take, take_all
 from mcpfleet.contracts.authorization import TakeFromLimit, TakeTokens, TokensGranted, TokensWanted
@@ -285,7 +285,7 @@ async def test_many_windows_that_are_long_over_are_pruned_in_short_transactions(
         noted = [{"key": row["key"], "asker": ASKER, "id": "0" * 32, "granted": 1, "ends_at": 1.0} for row in rows]
         await connection.execute(takings.insert(), noted)
     await ask(store, wanted(1))
-    await Ledger(store).prune(1e9)
+    await RevocationRepository(store).prune(1e9)
     async with store.read() as connection:
         for table in (windows, takings):
             assert await connection.scalar(select(func.count()).select_from(table)) == 1
@@ -293,12 +293,12 @@ async def test_many_windows_that_are_long_over_are_pruned_in_short_transactions(
 
 async def test_windows_that_are_long_over_are_pruned(store: Store) -> None:
     await take(store, question())
-    await Ledger(store).prune(1e9)
+    await RevocationRepository(store).prune(1e9)
     async with store.read() as connection:
         assert await connection.scalar(select(windows.c.used)) == 1
     async with store.write() as connection:
         for table in (windows, takings):
             await connection.execute(update(table).values(ends_at=table.c.ends_at - LONG - 61))
-    await Ledger(store).prune(1e9)
+    await RevocationRepository(store).prune(1e9)
     async with store.read() as connection:
         assert (await connection.execute(select(windows.c.key).union_all(select(takings.c.key)))).all() == []

@@ -14,7 +14,7 @@ from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session, se
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.migrate import migrate
 from mcpfleet.store.settings import Bounds
-from mcpfleet.subscriptions.sessions import AT_ONCE, Change, Sessions
+from mcpfleet.subscriptions.sessions import AT_ONCE, SessionRepository, SessionUpdate
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.tables import SCHEMA, session_uris, sessions
 from tests.contract.store.statements import statements
@@ -31,7 +31,7 @@ async def store(url: str) -> AsyncIterator[Store]:
         yield opened
 
 
-class Desk(Sessions):
+class Desk(SessionRepository):
     """The sessions, said shortly."""
 
     def __init__(self, store: Store, **settings: Any) -> None:
@@ -41,7 +41,7 @@ class Desk(Sessions):
     async def begun(self, name: str, owner: str = ANN, **fields: Any) -> list[str]:
         return await self.begin(_begin(name, owner, **fields))
 
-    async def changed(self, name: str, owner: str = ANN, **fields: Any) -> Change:
+    async def changed(self, name: str, owner: str = ANN, **fields: Any) -> SessionUpdate:
         return await self.change(ChangeSession(session=session_key(name), owner=owner, **fields))
 
     async def found(self, name: str, owner: str = ANN) -> Session:
@@ -89,7 +89,7 @@ async def test_l18_a_session_is_its_owners_alone(store: Store) -> None:
     desk = Desk(store)
     await desk.begun("s")
     assert not await desk.has("s", BOB)
-    assert await desk.changed("s", BOB, log_level="info") == Change(None) == await desk.changed("other")
+    assert await desk.changed("s", BOB, log_level="info") == SessionUpdate(None) == await desk.changed("other")
     assert not await desk.ended("s", BOB)
     assert not await desk.ended("other")
     assert await desk.found("s") == Session(revision="2025-11-25")
@@ -133,7 +133,7 @@ async def test_l11_a_session_that_is_full_changes_nothing(store: Store) -> None:
     for number in range(3):
         assert not (await desk.changed("s", subscribe=f"a:{number}")).is_full
     full = await desk.changed("s", subscribe="a:4", log_level="info")
-    assert full == Change(await desk.found("s"), is_full=True)
+    assert full == SessionUpdate(await desk.found("s"), is_full=True)
     assert len((await desk.found("s")).uris) == 3
     assert (await desk.found("s")).log_level is None
     assert not (await desk.changed("s", subscribe="a:2")).is_full, "it has that one"
@@ -185,7 +185,7 @@ async def test_l8_a_session_that_was_ended_is_not_there_and_leaves_nothing(store
     await desk.changed("other", subscribe="a:1")
     assert [await desk.ended("s") for _ in range(2)] == [True, False]
     assert not await desk.has("s")
-    assert await desk.changed("s", subscribe="a:1") == Change(None)
+    assert await desk.changed("s", subscribe="a:1") == SessionUpdate(None)
     assert await desk.rows() == (1, 1)
 
 
@@ -198,7 +198,7 @@ async def test_l8_a_session_is_over_that_is_idle_or_old(store: Store, column: st
     assert await desk.has("s")
     await desk.age("s", column, seconds + 1)  # reading it may have noted that it is used
     assert not await desk.has("s")
-    assert await desk.changed("s", log_level="info") == Change(None)
+    assert await desk.changed("s", log_level="info") == SessionUpdate(None)
     assert not await desk.ended("s"), "before anybody has swept"
     assert await desk.sweep() == [session_key("s")]
     assert await desk.rows() == (1, 0)

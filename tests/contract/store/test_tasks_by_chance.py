@@ -72,9 +72,9 @@ class Chance:
         await age(desk.store, states, "lease_until", desk.settings.task_lease + 1)
         await age(desk.store, states, "ready_at", 100)
         # As a replica does all along: on a busy machine a run takes longer than silence may.
-        await desk.ledger.outage.prove()
+        await desk.repository.grace.prove()
         await age(desk.store, watch, "grace_until", desk.settings.task_lease + 1)
-        await desk.ledger.sweeps.lapse()
+        await desk.repository.sweeps.lapse()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

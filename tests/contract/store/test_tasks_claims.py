@@ -87,7 +87,7 @@ async def test_a_lease_that_is_renewed_does_not_lapse(store: Store) -> None:
         task = await books.running()
         await age(store, states, "lease_until", books.settings.task_lease + 1)
         await books.extend(task)
-        assert await books.ledger.sweeps.lapse() == []
+        assert await books.repository.sweeps.lapse() == []
         assert await books.settle(task)
 
 
@@ -97,7 +97,7 @@ async def test_extend_renews_many_and_names_the_lost_among_them(store: Store) ->
             await books.made()
         mine = (await books.claim(most=5)).tasks
         await books.settle(mine[0])
-        await books.ledger.cancels.stop(StopTask(id=mine[2].id))
+        await books.repository.canceller.stop(StopTask(id=mine[2].id))
         await books.cancel(mine[1].id)
         await age(store, states, "lease_until", books.settings.task_lease - 1)
         extended = await books.extend(*mine)
@@ -112,7 +112,7 @@ async def test_d8_a_vanished_holders_task_is_taken_again_with_a_higher_fence(sto
     async with desk(store) as books:
         first = await books.running()
         await age(store, states, "lease_until", books.settings.task_lease + 1)
-        (change,) = await books.ledger.sweeps.lapse()
+        (change,) = await books.repository.sweeps.lapse()
         assert change.ready == (POOL, REPORT)
         second = await books.taken("w2")
         assert (second.id, second.attempts, second.alone) == (first.id, 1, False)
@@ -183,7 +183,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_and_counts_nothing(st
         (unheard,) = (await books.claim(claim=lost)).tasks
         kept = await books.running()
         held = (Held(id=kept.id, fence=kept.fence),)
-        extended, changes = await books.ledger.claims.extend(
+        extended, changes = await books.repository.claims.extend(
             POOL, Extend(process="w1", tasks=held, unheard=(lost, token()))
         )
         assert extended.lost == ()
@@ -199,7 +199,7 @@ async def test_another_processs_claim_is_not_given_back(store: Store) -> None:
         await books.made()
         claim = token()
         (task,) = (await books.claim(claim=claim)).tasks
-        await books.ledger.claims.extend(POOL, Extend(process="w2", tasks=(), unheard=(claim,)))
+        await books.repository.claims.extend(POOL, Extend(process="w2", tasks=(), unheard=(claim,)))
         assert await books.settle(task)
 
 
@@ -211,7 +211,7 @@ async def test_d8_the_run_limit_ends_what_hangs_and_its_holder_is_told(store: St
         task = await books.running(run_limit=60)
         assert 58 < task.limit <= 60
         await age(store, states, "until", 61)
-        (change,) = await books.ledger.sweeps.end_overdue()
+        (change,) = await books.repository.sweeps.end_overdue()
         assert (change.nudge, change.ended) == ((POOL, "w1"), (Status.FAILED, "run_limit"))
         assert "longer than its limit" in str((await books.seen(task.id)).end)
         assert not await books.settle(task)
@@ -232,7 +232,7 @@ async def test_what_no_worker_takes_ends_and_says_why(store: Store) -> None:
     async with desk(store, task_unclaimed=50) as books:
         task = await books.made()
         await age(store, states, "until", 51)
-        await books.ledger.sweeps.end_overdue()
+        await books.repository.sweeps.end_overdue()
         assert "no worker took it" in str((await books.seen(task.id)).end)
 
 
@@ -242,7 +242,7 @@ async def test_k21_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(s
         await books.release(task)
         assert (await books.claim(definitions=(digest_of(b"newer"),))).tasks == ()
         await age(store, states, "until", 61)
-        await books.ledger.sweeps.end_overdue()
+        await books.repository.sweeps.end_overdue()
         assert "no worker that runs its version" in str((await books.seen(task.id)).end)
 
 
@@ -252,7 +252,7 @@ async def test_k20_tasks_are_counted_by_what_they_wait_for(store: Store) -> None
         await books.ask(asking, "month")
         await books.running()
         await books.made()
-        assert await books.ledger.sweeps.count() == {"ready": 1, "held": 1, "waiting": 1}
+        assert await books.repository.sweeps.count() == {"ready": 1, "held": 1, "waiting": 1}
 
 
 # -- the outage rule --------------------------------------------------------------------------------------------------
@@ -264,14 +264,14 @@ async def test_no_lease_lapses_for_one_lease_after_nobody_could_be_heard(store: 
         away = books.settings.tasks_away + 20
         await age(store, watch, "proven_at", away)
         await age(store, states, "lease_until", away)
-        assert await books.ledger.sweeps.lapse() == [], "a sweep that comes before the first proof takes nothing"
-        await books.ledger.outage.prove()
-        assert await books.ledger.sweeps.lapse() == []
+        assert await books.repository.sweeps.lapse() == [], "a sweep that comes before the first proof takes nothing"
+        await books.repository.grace.prove()
+        assert await books.repository.sweeps.lapse() == []
         await books.extend(task)
         await age(store, watch, "grace_until", books.settings.task_lease)
-        assert await books.ledger.sweeps.lapse() == [], "its holder was heard within the grace"
+        assert await books.repository.sweeps.lapse() == [], "its holder was heard within the grace"
         await age(store, states, "lease_until", books.settings.task_lease + 1)
-        assert len(await books.ledger.sweeps.lapse()) == 1
+        assert len(await books.repository.sweeps.lapse()) == 1
         assert (await books.taken()).attempts == 1
 
 
@@ -279,7 +279,7 @@ async def test_a_short_gap_gives_no_grace(store: Store) -> None:
     async with desk(store) as books:
         await books.running()
         await age(store, watch, "proven_at", books.settings.tasks_away - 1)
-        await books.ledger.outage.prove()
+        await books.repository.grace.prove()
         assert await books.lapse() == 1
 
 
@@ -288,15 +288,15 @@ async def test_replicas_that_prove_at_once_after_an_outage_give_one_grace(url: s
         await age(store, watch, "proven_at", 60)
         async with anyio.create_task_group() as tasks:
             for books in desks:
-                tasks.start_soon(books.ledger.outage.prove)
+                tasks.start_soon(books.repository.grace.prove)
         await desks[0].running()
         await age(store, states, "lease_until", 11)
-        assert await desks[1].ledger.sweeps.lapse() == []
+        assert await desks[1].repository.sweeps.lapse() == []
 
 
 async def test_a_new_store_begins_with_grace_and_opening_again_changes_nothing(store: Store) -> None:
     books = Desk(store)
-    await books.ledger.open()
+    await books.repository.open()
     await books.running()
     assert await books.lapse() == 0
     await books.calm()
@@ -312,7 +312,7 @@ async def test_sweeps_of_replicas_at_once_take_each_lease_once(url: str, store: 
         taken: list[str] = []
 
         async def sweep(books: Desk) -> None:
-            taken.extend(change.task for change in await books.ledger.sweeps.lapse())
+            taken.extend(change.task for change in await books.repository.sweeps.lapse())
 
         async with anyio.create_task_group() as tasks:
             for books in desks * 2:
@@ -356,11 +356,11 @@ async def test_a_worker_defers_in_its_own_pool_only(store: Store) -> None:
 async def test_a_call_that_holds_its_key_hands_it_to_its_task(store: Store) -> None:
     async with desk(store) as books:
         once = Once(key=token(), arguments=token())
-        reserved = await books.ledger.reservations.reserve(reserve(once))
+        reserved = await books.repository.keys.reserve(reserve(once))
         task = a_task()
         with_fence = once.model_copy(update={"fence": reserved.fence})
         assert await books.defer(task, once=with_fence)
-        repeat = await books.ledger.reservations.reserve(reserve(once))
+        repeat = await books.repository.keys.reserve(reserve(once))
         assert (repeat.outcome, repeat.task) == (Outcome.REPEAT, task.id)
 
 

@@ -94,7 +94,7 @@ async def test_m70_a_key_never_means_another_question(store: Store) -> None:
         await books.update(task.id, {"month": JUNE})
         task = await books.taken()
         other = Ask(id=task.id, fence=task.fence, questions=(question("new"), question("month", about="?")))
-        asked, changes = await books.ledger.inputs.ask(POOL, other)
+        asked, changes = await books.repository.inputs.ask(POOL, other)
         assert (asked.clash, changes) == ("month", [])
         assert (await books.seen(task.id)).status is Status.WORKING, "nothing was asked"
 
@@ -123,7 +123,7 @@ async def test_a_task_that_waits_survives_the_death_of_every_worker_and_its_ques
         await age(store, states, "updated_at", 5000)
         assert await books.lapse() == 0
         reborn = Desk(store)
-        await reborn.ledger.open()
+        await reborn.repository.open()
         assert (await reborn.update(task.id, {"month": JUNE})).consumed == ("month",)
         taken = await reborn.taken("new")
         assert (taken.attempts, len(taken.answers)) == (0, 1)
@@ -136,7 +136,7 @@ async def test_a_holder_may_keep_its_lease_and_wait_in_place(store: Store) -> No
         assert (await books.seen(task.id)).status is Status.INPUT_REQUIRED
         await books.update(task.id, {"a": "1"})
         assert (await books.extend(task, waits=True)).answers == {}
-        _, (change,) = await books.ledger.inputs.update(update(task, {"b": "2"}))
+        _, (change,) = await books.repository.inputs.update(update(task, {"b": "2"}))
         assert (change.nudge, change.ready) == ((POOL, "w1"), None)
         answers = (await books.extend(task, waits=True)).answers[task.id]
         assert [each.answer for each in answers] == ["1", "2"]
@@ -158,7 +158,7 @@ async def test_a_holder_that_vanishes_while_it_waits_is_not_held_against_the_tas
         view = await books.seen(task.id)
         assert view.status is Status.INPUT_REQUIRED
         assert not await books.settle(task)
-        _, (change,) = await books.ledger.inputs.update(update(task, {"month": JUNE}))
+        _, (change,) = await books.repository.inputs.update(update(task, {"month": JUNE}))
         assert change.ready == (POOL, REPORT)
         assert (await books.taken()).attempts == 0
 
@@ -187,13 +187,13 @@ async def test_the_run_limit_stands_still_while_a_task_waits_and_waiting_has_its
         await age(store, states, "until", 20)
         await books.ask(task, "month")
         await age(store, states, "until", 450)
-        assert await books.ledger.sweeps.end_overdue() == []
+        assert await books.repository.sweeps.end_overdue() == []
         await books.update(task.id, {"month": JUNE})
         task = await books.taken()
         assert 35 < task.limit <= 40
         await books.ask(task, "other")
         await age(store, states, "until", 501)
-        await books.ledger.sweeps.end_overdue()
+        await books.repository.sweeps.end_overdue()
         view = await books.seen(task.id)
         assert view.status is Status.FAILED
         assert "not answered in time" in str(view.end)
@@ -218,7 +218,7 @@ async def step(
     books: Desk, task: Claimed, name: str, result: str, *, arguments: str = "[]", ordinal: int = 0
 ) -> Stepped:
     key = step_key(task.id, name, digest_of(arguments.encode()), ordinal)
-    return await books.ledger.steps.remember(
+    return await books.repository.steps.remember(
         POOL, Step(id=task.id, fence=task.fence, key=key, name=name, result=result)
     )
 

@@ -143,9 +143,9 @@ async def test_k7_a_terminal_task_never_changes(store: Store, how: str) -> None:
             case "extend":
                 assert (await books.extend(task, message="no")).ended == (task.id,)
             case "stop":
-                await books.ledger.cancels.stop(stop(task.id))
+                await books.repository.canceller.stop(stop(task.id))
             case "overdue":
-                await books.ledger.sweeps.end_overdue()
+                await books.repository.sweeps.end_overdue()
         assert await books.seen(task.id) == before
 
 
@@ -164,7 +164,7 @@ async def test_k7_of_many_who_end_a_task_one_does(url: str, store: Store) -> Non
                 if number == 0:
                     await books.cancel(task.id)
                 elif number == 1:
-                    await books.ledger.cancels.stop(stop(task.id))
+                    await books.repository.canceller.stop(stop(task.id))
                 elif await books.settle(task, Status.COMPLETED, f'{{"n":{number}}}'):
                     won.append(f'{{"n":{number}}}')
 
@@ -217,11 +217,11 @@ async def test_d8_a_task_is_forgotten_with_all_that_is_its_own_when_its_retentio
         await books.cancel(kept.id)
         await age(store, states, "until", 61)
         assert await books.get(task.id) is None
-        assert await books.ledger.sweeps.forget() == 1
+        assert await books.repository.sweeps.forget() == 1
         async with store.read() as connection:
             assert len((await connection.execute(states.select())).all()) == 1
             assert len((await connection.execute(origins.select())).all()) == 1
-        assert await books.ledger.sweeps.forget() == 0
+        assert await books.repository.sweeps.forget() == 0
         assert (await books.seen(kept.id)).status is Status.CANCELLED
 
 
@@ -262,7 +262,7 @@ async def test_a_holder_that_drains_gives_a_cancelled_task_to_nobody(store: Stor
 async def test_an_operator_ends_a_task_whoever_holds_it(store: Store) -> None:
     async with desk(store) as books:
         task = await books.running()
-        stopped, (change,) = await books.ledger.cancels.stop(stop(task.id))
+        stopped, (change,) = await books.repository.canceller.stop(stop(task.id))
         assert stopped.status is Status.CANCELLED
         assert change.nudge == (POOL, "w1")
         assert not await books.settle(task)
@@ -291,7 +291,7 @@ async def test_versions_are_of_those_that_exist(store: Store) -> None:
     async with desk(store) as books:
         task, other = await books.running(), await books.made()
         await books.settle(task)
-        assert await books.ledger.reader.versions([task.id, other.id, "x" * 32]) == {task.id: 2, other.id: 1}
+        assert await books.repository.reader.versions([task.id, other.id, "x" * 32]) == {task.id: 2, other.id: 1}
 
 
 async def test_a_task_costs_few_statements(store: Store) -> None:

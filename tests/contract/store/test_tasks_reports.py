@@ -36,10 +36,10 @@ async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> No
         task = await books.running()
         wanted = Release(id=task.id, fence=task.fence)
         for _ in range(2):
-            released, _ = await books.ledger.claims.release(POOL, wanted)
+            released, _ = await books.repository.claims.release(POOL, wanted)
             assert not released.lost
         await books.taken("w2")
-        released, _ = await books.ledger.claims.release(POOL, wanted)
+        released, _ = await books.repository.claims.release(POOL, wanted)
         assert released.lost
 
 
@@ -76,7 +76,7 @@ async def test_k27_an_end_shows_the_highest_that_was_reported(store: Store, reac
             message=f"{reached:g} of 10",
             progress=reached,
         )
-        await books.ledger.endings.settle(POOL, wanted)
+        await books.repository.completer.settle(POOL, wanted)
         assert (await books.seen(task.id)).message == message
         assert await column(store, task.id, "progress") == max(reached, 8.0)
 
@@ -86,7 +86,7 @@ async def test_k27_a_failure_says_why_whatever_was_reached(store: Store) -> None
         task = await books.running()
         await books.extend(task, message="8 of 10", progress=8.0)
         failed = Settle(id=task.id, fence=task.fence, status=Status.FAILED, end='{"code":-1}', message="no paper")
-        await books.ledger.endings.settle(POOL, failed)
+        await books.repository.completer.settle(POOL, failed)
         assert (await books.seen(task.id)).message == "no paper"
 
 
@@ -94,6 +94,6 @@ async def test_k27_a_question_shows_what_was_reached_before_it(store: Store) -> 
     async with desk(store) as books:
         task = await books.running()
         wanted = Ask(id=task.id, fence=task.fence, questions=(question("month"),), message="3 of 10", progress=3.0)
-        await books.ledger.inputs.ask(POOL, wanted)
+        await books.repository.inputs.ask(POOL, wanted)
         seen = await books.seen(task.id)
         assert (seen.status, seen.message) == (Status.INPUT_REQUIRED, "3 of 10")

@@ -23,11 +23,11 @@ def once(arguments: str = ARGUMENTS) -> Once:
 
 async def reserve(books: Desk, key: Once, **fields: Any) -> Reserved:
     common: dict[str, Any] = {"pool": POOL, "lasts": 60, "holder": token()}
-    return await books.ledger.reservations.reserve(Reserve(once=key, **{**common, **fields}))
+    return await books.repository.keys.reserve(Reserve(once=key, **{**common, **fields}))
 
 
 async def remember(books: Desk, key: Once, fence: int, result: str | None = DONE, pool: str = POOL) -> bool:
-    return await books.ledger.reservations.remember(pool, Remember(key=key.key, fence=fence, result=result))
+    return await books.repository.keys.remember(pool, Remember(key=key.key, fence=fence, result=result))
 
 
 async def test_i2_a_repeat_gets_the_first_result(store: Store) -> None:
@@ -155,9 +155,9 @@ async def test_records_are_kept_for_their_time(store: Store) -> None:
         key = once()
         first = await reserve(books, key)
         await remember(books, key, first.fence)
-        assert await books.ledger.sweeps.forget_reservations() == 0
+        assert await books.repository.sweeps.forget_reservations() == 0
         await age(store, reservations, "expires_at", books.settings.idempotency_kept + 1)
-        assert await books.ledger.sweeps.forget_reservations() == 1
+        assert await books.repository.sweeps.forget_reservations() == 1
         assert (await reserve(books, key)).outcome is Outcome.NEW
 
 
@@ -216,7 +216,7 @@ async def test_a_key_stays_as_long_as_its_task_and_goes_with_it(store: Store) ->
         made = (await books.create(a_task(retention=60), key)).task
         assert made is not None
         await age(store, reservations, "expires_at", books.settings.idempotency_kept + 1)
-        assert await books.ledger.sweeps.forget_reservations() == 0
+        assert await books.repository.sweeps.forget_reservations() == 0
         assert (await books.create(a_task(), key)).outcome is Outcome.REPEAT
         task = await books.taken()
         await books.settle(task)
@@ -224,7 +224,7 @@ async def test_a_key_stays_as_long_as_its_task_and_goes_with_it(store: Store) ->
         fresh = await books.create(a_task(), key)
         assert fresh.outcome is Outcome.NEW, "its task has expired, if nobody has swept it yet"
         assert fresh.task is not None
-        assert await books.ledger.sweeps.forget() == 1
+        assert await books.repository.sweeps.forget() == 1
         assert (await books.create(a_task(), key)).outcome is Outcome.REPEAT
 
 

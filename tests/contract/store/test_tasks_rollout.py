@@ -92,14 +92,16 @@ async def test_k21_a_tool_that_its_pool_has_no_more_ends_its_tasks_and_says_so(s
         other = digest_of(b"other")
         await books.serve(other, name="other")
         removed = books.settings.task_removed + 1
-        assert await books.ledger.serving.end_removed() == []
+        assert await books.repository.tool_reports.end_removed() == []
         for table, moment in ((served, "since"), (served, "seen_at"), (states, "ready_at")):
             await age(store, table, moment, removed)
-        assert await books.ledger.serving.end_removed() == [], "nobody of the pool is heard: this may be an outage"
+        assert await books.repository.tool_reports.end_removed() == [], (
+            "nobody of the pool is heard: this may be an outage"
+        )
         await books.serve(other, name="other")
-        assert await books.ledger.serving.end_removed() == [], "nor has it been heard for long"
+        assert await books.repository.tool_reports.end_removed() == [], "nor has it been heard for long"
         await age(store, served, "since", removed)
-        (change,) = await books.ledger.serving.end_removed()
+        (change,) = await books.repository.tool_reports.end_removed()
         assert change.ended == (Status.FAILED, "no_worker")
         view = await books.seen(task.id)
         assert "do not have its tool any more" in str(view.end)
@@ -109,10 +111,10 @@ async def test_k21_a_tool_that_its_pool_has_no_more_ends_its_tasks_and_says_so(s
 async def test_versions_that_were_not_heard_for_long_are_forgotten(store: Store) -> None:
     async with desk(store) as books:
         await books.serve(REPORT)
-        await books.ledger.serving.forget()
+        await books.repository.tool_reports.forget()
         async with store.read() as connection:
             assert len((await connection.execute(served.select())).all()) == 1
         await age(store, served, "seen_at", 2 * books.settings.task_removed + 1)
-        await books.ledger.serving.forget()
+        await books.repository.tool_reports.forget()
         async with store.read() as connection:
             assert (await connection.execute(served.select())).all() == []

@@ -8,8 +8,8 @@ import anyio
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.authorization.custom import Answer, Custom, load
-from mcpfleet.authorization.verifier import NotKnown, Refused, Verified
+from mcpfleet.authorization.custom import Answer, CustomVerifier, load
+from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Verified
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 from tests.kit.logs import captured
@@ -39,11 +39,11 @@ async def returning(answer: Answer) -> Verified:
     async def authorize(_token: str, _endpoint: str, _resource: str) -> Answer:
         return answer
 
-    return await Custom(authorize, timeout=1, log=LOG).verify("t", "mcp", "r")
+    return await CustomVerifier(authorize, timeout=1, log=LOG).verify("t", "mcp", "r")
 
 
-def custom() -> Custom:
-    return Custom(authorizer, timeout=0.1, log=LOG)
+def custom() -> CustomVerifier:
+    return CustomVerifier(authorizer, timeout=0.1, log=LOG)
 
 
 async def test_it_says_whom_a_token_speaks_for_and_for_how_long() -> None:
@@ -70,18 +70,18 @@ async def test_d10_a_client_that_speaks_for_nobody_else_is_its_own_subject(
 @pytest.mark.parametrize("given", [Principal(), Principal(tenant="acme"), Principal(subject="", scopes=("admin",))])
 @pytest.mark.parametrize("with_seconds", [True, False])
 async def test_n7_whoever_has_no_name_is_refused(given: Principal, *, with_seconds: bool) -> None:
-    with pytest.raises(Refused, match="neither a subject nor a client"):
+    with pytest.raises(CredentialRefused, match="neither a subject nor a client"):
         await returning((given, 30) if with_seconds else given)
 
 
 async def test_none_is_nobody() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(CredentialRefused):
         await custom().verify("unknown", "mcp", "r")
 
 
 @pytest.mark.parametrize("token", ["slow", "broken"])
 async def test_n7_it_never_admits_by_failing_and_its_words_are_not_told(token: str) -> None:
-    with pytest.raises(NotKnown) as raised:
+    with pytest.raises(CredentialUnchecked) as raised:
         await custom().verify(token, "mcp", "r")
     assert token not in f"{raised.value} {CAPTURE.entries}"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpfleet.authorization.rules import admit, admit_anonymous, expanded, scopes_of, verified_by
-from mcpfleet.authorization.verifier import Refused, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, Verified
 from mcpfleet.contracts.principal import Principal
 
 RESOURCE = "https://mcp.example.com/mcp"
@@ -69,7 +69,7 @@ def test_m61_the_audience_matches_with_and_without_a_slash(audience: Any) -> Non
     ids=repr,
 )
 def test_m61_a_token_for_others_or_without_an_end_admits_nobody(changes: dict[str, Any]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(CredentialRefused):
         read(**changes)
 
 
@@ -86,7 +86,7 @@ def test_m64_scopes_bring_others_with_them_to_any_depth() -> None:
 def test_a_verdict_ends_with_its_credential() -> None:
     assert admit(ANN, at=195.0, lasts=10.0, revoked=None).lasts == 5.0
     assert admit(ANN, at=100.0, lasts=10.0, revoked=None).lasts == 10.0
-    with pytest.raises(Refused, match="expired"):
+    with pytest.raises(CredentialRefused, match="expired"):
         admit(ANN, at=200.0, lasts=10.0, revoked=None)
 
 
@@ -101,7 +101,7 @@ def test_what_was_issued_before_a_revocation_is_refused(issued: float | None, is
     """Where nobody says when it was issued, it is, for as long as the revocation is kept."""
     verified = Verified(Principal(subject="ann"), issued=issued)
     if is_refused:
-        with pytest.raises(Refused, match="revoked"):
+        with pytest.raises(CredentialRefused, match="revoked"):
             admit(verified, at=150.0, lasts=10.0, revoked=100.0)
     else:
         assert admit(verified, at=150.0, lasts=10.0, revoked=100.0).principal == Principal(subject="ann")

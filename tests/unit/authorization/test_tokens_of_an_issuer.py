@@ -17,11 +17,11 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pydantic import SecretStr
 
-from mcpfleet.authorization.issuer import Introspection, upstream
+from mcpfleet.authorization.issuer import IntrospectionVerifier, issuer_client
 from mcpfleet.authorization.keys import Keys, metadata_urls
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.signed_jwt import Signed
-from mcpfleet.authorization.verifier import NotKnown, Refused
+from mcpfleet.authorization.signed_jwt import JwtVerifier
+from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked
 from mcpfleet.contracts.principal import Principal
 from tests.kit.issuer import ROBOT, ROBOT_SECRET, Issuer, issuer
 from tests.kit.waiting import until
@@ -35,7 +35,7 @@ class Checking:
     """An issuer, and who checks its tokens."""
 
     issuer: Issuer
-    signed: Signed
+    signed: JwtVerifier
 
     async def verify(self, token: str) -> Principal:
         return (await self.signed.verify(token, "mcp", RESOURCE)).principal
@@ -45,10 +45,10 @@ class Checking:
 async def checking(made: Issuer, **changes: Any) -> AsyncIterator[Checking]:
     """Check an issuer's tokens for the length of a block."""
     settings = AuthorizationSettings(authorization="jwt", issuer=made.url, **changes)
-    async with upstream(1.0) as face, anyio.create_task_group() as tasks:
+    async with issuer_client(1.0) as face, anyio.create_task_group() as tasks:
         keys = Keys(face, settings, log=LOG)
         tasks.start_soon(keys.run)
-        yield Checking(made, Signed(keys, settings))
+        yield Checking(made, JwtVerifier(keys, settings))
         tasks.cancel_scope.cancel()
 
 
@@ -84,7 +84,7 @@ async def test_a_good_token_is_its_claims_by_keys_that_the_metadata_leads_to() -
 )
 async def test_a_token_that_is_not_for_us_now_admits_nobody(changes: dict[str, Any], why: str) -> None:
     async with issuer() as made, checking(made) as check:
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(CredentialRefused, match=why):
             await check.verify(made.token(RESOURCE, **changes))
 
 
@@ -93,16 +93,16 @@ async def test_a_token_without_a_signature_admits_nobody() -> None:
     async with issuer() as made, checking(made) as check:
         claims = made.claims(RESOURCE)
         for algorithm in ("none", "None", "NONE", "", "HS256"):
-            with pytest.raises(Refused, match=r"algorithm|no JWT"):
+            with pytest.raises(CredentialRefused, match=r"algorithm|no JWT"):
                 await check.verify(unsigned(claims, algorithm))
         shared = jwt.encode(claims, json.dumps(made.keys())[1:-1], algorithm="HS256", headers={"kid": made.kid})
-        with pytest.raises(Refused, match="algorithm"):
+        with pytest.raises(CredentialRefused, match="algorithm"):
             await check.verify(shared)
         good = made.token(RESOURCE)
-        with pytest.raises(Refused, match="signature"):
+        with pytest.raises(CredentialRefused, match="signature"):
             await check.verify(good[:-8] + "AAAAAAAA")
         for garbage in ("", "x", "a.b.c", good.partition(".")[0]):
-            with pytest.raises(Refused):
+            with pytest.raises(CredentialRefused):
                 await check.verify(garbage)
 
 
@@ -110,7 +110,7 @@ async def test_a_key_signs_by_its_own_algorithm_alone() -> None:
     async with issuer() as made, checking(made) as check:
         other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         token = jwt.encode(made.claims(RESOURCE), other, algorithm="RS256", headers={"kid": made.kid})
-        with pytest.raises(Refused, match="key"):
+        with pytest.raises(CredentialRefused, match="key"):
             await check.verify(token)
 
 
@@ -123,7 +123,7 @@ async def test_an_unknown_key_is_fetched_once_in_a_while() -> None:
         await check.verify(made.token(RESOURCE))
         assert made.fetched == 2
         for kid in ("one", "two", "three"):
-            with pytest.raises(Refused, match="key"):
+            with pytest.raises(CredentialRefused, match="key"):
                 await check.verify(made.sign(made.claims(RESOURCE), kid=kid))
         assert made.fetched == 2
 
@@ -175,7 +175,7 @@ async def test_known_keys_serve_while_the_issuer_is_down_and_not_for_ever() -> N
         async def is_known() -> bool:
             try:
                 await check.verify(made.token(RESOURCE))
-            except NotKnown:
+            except CredentialUnchecked:
                 return False
             return True
 
@@ -198,7 +198,7 @@ async def _keep_checking(made: Issuer, changes: dict[str, Any], *, task_status: 
 async def test_an_issuer_that_never_answered_is_no_reason_to_refuse() -> None:
     made = Issuer()
     async with checking(made) as check:
-        with pytest.raises(NotKnown, match="MCPFLEET_ISSUER"):
+        with pytest.raises(CredentialUnchecked, match="MCPFLEET_ISSUER"):
             await check.verify(made.token(RESOURCE))
 
 
@@ -212,7 +212,7 @@ def test_metadata_is_where_either_specification_puts_it() -> None:
 
 
 @asynccontextmanager
-async def asking(made: Issuer, **changes: Any) -> AsyncIterator[Introspection]:
+async def asking(made: Issuer, **changes: Any) -> AsyncIterator[IntrospectionVerifier]:
     """Ask an issuer about tokens for the length of a block."""
     settings = AuthorizationSettings(
         authorization="introspection",
@@ -220,8 +220,8 @@ async def asking(made: Issuer, **changes: Any) -> AsyncIterator[Introspection]:
         introspection_client=ROBOT,
         **{"introspection_secret": SecretStr(ROBOT_SECRET), **changes},
     )
-    async with upstream(1.0) as face:
-        yield Introspection(face, settings)
+    async with issuer_client(1.0) as face:
+        yield IntrospectionVerifier(face, settings)
 
 
 async def test_an_issuer_that_is_asked_says_whom_a_token_speaks_for() -> None:
@@ -233,24 +233,24 @@ async def test_an_issuer_that_is_asked_says_whom_a_token_speaks_for() -> None:
 
 async def test_m61_the_audience_is_checked_also_where_the_issuer_vouches_for_the_token() -> None:
     async with issuer() as made, asking(made) as introspection:
-        with pytest.raises(Refused, match="audience"):
+        with pytest.raises(CredentialRefused, match="audience"):
             await introspection.verify(made.token("https://other.example/mcp"), "mcp", RESOURCE)
-        with pytest.raises(Refused, match="not active"):
+        with pytest.raises(CredentialRefused, match="not active"):
             await introspection.verify(made.token(RESOURCE, exp=int(time.time()) - 60), "mcp", RESOURCE)
-        with pytest.raises(Refused, match="not active"):
+        with pytest.raises(CredentialRefused, match="not active"):
             await introspection.verify("garbage", "mcp", RESOURCE)
 
 
 async def test_an_issuer_that_does_not_know_us_refuses_nobody() -> None:
     async with issuer() as made, asking(made, introspection_secret=SecretStr("wrong")) as introspection:
-        with pytest.raises(NotKnown, match="401"):
+        with pytest.raises(CredentialUnchecked, match="401"):
             await introspection.verify(made.token(RESOURCE), "mcp", RESOURCE)
 
 
 async def test_what_was_asked_about_is_in_no_sentence() -> None:
     made = Issuer()
     async with asking(made) as introspection:
-        with pytest.raises(NotKnown) as raised:
+        with pytest.raises(CredentialUnchecked) as raised:
             await introspection.verify("very-secret", "mcp", RESOURCE)
         assert "very-secret" not in repr(raised.value)
         assert raised.value.__cause__ is None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.catalog.rules import Book, is_behind, is_disputed
+from mcpfleet.catalog.rules import EndpointState, is_behind, is_disputed
 from mcpfleet.contracts.endpoints import Endpoint
 
 ENDPOINT = Endpoint(path="/mcp")
 
 
-def book(*, revision: int = 2, settings: str = "", inputs: str = "same") -> Book:
-    return Book("mcp", 7, revision, settings, inputs, "")
+def book(*, revision: int = 2, settings: str = "", inputs: str = "same") -> EndpointState:
+    return EndpointState("mcp", 7, revision, settings, inputs, "")
 
 
 @pytest.mark.parametrize(

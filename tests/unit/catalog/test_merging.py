@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.catalog.rules import Book, Held, Key, Merged, Pool, Serving, holdings, inputs_digest, is_change, merge
+from mcpfleet.catalog.rules import (
+    EndpointState,
+    Key,
+    Merged,
+    Pool,
+    PoolManifest,
+    ShownDefinition,
+    holdings,
+    inputs_digest,
+    is_change,
+    merge,
+)
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Manifest, digest_of
@@ -21,17 +32,20 @@ def tool(name: str, description: str = "") -> Definition:
     return Definition(kind="tool", name=name, wire=wire)
 
 
-def serving(pool: str, since: float, *names: str, **about: str) -> Serving:
+def serving(pool: str, since: float, *names: str, **about: str) -> PoolManifest:
     return offering(pool, since, *(tool(name) for name in names), **about)
 
 
-def offering(pool: str, since: float, *tools: Definition, **about: str) -> Serving:
+def offering(pool: str, since: float, *tools: Definition, **about: str) -> PoolManifest:
     about = {"name": f"{pool}-app", "version": "1.0.0"} | about
-    return Serving(pool, since, Manifest(definitions=tuple(tool.text for tool in tools), **about))
+    return PoolManifest(pool, since, Manifest(definitions=tuple(tool.text for tool in tools), **about))
 
 
 def merged(
-    *pools: Serving, endpoint: Endpoint = ENDPOINT, held: Mapping[Key, Held] | None = None, limit: int = 9999
+    *pools: PoolManifest,
+    endpoint: Endpoint = ENDPOINT,
+    held: Mapping[Key, ShownDefinition] | None = None,
+    limit: int = 9999,
 ) -> Merged:
     return merge("mcp", endpoint, pools, held or {}, limit=limit)
 
@@ -61,11 +75,13 @@ def test_a_listed_definition_carries_its_digest() -> None:
         pytest.param(1, 2, {}, "a", id="who came first has the name"),
         pytest.param(2, 1, {}, "b", id="whichever it is"),
         pytest.param(1, 1, {}, "a", id="at the same moment every replica chooses the same"),
-        pytest.param(1, 2, {("search", "tool"): Held("b", 0)}, "b", id="who holds it keeps it"),
-        pytest.param(1, 2, {("search", "tool"): Held("gone", 0)}, "a", id="who held it is gone"),
+        pytest.param(1, 2, {("search", "tool"): ShownDefinition("b", 0)}, "b", id="who holds it keeps it"),
+        pytest.param(1, 2, {("search", "tool"): ShownDefinition("gone", 0)}, "a", id="who held it is gone"),
     ],
 )
-def test_a_name_that_two_pools_claim(first: float, second: float, held: Mapping[Key, Held], owner: str) -> None:
+def test_a_name_that_two_pools_claim(
+    first: float, second: float, held: Mapping[Key, ShownDefinition], owner: str
+) -> None:
     """M36: an alarm, not a coin toss."""
     result = merged(serving("a", first, "search"), serving("b", second, "search"), held=held)
     assert shown(result) == [("search", owner)]
@@ -128,12 +144,12 @@ def test_the_holdings_of_a_snapshot() -> None:
     result = merged(serving("a", 1, "search"), serving("b", 2, "read"))
     sizes = {listed.pool: len(listed.model_dump_json(exclude_defaults=True)) for listed in result.snapshot.listed}
     assert holdings(result.snapshot) == {
-        ("search", "tool"): Held("a", sizes["a"]),
-        ("read", "tool"): Held("b", sizes["b"]),
+        ("search", "tool"): ShownDefinition("a", sizes["a"]),
+        ("read", "tool"): ShownDefinition("b", sizes["b"]),
     }
 
 
-def after(*pools: Serving) -> dict[Key, Held]:
+def after(*pools: PoolManifest) -> dict[Key, ShownDefinition]:
     """What a snapshot of these pools shows."""
     return holdings(merged(*pools).snapshot)
 
@@ -182,7 +198,7 @@ def test_a_definition_goes_by_the_digest_of_the_text_that_was_announced() -> Non
     """A newer release's field is not known here, and the calls still go where its workers listen."""
     text = json.dumps({**json.loads(tool("search").text), "added_later": True})
     result = merge(
-        "mcp", ENDPOINT, [Serving("a", 1, Manifest(name="a", version="1", definitions=(text,)))], {}, limit=9999
+        "mcp", ENDPOINT, [PoolManifest("a", 1, Manifest(name="a", version="1", definitions=(text,)))], {}, limit=9999
     )
     (listed,) = result.snapshot.listed
     assert listed.digest == digest_of(text.encode()) != tool("search").digest
@@ -206,8 +222,8 @@ def test_equal_catalogs_have_equal_digests_and_others_do_not() -> None:
         pytest.param(3, "other", [serving("a", 1)], True, id="a pool that offers nothing"),
     ],
 )
-def test_what_is_a_new_snapshot(number: int, digest: str, pools: list[Serving], is_new: bool) -> None:
-    book = Book("mcp", number, 0, "", "", digest)
+def test_what_is_a_new_snapshot(number: int, digest: str, pools: list[PoolManifest], is_new: bool) -> None:
+    book = EndpointState("mcp", number, 0, "", "", digest)
     assert is_change(book, merged(*pools)) is is_new
 
 

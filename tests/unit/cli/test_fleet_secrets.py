@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcpfleet.cli.fleet import Fleet, Plan
+from mcpfleet.cli.fleet import FleetProcesses, Plan
 
 
 async def test_a_worker_never_gets_what_services_alone_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ async def test_a_worker_never_gets_what_services_alone_need(monkeypatch: pytest.
     secrets = {"MCPFLEET_TOKENS_FILE": "tokens.toml", "MCPFLEET_INTROSPECTION_SECRET": "hunter2"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
-    fleet = Fleet(Plan("app.py", services=2, nats_url="nats://127.0.0.1:1"), tmp_path)
+    fleet = FleetProcesses(Plan("app.py", services=2, nats_url="nats://127.0.0.1:1"), tmp_path)
     await fleet.start_nats()
     assert [child.name for child in fleet.service_processes] == ["services", "services 2"]
     for child in fleet.service_processes:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mcpfleet.cli import __main__ as cli
 from mcpfleet.cli.operate_tasks import show_listing
-from mcpfleet.cli.task_client import NoAnswer, TaskClient, failed, show
+from mcpfleet.cli.task_client import NoResult, TaskClient, failed, show
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing
 from mcpfleet.contracts.tasks import Status
 
@@ -71,7 +71,7 @@ async def test_each_change_is_shown_once_until_the_end() -> None:
     ],
 )
 async def test_what_is_no_result_is_a_sentence(body: Any, sentence: str) -> None:
-    with pytest.raises(NoAnswer, match=sentence):
+    with pytest.raises(NoResult, match=sentence):
         await Server(body).client().ask("tasks/get", TASK)
 
 

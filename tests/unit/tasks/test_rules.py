@@ -8,15 +8,15 @@ import pytest
 
 from mcpfleet.contracts.pool_tasks import Question
 from mcpfleet.contracts.tasks import Outcome, Status
-from mcpfleet.tasks.idempotency import Record, State, judge
+from mcpfleet.tasks.idempotency import KeyRecord, KeyState, judge
 from mcpfleet.tasks.rules import (
     CANCELLED,
-    Asking,
+    AskDecision,
+    AskedQuestion,
+    Attempts,
     Candidate,
-    Ends,
-    Known,
-    Retries,
-    Tried,
+    ForcedEnd,
+    Retry,
     ask,
     backoff,
     overdue,
@@ -28,29 +28,29 @@ FIRST, MOST = 1.0, 60.0
 D1, D2 = "1" * 32, "2" * 32
 
 
-def tried(attempts: int = 0, vanished: int = 0, most: int = 10, *, cancelled: bool = False) -> Tried:
-    return Tried(attempts, most, vanished, is_cancelled=cancelled)
+def tried(attempts: int = 0, vanished: int = 0, most: int = 10, *, cancelled: bool = False) -> Attempts:
+    return Attempts(attempts, most, vanished, is_cancelled=cancelled)
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (tried(), Retries(0.0, 1, 1)),
-        (tried(1, 1), Retries(1.0, 2, 2)),
-        (tried(4, 0), Retries(8.0, 5, 1)),
+        (tried(), Retry(0.0, 1, 1)),
+        (tried(1, 1), Retry(1.0, 2, 2)),
+        (tried(4, 0), Retry(8.0, 5, 1)),
         (tried(cancelled=True), CANCELLED),
     ],
 )
-def test_d8_a_holder_that_vanishes_counts(before: Tried, after: object) -> None:
+def test_d8_a_holder_that_vanishes_counts(before: Attempts, after: object) -> None:
     assert before.vanish(FIRST, MOST) == after
 
 
 @pytest.mark.parametrize(
     ("before", "failure"), [(tried(2, 2), "crashed_worker"), (tried(9, 2), "crashed_worker"), (tried(9, 0), "attempts")]
 )
-def test_a_task_that_vanishes_too_often_fails_and_says_why(before: Tried, failure: str) -> None:
+def test_a_task_that_vanishes_too_often_fails_and_says_why(before: Attempts, failure: str) -> None:
     after = before.vanish(FIRST, MOST)
-    assert isinstance(after, Ends)
+    assert isinstance(after, ForcedEnd)
     assert (after.status, after.failure) == (Status.FAILED, failure)
     error = json.loads(after.error or "")
     assert (error["code"], after.why in error["message"]) == (-32603, True)
@@ -59,19 +59,19 @@ def test_a_task_that_vanishes_too_often_fails_and_says_why(before: Tried, failur
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (tried(), Retries(5.0, 1, 0)),
-        (tried(5, 1), Retries(16.0, 6, 0)),
+        (tried(), Retry(5.0, 1, 0)),
+        (tried(5, 1), Retry(16.0, 6, 0)),
         (tried(9), None),
         (tried(most=1), None),
         (tried(cancelled=True), None),
     ],
 )
-def test_a_failed_attempt_counts_and_the_last_one_is_the_end(before: Tried, after: Retries | None) -> None:
+def test_a_failed_attempt_counts_and_the_last_one_is_the_end(before: Attempts, after: Retry | None) -> None:
     assert before.fail(5.0, FIRST, MOST) == after
 
 
 def test_what_is_given_back_counts_nothing() -> None:
-    assert tried(3, 1).give_back() == Retries(0.0, 3, 1)
+    assert tried(3, 1).give_back() == Retry(0.0, 3, 1)
     assert tried(cancelled=True).give_back() == CANCELLED
 
 
@@ -129,20 +129,22 @@ def question(key: str, digest: str = D1) -> Question:
 @pytest.mark.parametrize(
     ("questions", "known", "asking"),
     [
-        ([question("a")], {}, Asking(new=(question("a"),), is_waiting=True)),
-        ([question("a")], {"a": Known("a", D1, None)}, Asking(is_waiting=True)),
-        ([question("a")], {"a": Known("a", D1, "1")}, Asking(answered=(Known("a", D1, "1"),))),
-        ([question("a", D2)], {"a": Known("a", D1, "1")}, Asking(clash="a")),
-        ([question("a"), question("a", D2)], {}, Asking(clash="a")),
-        ([question("a"), question("a")], {}, Asking(new=(question("a"),), is_waiting=True)),
+        ([question("a")], {}, AskDecision(new=(question("a"),), is_waiting=True)),
+        ([question("a")], {"a": AskedQuestion("a", D1, None)}, AskDecision(is_waiting=True)),
+        ([question("a")], {"a": AskedQuestion("a", D1, "1")}, AskDecision(answered=(AskedQuestion("a", D1, "1"),))),
+        ([question("a", D2)], {"a": AskedQuestion("a", D1, "1")}, AskDecision(clash="a")),
+        ([question("a"), question("a", D2)], {}, AskDecision(clash="a")),
+        ([question("a"), question("a")], {}, AskDecision(new=(question("a"),), is_waiting=True)),
         (
             [question("a"), question("b")],
-            {"a": Known("a", D1, "1"), "z": Known("z", D1, None)},
-            Asking(new=(question("b"),), answered=(Known("a", D1, "1"),), is_waiting=True),
+            {"a": AskedQuestion("a", D1, "1"), "z": AskedQuestion("z", D1, None)},
+            AskDecision(new=(question("b"),), answered=(AskedQuestion("a", D1, "1"),), is_waiting=True),
         ),
     ],
 )
-def test_m70_what_becomes_of_questions(questions: list[Question], known: dict[str, Known], asking: Asking) -> None:
+def test_m70_what_becomes_of_questions(
+    questions: list[Question], known: dict[str, AskedQuestion], asking: AskDecision
+) -> None:
     assert ask(questions, known) == asking
 
 
@@ -150,26 +152,26 @@ def test_a_text_weighs_what_it_takes_in_a_message() -> None:
     assert weight('"\n') == len('"\\"\\n"')
 
 
-def record(state: State = State.RUNNING, *, is_late: bool = False) -> Record:
-    return Record(arguments=D1, state=state, fence=1, holder="me", is_late=is_late)
+def record(state: KeyState = KeyState.RUNNING, *, is_late: bool = False) -> KeyRecord:
+    return KeyRecord(arguments=D1, state=state, fence=1, holder="me", is_late=is_late)
 
 
 @pytest.mark.parametrize(
     ("known", "arguments", "holder", "safe", "outcome"),
     [
         (record(), D2, "me", False, Outcome.MISMATCH),
-        (record(State.DONE), D2, "me", True, Outcome.MISMATCH),
+        (record(KeyState.DONE), D2, "me", True, Outcome.MISMATCH),
         (record(), D1, "me", False, Outcome.NEW),
         (record(), D1, "you", False, Outcome.RUNNING),
         (record(), D1, "you", True, Outcome.RUNNING),
         (record(is_late=True), D1, "you", False, Outcome.UNCERTAIN),
         (record(is_late=True), D1, "me", False, Outcome.UNCERTAIN),
         (record(is_late=True), D1, "you", True, Outcome.NEW),
-        (record(State.UNCERTAIN), D1, "me", False, Outcome.UNCERTAIN),
-        (record(State.UNCERTAIN), D1, "you", True, Outcome.NEW),
-        (record(State.DONE), D1, "you", True, Outcome.REPEAT),
-        (record(State.DONE, is_late=True), D1, "you", False, Outcome.REPEAT),
+        (record(KeyState.UNCERTAIN), D1, "me", False, Outcome.UNCERTAIN),
+        (record(KeyState.UNCERTAIN), D1, "you", True, Outcome.NEW),
+        (record(KeyState.DONE), D1, "you", True, Outcome.REPEAT),
+        (record(KeyState.DONE, is_late=True), D1, "you", False, Outcome.REPEAT),
     ],
 )
-def test_d9_what_a_repeat_is_told(known: Record, arguments: str, holder: str, safe: bool, outcome: Outcome) -> None:
+def test_d9_what_a_repeat_is_told(known: KeyRecord, arguments: str, holder: str, safe: bool, outcome: Outcome) -> None:
     assert judge(known, arguments=arguments, holder=holder, again_is_safe=safe) is outcome

@@ -11,16 +11,16 @@ from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.testing.environment import Lines
-from mcpfleet.testing.service import Part, Serve
+from mcpfleet.testing.environment import LogLines
+from mcpfleet.testing.service import LocalService, Serve
 
 
-def part(serve: Serve[ProcessSettings]) -> Part[ProcessSettings]:
-    return Part("tested", "edge", ProcessSettings(), serve, switch=None, log=Lines().logger("info"))
+def part(serve: Serve[ProcessSettings]) -> LocalService[ProcessSettings]:
+    return LocalService("tested", "edge", ProcessSettings(), serve, switch=None, log=LogLines().logger("info"))
 
 
 @asynccontextmanager
-async def running(serve: Serve[ProcessSettings]) -> AsyncIterator[Part[ProcessSettings]]:
+async def running(serve: Serve[ProcessSettings]) -> AsyncIterator[LocalService[ProcessSettings]]:
     made = part(serve)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.run)

@@ -6,8 +6,8 @@ import secrets
 
 import anyio
 
-from mcpfleet.authorization.repository import Ledger
-from mcpfleet.authorization.revocations import Register
+from mcpfleet.authorization.repository import RevocationRepository
+from mcpfleet.authorization.revocations import KnownRevocations
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.authorization import Revoke
@@ -16,8 +16,8 @@ from mcpfleet.store.engine import Store
 from tests.contract.store.statements import statements
 
 
-class Late(Ledger):
-    """A ledger whose answer to a reading takes as long as the test likes."""
+class Late(RevocationRepository):
+    """A repository whose answer to a reading takes as long as the test likes."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -32,53 +32,53 @@ class Late(Ledger):
         return found
 
 
-async def opened(store: Store) -> tuple[Late, Register]:
+async def opened(store: Store) -> tuple[Late, KnownRevocations]:
     process = Process("authorization", AuthorizationSettings())
-    ledger = Late(store)
+    repository = Late(store)
     bus = bus_of(process, "authorization")
-    register = Register(ledger, bus, process.settings, health=process.health, log=process.log)
-    await register.refresh()
-    return ledger, register
+    revocations = KnownRevocations(repository, bus, process.settings, health=process.health, log=process.log)
+    await revocations.refresh()
+    return repository, revocations
 
 
 async def test_one_reading_serves_all_credentials_that_waited_for_it(store: Store) -> None:
     """A revocation has thousands ask at once, each of whom would cost the store a reading of its own."""
-    ledger, register = await opened(store)
-    ledger.go_on = anyio.Event()
+    repository, revocations = await opened(store)
+    repository.go_on = anyio.Event()
     with statements() as seen:
         async with anyio.create_task_group() as tasks:
             for _ in range(100):
-                tasks.start_soon(register.learn)
+                tasks.start_soon(revocations.learn)
             await anyio.wait_all_tasks_blocked()
-            ledger.go_on.set()
+            repository.go_on.set()
     assert len(seen) <= 2, "that of the first, and that of all who came while it went on"
 
 
 async def test_a_credential_waits_for_a_reading_that_began_after_it_was_checked(store: Store) -> None:
     """One that is under way may have seen less than was revoked before the check."""
-    ledger, register = await opened(store)
-    before, ledger.go_on = ledger.readings, anyio.Event()
+    repository, revocations = await opened(store)
+    before, repository.go_on = repository.readings, anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(register.learn)
+        tasks.start_soon(revocations.learn)
         with anyio.fail_after(5):
-            while ledger.readings == before:  # noqa: ASYNC110  # the store has no event of ours
+            while repository.readings == before:  # noqa: ASYNC110  # the store has no event of ours
                 await anyio.sleep(0.001)
-        assert await ledger.revoke(Revoke(kind="subject", name="ann", id=secrets.token_hex(16))) == 1
-        tasks.start_soon(register.learn)
+        assert await repository.revoke(Revoke(kind="subject", name="ann", id=secrets.token_hex(16))) == 1
+        tasks.start_soon(revocations.learn)
         await anyio.wait_all_tasks_blocked()
-        ledger.go_on.set()
-    assert register.number == 1
+        repository.go_on.set()
+    assert revocations.number == 1
 
 
 async def test_a_reading_that_was_given_up_serves_nobody(store: Store) -> None:
-    ledger, register = await opened(store)
-    await ledger.revoke(Revoke(kind="subject", name="ann", id=secrets.token_hex(16)))
-    ledger.go_on = anyio.Event()
+    repository, revocations = await opened(store)
+    await repository.revoke(Revoke(kind="subject", name="ann", id=secrets.token_hex(16)))
+    repository.go_on = anyio.Event()
     async with anyio.create_task_group() as tasks, anyio.create_task_group() as impatient:
-        impatient.start_soon(register.learn)
+        impatient.start_soon(revocations.learn)
         await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(register.learn)
+        tasks.start_soon(revocations.learn)
         await anyio.wait_all_tasks_blocked()
         impatient.cancel_scope.cancel()
-        ledger.go_on.set()
-    assert register.number == 1
+        repository.go_on.set()
+    assert revocations.number == 1
