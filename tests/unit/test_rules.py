@@ -12,7 +12,7 @@ import pytest
 from tests.kit.tree import ROOT, python_files
 
 TESTS = ROOT / "tests"
-LAST = {"T": 38, "P": 11, "M": 87, "S": 23, "K": 29, "I": 5, "L": 24}
+LAST = {"T": 38, "P": 11, "M": 87, "S": 23, "K": 30, "I": 5, "L": 24}
 NUMBERS = ("N2", "N3", "N4", "N5", "N6", "N7", "N8", "N10", "N11", "N12", "N13", "N14", "N15", "N16", "N17")
 RULES = [f"{letter}{number}" for letter, last in LAST.items() for number in range(1, last + 1)]
 RULES += [*NUMBERS, "D8", "D9", "D11"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,6 +27,24 @@ from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import BROUGHT, origins, states
 
 
+@dataclass(slots=True)
+class _Wanted:
+    """A task that somebody waits for."""
+
+    task: NewTask
+    is_sent: bool = False
+    """The store has been asked to make it, or is about to be."""
+    is_dropped: bool = False
+    """Who waited has left before."""
+
+
+def _sent(batch: Sequence[_Wanted]) -> list[NewTask]:
+    """The tasks of a batch that are still wanted, now that the store takes them."""
+    for wanted in batch:
+        wanted.is_sent = not wanted.is_dropped
+    return [wanted.task for wanted in batch if wanted.is_sent]
+
+
 class TaskCreator:
     """Makes tasks for edges, which dispatches them, and for workers, which hold them at once."""
 
@@ -32,7 +52,7 @@ class TaskCreator:
         self._store = store
         self._settings = settings
         self._reader = reader
-        self._batches: Batches[NewTask, None] = Batches(self._insert_all, settings.tasks_batch, spoils=OUTAGES)
+        self._batches: Batches[_Wanted, None] = Batches(self._insert_all, settings.tasks_batch, spoils=OUTAGES)
 
     async def create(self, wanted: Create, tell: Callable[[TaskChange], None]) -> Created:
         """Make a task that waits for a worker; nothing is made where its key was used before.
@@ -47,7 +67,7 @@ class TaskCreator:
         task = wanted.task
         self._check(task)
         if wanted.once is None:
-            await self._batches.do(task)
+            await self._make(task)
         else:
             outcome, known = await self._insert_once(task, wanted.once)
             if known is not None:
@@ -91,15 +111,29 @@ class TaskCreator:
                 return Outcome.NEW, None
         return outcome, known
 
-    async def _insert_all(self, tasks: Sequence[NewTask]) -> list[None]:
+    async def _make(self, task: NewTask) -> None:
+        """Make a task in a batch; who leaves before the store was asked has certainly made none."""
+        wanted = _Wanted(task)
+        try:
+            await self._batches.do(wanted)
+        except asyncio.CancelledError as error:
+            if not wanted.is_sent:
+                wanted.is_dropped = error.is_undone = True  # type: ignore[attr-defined]  # who waits reads it
+            raise
+
+    async def _insert_all(self, batch: Sequence[_Wanted]) -> list[None]:
         if self._store.singles is not None:
-            ordered = sorted(tasks, key=lambda task: task.id)
-            texts = [task.origin for task in ordered]
-            await statements.make(self._store.singles, list(map(_row, ordered)), texts, self._settings.task_unclaimed)
-            return [None] * len(tasks)
-        async with self._store.write() as connection:
-            await self._insert(connection, tasks)
-        return [None] * len(tasks)
+
+            def late() -> list[tuple[Mapping[str, Any], str]]:
+                # In the order of their ids, so that two batches never wait for each other.
+                return [(_row(task), task.origin) for task in sorted(_sent(batch), key=lambda task: task.id)]
+
+            await statements.make(self._store.singles, late, self._settings.task_unclaimed)
+        else:
+            async with self._store.write() as connection:
+                if tasks := _sent(batch):
+                    await self._insert(connection, tasks)
+        return [None] * len(batch)
 
     async def _insert(self, connection: AsyncConnection, tasks: Sequence[NewTask], holder: str | None = None) -> None:
         """Write the rows, the same ones at a repeat; what an id stood for before stays."""

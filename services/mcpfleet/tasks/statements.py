@@ -7,7 +7,7 @@ locked in the order of their ids there too, and what is compared with time is co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mcpfleet.contracts.pool_tasks import ClaimTasks
@@ -94,17 +94,25 @@ RETURNING task.id, task.fence, task.version
 """  # noqa: S608  # of constants
 
 
-async def make(singles: Singles, tasks: Sequence[Mapping[str, Any]], origins: Sequence[str], unclaimed: float) -> None:
+async def make(
+    singles: Singles, wanted: Callable[[], Sequence[tuple[Mapping[str, Any], str]]], unclaimed: float
+) -> None:
     """Make tasks that wait for a worker, in their order; those whose ids are there stay as they are.
 
     Args:
         singles: of the store.
-        tasks: their columns.
-        origins: their origins.
+        wanted: says just before they are sent which tasks to make, each by its columns and its origin.
         unclaimed: seconds for which they may wait.
     """
-    lists = ([task[name] for task in tasks] for name in BROUGHT)
-    await singles.fetch(_MAKE, *lists, origins, unclaimed, writes=True)
+
+    def values() -> tuple[object, ...] | None:
+        tasks = wanted()
+        if not tasks:
+            return None
+        lists = ([columns[name] for columns, _ in tasks] for name in BROUGHT)
+        return (*lists, [origin for _, origin in tasks], unclaimed)
+
+    await singles.fetch(_MAKE, writes=True, late=values)
 
 
 async def read(singles: Singles, wanted: Sequence[tuple[str, str]]) -> list[SingleRow]:

@@ -6,6 +6,7 @@ time each is a batch of its own.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import deque
@@ -19,19 +20,22 @@ Result = TypeVar("Result")
 
 
 class _Place(Generic[Item, Result]):
-    __slots__ = ("error", "is_performed", "item", "result", "turn")
+    __slots__ = ("error", "is_answered", "is_performed", "item", "result", "turn")
 
     def __init__(self, item: Item) -> None:
         self.item = item
         self.turn = anyio.Event()
         """Set when it has been performed, or when it is its turn to perform for all who wait."""
         self.is_performed = False
+        """Its batch is over."""
+        self.is_answered = False
+        """`result` is what performing it came to."""
         self.result: Result | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
 
 class Batches(Generic[Item, Result]):
-    """Performs items together; one of those who wait performs for all, so there is no task to own."""
+    """Performs items together, whoever of those who wait for them is cancelled."""
 
     def __init__(
         self,
@@ -55,6 +59,8 @@ class Batches(Generic[Item, Result]):
         self._spoils = spoils
         self._patience = patience
         self._waiting: deque[_Place[Item, Result]] = deque()
+        self._performing: set[asyncio.Future[None]] = set()
+        """Batches of several; the loop itself holds its tasks weakly."""
         self._newest: object = None
         """The batch that was begun last; None once it is performed."""
         self._held_until = -math.inf
@@ -103,19 +109,33 @@ class Batches(Generic[Item, Result]):
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
         self._newest = batch
         self._held_until = math.inf if self._patience is None else time.monotonic() + self._patience
+        if len(batch) == 1:
+            await self._perform_batch(batch)
+            return
+        # A task of its own: whoever is cancelled leaves at once, and takes nobody's work along. A shield would not do,
+        # since it keeps out anyio's scopes alone, and an actor's deadlines are asyncio's (K30).
+        task = asyncio.ensure_future(self._perform_batch(batch))
+        self._performing.add(task)
+        task.add_done_callback(self._performing.discard)
+
+    async def _perform_batch(self, batch: list[_Place[Item, Result]]) -> None:
+        """Perform a batch; how long it takes, `perform` bounds."""
         try:
-            # Who is cancelled must not take the others' work along. How long this takes, `perform` bounds.
-            with anyio.CancelScope(shield=len(batch) > 1):
-                await self._all_or_each(batch)
+            await self._all_or_each(batch)
         except Exception as error:
             for place in batch:
                 place.error = error
+        except BaseException as error:
+            for place in batch:
+                place.error = place.error or (None if place.is_answered else error)
+            raise
         finally:
             if self._newest is batch:
                 self._newest = None
             for place in batch:
                 place.is_performed = True
                 place.turn.set()
+            self._wake()
 
     async def _all_or_each(self, batch: list[_Place[Item, Result]]) -> None:
         """Perform all together; where one of them spoils it for all, each by itself."""
@@ -130,10 +150,11 @@ class Batches(Generic[Item, Result]):
                 await self._alone(place)
             return
         for place, result in zip(batch, results, strict=True):
-            place.result = result
+            place.result, place.is_answered = result, True
 
     async def _alone(self, place: _Place[Item, Result]) -> None:
         try:
             (place.result,) = await self._perform([place.item])
+            place.is_answered = True
         except Exception as error:
             place.error = error

@@ -138,8 +138,8 @@ class Store:
         return anyio.fail_after(seconds, shield=True) if self.dialect == "sqlite" else nullcontext()
 
     async def _begin(self, connection: AsyncConnection) -> AsyncTransaction:
-        """Begin, on SQLite with the lock where the transaction writes: for which it waits within the bound."""
-        deadline = anyio.current_time() + self._bounds.statement
+        """Begin, on SQLite with the lock where the transaction writes: for which it waits within its bound."""
+        deadline = anyio.current_time() + self._bounds.lock_wait
         while True:
             try:
                 # Read here as well, since a lock that another has is waited for in turns, and nothing else is.
@@ -258,6 +258,7 @@ async def _connect(
             "application_name": f"mcpfleet-{service}",
             "jit": "off",
             "statement_timeout": limit,
+            "lock_timeout": f"{int(bounds.lock_wait * 1000)}ms",
             # A writer that is paused in its transaction must not keep its locks from the others.
             "idle_in_transaction_session_timeout": limit,
             **settings,

@@ -59,6 +59,8 @@ async def migrate(store: Store, schemas: Iterable[Schema]) -> dict[str, str]:
     """
     async with store.write() as connection:
         if store.dialect == "postgresql":
+            # Nobody waits for an answer here: a lock may take as long as a statement.
+            await connection.execute(text("SET LOCAL lock_timeout = 0"))
             await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         return await connection.run_sync(_upgrade, tuple(schemas))
 

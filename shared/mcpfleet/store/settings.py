@@ -65,7 +65,15 @@ class Bounds:
     connections: int = 10
     connect: float = 5.0
     statement: float = 10.0
-    """For one statement, and for a wait for a connection, for a lock, and for the next statement of a transaction."""
+    """For one statement, and for a wait for a connection, and for the next statement of a transaction."""
+    lock: float = 2.0
+    """For a wait for a lock, where `statement` is not less. Askers wait 5 s, and ask again meanwhile: so the store
+    itself tells them in time that it has done nothing (K30)."""
+
+    @property
+    def lock_wait(self) -> float:
+        """For a wait for a lock, in seconds."""
+        return min(self.lock, self.statement)
 
     @property
     def transaction(self) -> float:
@@ -121,7 +129,7 @@ class StoreSettings(Settings):
     store_timeout: Seconds = Field(
         default=_DEFAULTS.statement,
         gt=0,
-        description="How long a statement, or a wait for a lock or a connection, may take.",
+        description="How long a statement, or a wait for a connection, may take. A wait for a lock takes 2 s at most.",
     )
 
     @property

@@ -33,6 +33,7 @@ MOST: Final = 4
 """Connections that are used so: each of the ways that tasks go waits for itself alone."""
 
 Connect = Callable[[], Awaitable[Any]]
+LateValues = Callable[[], tuple[object, ...] | None]
 
 
 class SingleRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
@@ -69,13 +70,16 @@ class Singles:
         self._places = anyio.Semaphore(most, fast_acquire=True)
         self._free: list[Any] = []
 
-    async def fetch(self, statement: str, *values: object, writes: bool = False) -> list[SingleRow]:
+    async def fetch(
+        self, statement: str, *values: object, writes: bool = False, late: LateValues | None = None
+    ) -> list[SingleRow]:
         """Run one statement by itself, which commits it; a repeat after an error must be safe, as ever.
 
         Args:
             statement: with numbered parameters.
             values: of the parameters.
             writes: it changes something, so that its error says whether it may have (`StoreError.is_undone`).
+            late: makes the values just before they are sent, or None where nothing is wanted any more.
         """
         sent = _Sent()
         try:
@@ -83,7 +87,7 @@ class Singles:
                 raise all_busy(self._where)
             try:
                 with translated(self._where):
-                    return await self._run(statement, values, sent)
+                    return await self._run(statement, (lambda: values) if late is None else late, sent)
             finally:
                 self._places.release()
         except asyncio.CancelledError as error:
@@ -100,8 +104,12 @@ class Singles:
             connection.terminate()
         self._free.clear()
 
-    async def _run(self, statement: str, values: tuple[object, ...], sent: _Sent) -> list[SingleRow]:
+    async def _run(self, statement: str, late: LateValues, sent: _Sent) -> list[SingleRow]:
         connection = await self._open()
+        values = late()
+        if values is None:
+            self._free.append(connection)
+            return []
         sent.is_sent = True
         try:
             rows: list[SingleRow] = await connection.fetch(statement, *values)

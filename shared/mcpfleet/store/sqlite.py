@@ -84,7 +84,7 @@ class ShortTransactions:
         if not await take_places(self._bounds, self._writers):
             raise all_busy(self._where)
         try:
-            deadline = anyio.current_time() + self._bounds.statement
+            deadline = anyio.current_time() + self._bounds.lock_wait
             while True:
                 with translated(self._where):
                     done = await anyio.to_thread.run_sync(self._perform, work, limiter=self._thread)

@@ -24,9 +24,9 @@ def statements() -> Iterator[list[str]]:
 
     unheard = Singles.fetch
 
-    async def fetch(self: Singles, statement: str, *values: object, writes: bool = False) -> list[SingleRow]:
+    async def fetch(self: Singles, statement: str, *values: object, **how: Any) -> list[SingleRow]:
         hear(None, None, statement)
-        return await unheard(self, statement, *values, writes=writes)
+        return await unheard(self, statement, *values, **how)
 
     event.listen(Engine, "before_cursor_execute", hear)
     try:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from mcpfleet.testing.local import LocalFleet
@@ -66,3 +71,39 @@ async def test_k24_a_task_that_waited_in_vain_for_a_connection_is_told_as_not_ma
         assert answer.status_code == 504
         assert "nothing was run" in answer.json()["error"]["message"]
         assert works.runs == []
+
+
+@asynccontextmanager
+async def locked(url: str) -> AsyncIterator[None]:
+    """Hold a lock that no task can be made beside, as an operator's tool may, for the length of a block."""
+    if url.startswith("sqlite"):
+        other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.close()
+        return
+    connection = await asyncpg.connect(url)
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE tasks_states IN SHARE MODE")
+        yield
+    await connection.close()
+
+
+async def test_k30_tasks_that_a_lock_kept_from_being_made_are_told_as_not_made(url: str) -> None:
+    """All of them, in batches too, while the lock lasts longer than anybody waits; and none is made after it."""
+    works = Works()
+    async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": url}) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        answers = []
+
+        async def call(number: int) -> None:
+            answers.append(await client.post("tools/call", {"name": "double", "arguments": {"number": number}}))
+
+        async with locked(url), anyio.create_task_group() as calls:
+            for number in range(12):
+                calls.start_soon(call, number)
+                await anyio.sleep(0.1)
+        assert [answer.status_code for answer in answers] == [504] * 12
+        assert all("nothing was run" in answer.json()["error"]["message"] for answer in answers)
+        await client.until((await client.call("double", {"number": 21}))["taskId"])
+        assert works.runs == ["double"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mcpfleet.process.batches import Batches
@@ -157,3 +159,44 @@ async def test_a_batch_that_takes_long_holds_up_nobody_who_comes_later() -> None
         assert store.batches == [[0], [1], [2, 3]]
         slow.set()
     assert told[0] == 0
+
+
+async def test_an_asker_whose_time_is_over_for_asyncio_takes_nobody_along() -> None:
+    """An actor keeps deadlines by asyncio's own cancellation, which passes anyio's shields: K30."""
+    store, told = Store(), dict[int, object]()
+    batches = Batches(store.double, 9, spoils=StoreBusy)
+    asked: list[asyncio.Task[None]] = []
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(ask(batches, 0, told))
+        await store.begun.wait()
+        asked += [tasks.create_task(ask(batches, number, told)) for number in (1, 2, 3)]
+        await anyio.wait_all_tasks_blocked()
+        store.begun = anyio.Event()
+        store.open.set()
+        store.open = anyio.Event()
+        await first
+        await store.begun.wait()
+        asked[0].cancel()  # it performs for all three
+        await anyio.wait_all_tasks_blocked()
+        asked[0].cancel()
+        await anyio.wait_all_tasks_blocked()
+        store.open.set()
+    assert store.batches == [[0], [1, 2, 3]]
+    assert told == {0: 0, 2: 4, 3: 6}
+    assert asked[0].cancelled()
+
+
+async def test_a_batch_that_is_cut_off_is_no_success_of_those_who_waited() -> None:
+    """Its loop ends: nobody hears that a work was done that may not have been."""
+
+    async def cut(numbers: Sequence[int]) -> list[int]:
+        await anyio.lowlevel.checkpoint()
+        if len(numbers) > 1:
+            raise asyncio.CancelledError
+        return [2 * number for number in numbers]
+
+    told = dict[int, object]()
+    batches = Batches(cut, 9, spoils=StoreBusy)
+    asked = [asyncio.ensure_future(ask(batches, number, told)) for number in range(4)]
+    await asyncio.wait(asked)
+    assert told == {0: 0}
