@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import httpx2
 import nats
+import pytest
 from mcp import Client
 from nats.aio.client import Client as Nats
 from rich.console import Console
@@ -52,10 +53,11 @@ async def at_every_edge(fleet: Fleet, count: int, **notifications: Any) -> Async
         yield found
 
 
+@pytest.mark.rule("S6", "S8", "S9", "M58")
 async def test_a_change_reaches_every_stream_of_every_edge_once() -> None:
-    """S6: by a call through one edge, by a worker outside of any call, and by an operator; lists at run time, too.
+    """By a call through one edge, by a worker outside of any call, and by an operator; lists at run time, too.
 
-    S8, S9, M58: each message has its own stream's id, of the same type, where others have equal ones.
+    Each message has its own stream's id, of the same type, where others have equal ones.
     """
     async with (
         Fleet(APP, edges=3) as fleet,

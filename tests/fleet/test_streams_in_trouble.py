@@ -53,8 +53,9 @@ async def status(url: str, token: str | None = None) -> int:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.rule("S12", "S13")
 async def test_s3_a_revocation_ends_a_third_of_600_streams_within_a_second_and_no_others() -> None:
-    """S12, S13: over three edges; nothing is told after it, the others do not notice, and are not asked about."""
+    """Over three edges; nothing is told after it, the others do not notice, and are not asked about."""
     found = await revoking(600, 200)
     assert len(found.seconds) == 200
     assert found.within(0.99) < 1.0, found.seconds[-5:]

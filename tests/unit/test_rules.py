@@ -1,7 +1,8 @@
-"""Every rule of the door, of calls and of listen streams is named by a test or a vector; so is every row of errors."""
+"""Every rule of docs/rules.md is shown by a test or a vector, and so is every row of the table of errors."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -12,11 +13,19 @@ import pytest
 from tests.kit.tree import ROOT, python_files
 
 TESTS = ROOT / "tests"
-LAST = {"T": 38, "P": 11, "M": 87, "S": 23, "K": 30, "I": 5, "L": 24}
-NUMBERS = ("N2", "N3", "N4", "N5", "N6", "N7", "N8", "N10", "N11", "N12", "N13", "N14", "N15", "N16", "N17")
-RULES = [f"{letter}{number}" for letter, last in LAST.items() for number in range(1, last + 1)]
-RULES += [*NUMBERS, "D8", "D9", "D11"]
-CODE = re.compile(r"(?<![A-Za-z0-9])([TPMSNKIDL])([1-9][0-9]?)(?![0-9A-Za-z_])|_([tpmsnkidl])([1-9][0-9]?)_")
+RULES_PAGE = ROOT / "docs" / "rules.md"
+LAST = {"D": 18, "I": 5, "K": 30, "L": 24, "M": 87, "P": 11, "S": 23, "T": 38}
+"""The last number of each letter. The page explains all numbers up to it."""
+NUMBERS = (2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 26)
+"""The rules of numbers, which have gaps."""
+EXPLAINED = re.compile(r"^\| ([DIKLMNPST][1-9][0-9]?) \|", re.MULTILINE)
+RULES = EXPLAINED.findall(RULES_PAGE.read_text())
+
+TEST_FILES = [path for path in python_files("tests") if path.name.startswith("test_")]
+NAMED = re.compile(r"test((?:_[diklmnpst][1-9][0-9]?)+)(?=_|$)")
+"""The rules that a test's name begins with: `test_s3_n6_…`."""
+DOES_NOT_RUN = {"skip", "xfail"}
+"""Marks of tests that show nothing."""
 
 UNTESTED: dict[str, str] = json.loads(Path(__file__).with_name("untested_rules.json").read_text())
 """Rules without a test, each with the reason."""
@@ -24,9 +33,8 @@ ROWS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("error_row
 """The rows of the error table by short names: what each answers, and what shows it beside vectors."""
 
 
-CITED = re.compile(r"(?<![A-Za-z0-9`])([DIKLMNPST])([1-9][0-9]?)(?![0-9A-Za-z_])|def test_([diklmnpst])([1-9][0-9]?)_")
-"""A rule, as comments and docstrings cite it, and as the name of a test begins."""
-EXPLAINED = re.compile(r"^\| ([DIKLMNPST][1-9][0-9]?) \|", re.MULTILINE)
+CITED = re.compile(r"(?<![A-Za-z0-9`])([DIKLMNPST][1-9][0-9]?)(?![0-9A-Za-z_])")
+"""A rule, as comments and docstrings cite it."""
 
 
 def vectors() -> list[dict[str, Any]]:
@@ -34,31 +42,77 @@ def vectors() -> list[dict[str, Any]]:
     return [vector for path in files for vector in json.loads(path.read_text())["vectors"]]
 
 
-def named() -> set[str]:
-    """The rules that tests name in their names, docstrings and parameters, and vectors among their rules."""
-    found = {rule for vector in vectors() for rule in vector["rules"]}
-    for path in python_files("tests"):
-        if path != Path(__file__):
-            for match in CODE.finditer(path.read_text()):
-                found.add((match[1] or match[3]).upper() + (match[2] or match[4]))
+def covered_by(source: str) -> set[str]:
+    """The rules that the tests of a file show: by the codes that names begin with, and by `pytest.mark.rule`.
+
+    A rule that a docstring or a comment mentions is not shown by that.
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            marks = [mark for decorator in node.decorator_list for mark in marks_of(decorator)]
+            if DOES_NOT_RUN.isdisjoint(name for name, _ in marks):
+                begins = NAMED.match(node.name)
+                found.update(begins[1].upper().split("_")[1:] if begins else [])
+                found.update(rule for name, rules in marks if name == "rule" for rule in rules)
     return found
+
+
+def marks_of(decorator: ast.expr) -> list[tuple[str, list[str]]]:
+    """The marks in a decorator, also of parameters, with their texts."""
+    calls = {id(node.func): node for node in ast.walk(decorator) if isinstance(node, ast.Call)}
+    return [
+        (node.attr, [str(each.value) for each in call.args if isinstance(each, ast.Constant)] if call else [])
+        for node in ast.walk(decorator)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pytest.mark"
+        for call in [calls.get(id(node))]
+    ]
+
+
+def covered() -> set[str]:
+    """The rules that tests or vectors show."""
+    found = {rule for vector in vectors() for rule in vector["rules"]}
+    return found.union(*(covered_by(path.read_text()) for path in TEST_FILES))
+
+
+@pytest.mark.parametrize(
+    ("source", "rules"),
+    [
+        ("def test_t3_x(): ...", {"T3"}),
+        ("async def test_s3_n6_x(): ...", {"S3", "N6"}),
+        ("@pytest.mark.rule('L13', 'L14')\ndef test_l9_x(): ...", {"L9", "L13", "L14"}),
+        (
+            "@pytest.mark.parametrize('a', [pytest.param(1, marks=pytest.mark.rule('M26'))])\ndef test_x(a): ...",
+            {"M26"},
+        ),
+        ("@pytest.mark.skip\ndef test_t3_x(): ...", set()),
+        ("@pytest.mark.xfail(reason='T4')\ndef test_t3_x(): ...", set()),
+        ("def test_x():\n    '''T3, test_t3_x.'''", set()),
+        ("def test_of_t3_x(): ...", set()),
+        ("def helper_t3_x(): ...  # T3", set()),
+        ("@pytest.mark.parametrize('a', [pytest.param(1, id='T3')])\ndef test_x(a): ...", set()),
+    ],
+)
+def test_a_rule_is_shown_by_names_and_marks_and_by_no_docstring(source: str, rules: set[str]) -> None:
+    assert covered_by(source) == rules
+
+
+def test_the_page_explains_every_rule_up_to_the_last_once() -> None:
+    assert len(RULES) == len(set(RULES))
+    numbered = {f"{letter}{number}" for letter, last in LAST.items() for number in range(1, last + 1)}
+    assert set(RULES) == numbered | {f"N{number}" for number in NUMBERS}
 
 
 def test_every_rule_that_is_cited_is_explained() -> None:
     """A reader of the code finds its codes in docs/rules.md."""
-    explained = set(EXPLAINED.findall((ROOT / "docs" / "rules.md").read_text()))
-    cited = {
-        (match[1] or match[3]).upper() + (match[2] or match[4])
-        for path in python_files("services", "shared", "tests")
-        for match in CITED.finditer(path.read_text())
-    }
-    assert cited - explained == set()
+    texts = [path.read_text() for path in python_files("services", "shared", "tests")]
+    cited = {rule for text in texts for rule in CITED.findall(text)} | covered()
+    assert cited - set(RULES) == set()
 
 
-def test_every_rule_is_named_by_a_test_or_is_listed_as_untested() -> None:
-    known = named()
-    missing = [rule for rule in RULES if rule not in known]
-    assert missing == [rule for rule in RULES if rule in UNTESTED]
+def test_every_rule_is_shown_by_a_test_or_is_listed_as_untested() -> None:
+    known = covered()
+    assert [rule for rule in RULES if rule not in known] == [rule for rule in RULES if rule in UNTESTED]
 
 
 def test_every_rule_that_is_untested_says_why() -> None:

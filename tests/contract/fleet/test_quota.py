@@ -84,8 +84,9 @@ async def test_of_those_that_are_asked_for_together_one_may_leave() -> None:
         assert not await one.open("mcp", "acme")
 
 
+@pytest.mark.rule("S11")
 async def test_d7_who_has_no_partition_is_not_counted() -> None:
-    """S11: without authentication only the edge's bound holds."""
+    """Without authentication only the edge's bound holds."""
     async with fleet() as running, edge(running) as one:
         await running.subscriptions.kill()
         assert [await one.open("mcp", None) for _ in range(5)] == [True] * 5

@@ -102,6 +102,23 @@ async def test_l13_what_changes_between_two_streams_is_told_on_the_next() -> Non
         assert third.kinds() == []
 
 
+async def test_l10_a_get_stream_has_no_event_ids_and_tells_again_what_may_have_changed() -> None:
+    """Its first event is what the client may have missed, with whichever `Last-Event-ID` it comes."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        await visitor.ask("resources/subscribe", {"uri": BOOK})
+        for last in ({}, {"last-event-id": "7"}):
+            headers = visitor.headers(accept="text/event-stream") | last
+            async with visitors.https[0].stream("GET", "/mcp", headers=headers, timeout=10) as response:
+                lines = []
+                async for line in response.aiter_lines():
+                    lines.append(line)
+                    if line.startswith("data: "):
+                        break
+            assert UPDATED in lines[-1]
+            assert not [line for line in lines if line.startswith(("id", "retry")) or line == "data:"]
+
+
 async def test_l9_a_stream_needs_an_admission_of_its_own() -> None:
     """A session's id admits nobody (L18), and the permission of who opens a stream is that of its credential."""
     async with guarded([{"token": "ann-1", "subject": "ann", "audience": "mcp"}]) as fleet, Visitors(fleet) as visitors:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import anyio
+import pytest
 
 from mcpfleet.app import App
 from mcpfleet.bus.memory.faults import Faults
@@ -152,8 +153,9 @@ async def test_d7_a_partition_keeps_to_its_quota_over_all_edges() -> None:
                 pass
 
 
+@pytest.mark.rule("S10")
 async def test_n11_a_stream_that_is_about_to_open_has_a_place_of_its_edge_already() -> None:
-    """S10: those that wait to be counted are bounded as well, and one that finds no room is told so at once."""
+    """Those that wait to be counted are bounded as well, and one that finds no room is told so at once."""
     async with (
         fleet(environment={"MCPFLEET_MAX_STREAMS": "1"}) as running,
         running.http() as http,

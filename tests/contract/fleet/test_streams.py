@@ -13,6 +13,7 @@ from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.app import BOOK, OTHER, library, text
 from tests.contract.fleet.listener import ACK, END, KEY, UPDATED, Listener, changed, listening
 from tests.kit.waiting import until
+from tests.unit.edge.asgi import MODERN, request
 
 
 @asynccontextmanager
@@ -50,8 +51,9 @@ async def test_s6_what_a_handler_publishes_reaches_the_streams_of_every_edge_onc
             assert {message["params"]["_meta"][KEY] for message in stream.messages} == {stream.id}
 
 
+@pytest.mark.rule("S10")
 async def test_s18_each_stream_hears_of_what_it_watches_alone_and_only_of_what_there_is() -> None:
-    """S10, S20: streams take no slot of a worker, and are streams from their first byte."""
+    """Streams take no slot of a worker."""
     app = library()
     async with (
         LocalFleet(app, environment={"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}) as fleet,
@@ -73,6 +75,19 @@ async def test_s18_each_stream_hears_of_what_it_watches_alone_and_only_of_what_t
                 "resourcesListChanged": True,
                 "resourceSubscriptions": [OTHER],
             }
+
+
+async def test_s20_a_listen_is_answered_by_events_whatever_its_client_prefers() -> None:
+    body = request("subscriptions/listen", {"notifications": {"resourceSubscriptions": [BOOK]}})
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"}
+    async with LocalFleet(library()) as fleet, fleet.http() as http:
+        for accept in ("application/json, text/event-stream;q=0.1", "text/event-stream, application/json"):
+            async with http.stream("POST", "/mcp", json=body, headers=headers | {"accept": accept}) as response:
+                assert response.headers["content-type"] == "text/event-stream"
+                async for line in response.aiter_lines():
+                    if line.startswith("data: "):
+                        assert ACK in line
+                        break
 
 
 async def test_an_application_publishes_outside_of_calls_too() -> None:

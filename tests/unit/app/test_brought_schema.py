@@ -110,6 +110,7 @@ def nested(depth: int) -> dict[str, Any]:
         pytest.param({"type": "object", "allOf": [{}] * MAX_SUBSCHEMAS}, "subschemas", id="M27 too many"),
     ],
 )
+@pytest.mark.rule("M26", "M27", "M37")
 def test_an_unusable_schema_is_refused_when_declared(declare: Declare, schema: dict[str, Any], match: str) -> None:
     with pytest.raises(DeclarationError, match=match) as caught:
         declare(whole, input_schema=schema)

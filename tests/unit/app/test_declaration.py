@@ -141,6 +141,7 @@ def test_the_error_names_function_file_line_and_parameter(
         pytest.param({"icons": [Icon(src="javascript:alert(1)")]}, "https: or data:", id="M28 script icon"),
     ],
 )
+@pytest.mark.rule("M28", "D16", "D10")
 def test_a_bad_option_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(DeclarationError, match=why) as caught:
         App("test", version="1").tool(**options)(fine)
@@ -160,6 +161,7 @@ def test_a_bad_option_is_refused(options: dict[str, Any], why: str) -> None:
         pytest.param({"scopes": ["holds:write", "https://example.com/auth/read"]}, id="scopes"),
     ],
 )
+@pytest.mark.rule("M28", "M36", "D16")
 def test_a_good_option_is_taken(options: dict[str, Any]) -> None:
     App("test", version="1").tool(**options)(fine)
 

@@ -111,8 +111,8 @@ def test_a_definition_that_would_spoil_a_list_is_refused_by_field_and_rule(broke
         (schema(allOf=[{}] * 10_000), "valid JSON Schema"),
     ],
 )
+@pytest.mark.rule("M26", "M27", "M37")
 def test_an_input_schema_that_no_client_could_use_is_refused(broken: Definition, rule: str) -> None:
-    """M26, M27, M37."""
     told = refusal(manifest(broken))
     assert "definitions.0.wire.inputSchema: " in told
     assert rule in told

@@ -144,8 +144,9 @@ async def test_n12_so_many_are_asked_for_at_once_and_no_more() -> None:
             renewals.remove(one)
 
 
+@pytest.mark.rule("N14")
 async def test_n15_a_wave_takes_as_many_turns_as_its_owners_fill() -> None:
-    """N14: 3,000 owners whose answers take 50 ms each are done in 9.4 s of 29; here their turns are counted."""
+    """3,000 owners whose answers take 50 ms each are done in 9.4 s of 29; here their turns are counted."""
     owners, turns = 480, 0
     async with renewing() as renewals:
         permission = Lasting(60)

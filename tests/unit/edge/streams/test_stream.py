@@ -85,6 +85,7 @@ async def test_s15_a_list_is_told_only_where_the_callers_view_of_it_differs() ->
 
 
 @pytest.mark.parametrize("why", [Exit.SHUTDOWN, Exit.PERMISSION_ENDED, Exit.TOO_SLOW, Exit.LIFETIME])
+@pytest.mark.rule("S13")
 async def test_d1_s12_an_end_of_ours_is_the_empty_result_and_nothing_that_waited(why: Exit) -> None:
     async with running(stream()) as opened:
         opened.stream.offer(URI, resource_updated(URI))
@@ -95,7 +96,7 @@ async def test_d1_s12_an_end_of_ours_is_the_empty_result_and_nothing_that_waited
     assert opened.ends == [why]
     last = opened.exchange.read_events()[-1]
     assert last["result"]["resultType"] == "complete"
-    assert why not in str(last)  # S13
+    assert why not in str(last)
 
 
 async def test_d6_a_stream_that_ends_before_it_began_is_acknowledged_first() -> None:
@@ -158,6 +159,7 @@ async def test_s2_keepalives_do_not_extend_a_permission() -> None:
     assert permission.expires < math.inf
 
 
+@pytest.mark.rule("L14")
 async def test_s3_nothing_is_told_while_a_permission_is_asked_and_nothing_is_lost() -> None:
     async with running(stream()) as opened:
         opened.stream.fence()
@@ -169,6 +171,7 @@ async def test_s3_nothing_is_told_while_a_permission_is_asked_and_nothing_is_los
         assert await opened.told(3) == [ACK, UPDATED, TOOLS]
 
 
+@pytest.mark.rule("L14")
 async def test_s4_after_a_fence_what_may_not_be_heard_any_more_is_not() -> None:
     async with running(stream()) as opened:
         opened.stream.fence()
