@@ -11,6 +11,7 @@ from typing import Any, Final
 from hypercorn.config import Config
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
+from mcpfleet.process.admin_connection import AdminConnection
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.host import connections_within
 from mcpfleet.process.http_server import HttpServer
@@ -61,6 +62,7 @@ async def serve(
         most=connections_within(MOST_CONNECTIONS),
         setting="MCPFLEET_ADMIN_BIND",
         log=processes[0].log,
+        connection=AdminConnection,
     )
     await server.run(stopped)
 

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
+from hypercorn.typing import ASGISendCallable
 from structlog.testing import capture_logs
 
-from mcpfleet.process import admin
+from mcpfleet.process import admin, admin_connection
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.service import Process
+from mcpfleet.process.service import Pages, Process
 from mcpfleet.process.settings import ProcessSettings
 
 
@@ -146,3 +147,73 @@ async def test_t24_the_admin_port_answers_probes_however_many_connections_strang
             assert (await client.get("/livez")).status_code == 200
         for _, writer in strangers:
             writer.close()
+
+
+H2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+GET = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+SPOKEN = {
+    "HTTP/2": (H2 + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)) * 1000, b" 505 "),
+    "an upgrade to HTTP/2": (
+        GET + b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+        b" 200 ",
+    ),
+    "a WebSocket": (
+        GET + b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        b" 200 ",
+    ),
+    "many requests at once": ((GET + b"\r\n") * 1000, b" 200 "),
+    "a body": (GET.replace(b"GET", b"POST") + b"Content-Length: 100000\r\n\r\n" + b"x" * 100_000, b" 405 "),
+    "a body in chunks": (
+        GET.replace(b"GET", b"POST") + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 20_000,
+        b" 405 ",
+    ),
+    "a long head": (GET + b"a: b\r\n" * 10_000, b" 431 "),
+    "no HTTP": (b"\x16\x03\x01" + b"x" * 500 + b"\r\n\r\n", b" 400 "),
+}
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+async def test_t39_a_connection_to_the_admin_port_has_one_answer_whatever_is_sent(name: str) -> None:
+    """Floods of HTTP/2, and of requests behind a request, held the loop of a service for seconds."""
+    said, status = SPOKEN[name]
+    async with served(process()) as client:
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+        writer.write(said)
+        async with asyncio.timeout(4):
+            answer = await reader.read()
+    assert status in answer[:14]
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nconnection: close\r\n" in answer.lower()
+    writer.close()
+
+
+async def test_t39_a_late_head_on_the_admin_port_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then keeps no connection."""
+    monkeypatch.setattr(admin_connection, "_HEAD_WITHIN", 0.3)
+    async with served(process()) as client:
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+        writer.write(b"GET /livez HT")
+        async with asyncio.timeout(4):
+            assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+async def test_t39_who_does_not_read_an_answer_of_the_admin_port_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that nobody reads keeps neither its text nor its connection."""
+    monkeypatch.setattr(admin_connection, "_WRITE_WITHIN", 0.3)
+    pages = Pages()
+
+    async def long(_scope: object, _receive: object, send: ASGISendCallable) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 30_000_000, "more_body": False})
+        ended.set()
+
+    ended = asyncio.Event()
+    pages.offer({"/long": long})
+    async with served(Process("edge", ProcessSettings(), pages=pages)) as client:
+        _, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port, limit=1024)
+        writer.write(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(4):
+            await ended.wait()
+        writer.close()
