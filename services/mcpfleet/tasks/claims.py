@@ -27,7 +27,7 @@ from mcpfleet.store.singles import SingleRow
 from mcpfleet.store.sql import Moment, now, padded
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.completion import TaskCompleter, completion_of
-from mcpfleet.tasks.locking import LOCKED_COLUMNS, attempts_of, lock_all, lock_held
+from mcpfleet.tasks.locking import LOCKED_COLUMNS, attempts_of, has_let_go, lock_all, lock_held
 from mcpfleet.tasks.rules import Candidate, ForcedEnd, Next, Retry, TaskChange, is_news, pick
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, origins, states, steps
@@ -161,8 +161,7 @@ class Claims:
             row = await lock_held(connection, pool, wanted.id, wanted.fence)
             if row is None:
                 # Asked again, since its answer was lost: then nobody has it.
-                again = [Held(id=wanted.id, fence=wanted.fence)]
-                return Released(lost=bool((await _gone(connection, pool, again))[1])), []
+                return Released(lost=not await has_let_go(connection, pool, wanted.id, wanted.fence)), []
             tried = attempts_of(row)
             following: Next | None = tried.give_back()
             if wanted.failed is not None:

@@ -38,7 +38,7 @@ class Inputs:
             row = await lock_task(connection, pool, wanted.id, wanted.fence)
             # Asked again, since the answer was lost: then it waits already, and nobody holds it.
             if row is None or (row.lease_until is None and row.status != Status.INPUT_REQUIRED):
-                return QuestionsAsked(lost=True), []
+                return QuestionsAsked(lost=True, ended=row is not None), []
             known = await _known(connection, wanted.id)
             asking = rules.ask(wanted.questions, known)
             if asking.clash is not None:

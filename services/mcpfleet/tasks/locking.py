@@ -62,6 +62,14 @@ async def lock_all(connection: AsyncConnection, pool: str, tasks: Sequence[str])
     return (await connection.execute(_HELD, {"_ids": padded(tasks), "_pool": pool})).all()
 
 
+async def has_let_go(connection: AsyncConnection, pool: str, task: str, fence: int) -> bool:
+    """Whether a task that nobody holds was let go by its last holder: whoever else takes it away raises the fence."""
+    left = select(states.c.id).where(
+        states.c.id == task, states.c.pool == pool, states.c.fence == fence, states.c.lease_until.is_(None)
+    )
+    return await connection.scalar(left) is not None
+
+
 async def lock_task(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:
     """Lock a task of this fence, whether or not anybody holds it."""
     wanted = select(*LOCKED_COLUMNS).where(states.c.id == task, states.c.pool == pool, states.c.fence == fence)

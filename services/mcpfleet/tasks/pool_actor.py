@@ -88,14 +88,14 @@ class PoolActor:
     async def step(self, question: Step, asked: Asked) -> Stepped:
         """Remember a step."""
         stepped = await self._repository.steps.remember(asked.tokens["pool"], question)
-        self._instruments.refused.add(int(stepped.lost))
+        self._instruments.refused.add(stepped.lost and not stepped.ended)
         return stepped
 
     async def ask(self, question: Ask, asked: Asked) -> QuestionsAsked:
         """Ask a task's client."""
         answer, changes = await self._repository.inputs.ask(asked.tokens["pool"], question)
         self._notifications.tell(changes)
-        self._instruments.refused.add(int(answer.lost))
+        self._instruments.refused.add(answer.lost and not answer.ended)
         return answer
 
     async def settle(self, question: Settle, asked: Asked) -> Settled:

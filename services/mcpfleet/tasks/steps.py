@@ -8,7 +8,7 @@ from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.pool_tasks import Step, Stepped
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into
-from mcpfleet.tasks.locking import lock_held
+from mcpfleet.tasks.locking import has_let_go, lock_held
 from mcpfleet.tasks.rules import BESIDE, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import states, steps
@@ -37,7 +37,7 @@ class Steps:
         async with self._store.write() as connection:
             row = await lock_held(connection, pool, wanted.id, wanted.fence)
             if row is None:
-                return Stepped(lost=True)
+                return Stepped(lost=True, ended=await has_let_go(connection, pool, wanted.id, wanted.fence))
             kept = insert_into(steps, connection).values(
                 task=wanted.id, key=wanted.key, name=wanted.name, result=wanted.result
             )

@@ -173,6 +173,8 @@ class Stepped(Message):
     """It is remembered."""
 
     lost: bool = False
+    ended: bool = False
+    """Lost, since its holder itself has ended it or given it back meanwhile."""
     result: str | None = None
     """What was remembered before under this key, if it was: that counts."""
 
@@ -205,6 +207,8 @@ class QuestionsAsked(Message):
     """Whether the answers are there."""
 
     lost: bool = False
+    ended: bool = False
+    """Lost, since its holder itself has ended it or given it back meanwhile."""
     waiting: bool = False
     """At least one is not: unless the lease is kept, the worker holds the task no more."""
     answers: tuple[Answered, ...] = ()

@@ -74,6 +74,7 @@ class Service:
     steps: list[Step] = field(default_factory=list)
     extends: list[Extend] = field(default_factory=list)
     on_settle: Callable[[Settle], Settled] = lambda _: Settled()
+    on_step: Callable[[Step], Stepped] = lambda _: Stepped()
     on_extend: Callable[[Extend], Extended] | None = None
     may_answer_claims: anyio.Event = field(default_factory=anyio.Event)
     may_answer_extends: anyio.Event = field(default_factory=anyio.Event)
@@ -115,7 +116,7 @@ class Service:
 
     async def step(self, question: Step, _asked: Any) -> Stepped:
         self.steps.append(question)
-        return Stepped()
+        return self.on_step(question)
 
     async def serve(self, _question: Serve, _asked: Any) -> Served:
         return Served()

@@ -10,7 +10,7 @@ import pytest
 
 from mcpfleet.app import App, Context
 from mcpfleet.bus.errors import Failed, Fault
-from mcpfleet.contracts.pool_tasks import Settle, Settled
+from mcpfleet.contracts.pool_tasks import Settle, Settled, Stepped
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.settings import WorkerSettings
@@ -149,6 +149,17 @@ async def test_k25_a_renewal_that_is_answered_before_the_end_is_no_loss(fabric: 
         at.service.on_settle = lambda _: Settled()
         await until(lambda: not len(at.actor._held), within=10)
     assert at.losses == 0
+
+
+@pytest.mark.parametrize(("ended", "losses"), [(True, 0), (False, 1)])
+async def test_k25_a_step_that_crosses_its_holders_own_end_is_no_loss(fabric: Fabric, ended: bool, losses: int) -> None:
+    works = Works()
+    async with holder(fabric, works.app) as worker:
+        worker.service.on_step = lambda _: Stepped(lost=True, ended=ended)
+        works.release.set()
+        await until(lambda: worker.service.steps)
+        await until(lambda: not worker.actor.held_definitions())
+        assert worker.losses == losses
 
 
 async def test_k25_what_another_has_is_lost_and_its_run_ends(fabric: Fabric) -> None:

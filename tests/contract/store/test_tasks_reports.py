@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.contracts.pool_tasks import Ask, Release, Settle
+from mcpfleet.contracts.pool_tasks import Ask, QuestionsAsked, Release, Settle, Step, Stepped, step_key
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
 from tests.contract.store.tasking import DONE, POOL, column, desk, question
@@ -29,6 +29,28 @@ async def test_k25_what_a_holder_let_go_itself_is_not_lost(store: Store, how: st
             await books.taken("w2")
             extended = await books.extend(task)
             assert (extended.ended, extended.lost) == ((), (task.id,))
+
+
+@pytest.mark.parametrize("how", ["settle", "release"])
+@pytest.mark.parametrize("late", ["step", "ask"])
+async def test_k25_a_write_that_crosses_its_holders_own_end_is_no_loss(store: Store, how: str, late: str) -> None:
+    """A thread is at a step, or asks, when its run is cancelled; once somebody else has the task, it is a loss."""
+    async with desk(store) as books:
+        task = await books.running()
+
+        async def write() -> Stepped | QuestionsAsked:
+            if late == "ask":
+                return await books.ask(task, "month")
+            wanted = Step(id=task.id, fence=task.fence, key=step_key(task.id, "late", "", 0), name="late", result="1")
+            return await books.repository.steps.remember(POOL, wanted)
+
+        await (books.settle(task) if how == "settle" else books.release(task))
+        told = await write()
+        assert (told.lost, told.ended) == (True, True)
+        if how == "release":
+            await books.taken("w2")
+            told = await write()
+            assert (told.lost, told.ended) == (True, False)
 
 
 async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> None:

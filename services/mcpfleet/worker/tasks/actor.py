@@ -256,7 +256,7 @@ class TaskActor:
             kept = await insist(holding, lambda: self._client.step(message), self._log)
         except Lost:
             return Stepped(lost=True)
-        if kept.lost:
+        if kept.lost and not kept.ended:
             self.lose(holding, "a step was refused")
         return kept
 
@@ -281,7 +281,7 @@ class TaskActor:
             holding.deciding -= 1
             if holding.is_refused and not holding.is_deciding:
                 self.lose(holding, "its lease was not renewed")
-        if asked.lost:
+        if asked.lost and not asked.ended:
             self.lose(holding, "a question was refused")
         elif asked.waiting:
             holding.is_lost = True  # it is nobody's until the answers are there
