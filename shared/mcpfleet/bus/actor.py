@@ -25,6 +25,9 @@ from mcpfleet.telemetry.trace import TraceContext
 
 _LONGEST: Final = 30.0
 """Seconds that a handler may take at most, however much time its asker claims to have."""
+_FOR_THE_ANSWER: Final = 0.05
+"""The part of an asker's time that is kept for the answer's way: a busy host takes longer than a hop's margin, and an
+asker that does not hear that nothing was done has to tell its client of a doubt (K30)."""
 
 Question = TypeVar("Question", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -172,9 +175,10 @@ class Actor:
             self._bus.respond(message, b"", header.BUSY)
             return
         self._running += 1
+        left = min(sent.left, _LONGEST)
         asked = Asked(
             tokens=answering.exchange.tokens(message.subject),
-            deadline=time.monotonic() + min(sent.left, _LONGEST) - self._settings.bus_hop_margin,
+            deadline=time.monotonic() + left - max(self._settings.bus_hop_margin, left * _FOR_THE_ANSWER),
             trace=sent.trace or TraceContext.fresh(sampled=False),
         )
         self._tasks.create_task(self._handle(answering, message, asked))
