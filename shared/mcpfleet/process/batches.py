@@ -20,12 +20,14 @@ Result = TypeVar("Result")
 
 
 class _Place(Generic[Item, Result]):
-    __slots__ = ("error", "is_answered", "is_performed", "item", "result", "turn")
+    __slots__ = ("error", "is_answered", "is_performed", "is_taken", "item", "result", "turn")
 
     def __init__(self, item: Item) -> None:
         self.item = item
-        self.turn = anyio.Event()
+        self.turn = asyncio.Event()
         """Set when it has been performed, or when it is its turn to perform for all who wait."""
+        self.is_taken = False
+        """It is in a batch, and waits for its turn no more."""
         self.is_performed = False
         """Its batch is over."""
         self.is_answered = False
@@ -72,16 +74,16 @@ class Batches(Generic[Item, Result]):
         self._waiting.append(place)
         try:
             while not place.is_performed:
-                if place in self._waiting and not self._is_held:
+                if not place.is_taken and not self._is_held:
                     await self._next()
                 else:
                     await self._wait(place)
         except anyio.get_cancelled_exc_class() as error:
-            if place in self._waiting:  # nobody has begun with it
+            if not place.is_taken:  # nobody has begun with it
                 error.is_undone = True  # type: ignore[attr-defined]  # whoever's deadline this was reads it
             raise
         finally:
-            if not place.is_performed and place in self._waiting:
+            if not place.is_taken:
                 self._waiting.remove(place)
             self._wake()
         if place.error is not None:
@@ -94,11 +96,13 @@ class Batches(Generic[Item, Result]):
 
     async def _wait(self, place: _Place[Item, Result]) -> None:
         """Wait for a turn, or until the newest batch holds nobody up any more."""
-        # One that is being performed by another has nothing to be impatient for.
-        rest = self._held_until - time.monotonic() if place in self._waiting else math.inf
-        with anyio.move_on_after(None if rest == math.inf else rest):
+        if place.is_taken or self._patience is None:  # nothing to be impatient for
             await place.turn.wait()
-            place.turn = anyio.Event()
+            place.turn.clear()
+            return
+        with anyio.move_on_after(self._held_until - time.monotonic()):
+            await place.turn.wait()
+            place.turn.clear()
 
     def _wake(self) -> None:
         """Let the first who waits perform the next batch, if none is waited for."""
@@ -107,6 +111,8 @@ class Batches(Generic[Item, Result]):
 
     async def _next(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
+        for place in batch:
+            place.is_taken = True
         self._newest = batch
         self._held_until = math.inf if self._patience is None else time.monotonic() + self._patience
         if len(batch) == 1:
