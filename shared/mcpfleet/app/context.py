@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +18,7 @@ from mcpfleet.app import question
 from mcpfleet.app.cancellation import Cancelled
 from mcpfleet.app.client import Client, LogMessage, Progress, is_news
 from mcpfleet.app.errors import AskError
-from mcpfleet.app.function import run_step, running_step
+from mcpfleet.app.function import on_loop, run_step, running_step
 from mcpfleet.app.input import NOBODY, Asker, Question
 from mcpfleet.app.task import Defer
 from mcpfleet.contracts.hints import LISTS, check_published
@@ -390,7 +389,7 @@ class SyncContext:
 
     def defer(self) -> None:
         """Make a durable task of the call, as `Context.defer` does."""
-        anyio.from_thread.run(self._context.defer)
+        on_loop(self._context.defer)
 
     def can_ask(self, name: str) -> bool:
         """Whether the client can answer `name`, and the declaration names it."""
@@ -426,9 +425,11 @@ class SyncContext:
 
     def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
         """Ask several things at once, as `Context.ask` does."""
-        return anyio.from_thread.run(self._context.ask, *questions)
+        answers: tuple[Any, ...] = on_loop(self._context.ask, *questions)
+        return answers
 
     def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result:
         """Do work once, as `Context.step` does."""
-        result: Result = anyio.from_thread.run(functools.partial(self._context.step, name, function), *arguments)
+        # A thread beyond the bound: this one waits for it, and were all to wait for a free one, none would come free.
+        result: Result = on_loop(run_step, self._context.asker, name, function, arguments, anyio.CapacityLimiter(1))
         return result

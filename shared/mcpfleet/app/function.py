@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -45,12 +47,24 @@ async def in_thread(
 
 def _run_plain(function: Callable[[], Any], asker: Asker | None = None) -> Any:
     if asker is not None and not asker.is_sure:
-        anyio.from_thread.run(asker.make_sure)
+        on_loop(asker.make_sure)
     try:
         return function()
     except GeneratorExit as error:
         # A coroutine that waits would be closed by it, and not told.
         raise RuntimeError("the handler raised GeneratorExit") from error
+
+
+def on_loop(function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """Run an async function of a plain one's on the event loop, and wait for it; cancelled once the call is."""
+    return anyio.from_thread.run(_while_wanted, function, *arguments)
+
+
+async def _while_wanted(function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    # A cancel reaches what runs then: work that a thread begins later would never hear of it, and wait without end.
+    if anyio.current_effective_deadline() == -math.inf:
+        raise asyncio.CancelledError
+    return await function(*arguments)
 
 
 def is_async(handler: Callable[..., Any]) -> bool:

@@ -172,6 +172,43 @@ async def test_k28_a_call_that_is_cancelled_before_it_began_does_not_run(is_plai
     assert began == []
 
 
+@pytest.mark.parametrize("way", ["step", "plain step", "ask"])
+async def test_p8_what_a_cancelled_thread_wants_of_the_loop_later_does_not_begin(way: str) -> None:
+    """The cancel was delivered while the thread computed: what it asks for later is refused."""
+    started, go_on, told = anyio.Event(), threading.Event(), list[type[BaseException]]()
+    loop = asyncio.get_running_loop()
+    done: list[int] = []
+
+    async def effect() -> int:
+        done.append(1)
+        await anyio.lowlevel.checkpoint()
+        return 1
+
+    def plain_effect() -> int:
+        done.append(1)
+        return 1
+
+    def work(ctx: Context) -> None:
+        loop.call_soon_threadsafe(started.set)
+        go_on.wait(5)
+        try:
+            if way == "ask":
+                ctx.sync.roots()
+            else:
+                ctx.sync.step("effect", effect if way == "step" else plain_effect)
+        except BaseException as error:
+            told.append(type(error))
+            raise
+
+    async with bench(app_of(work, asks={"roots"})) as runs:
+        held = await cancelled(runs, "work", started)
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
+        await runs.end(held)
+    assert told == [asyncio.CancelledError]
+    assert done == []
+
+
 async def test_a_cancel_of_a_call_that_has_ended_is_harmless() -> None:
     async with bench(app_of(add)) as runs:
         held = runs.start("add", {"left": 1, "right": 2})

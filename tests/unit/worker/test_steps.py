@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from typing import Any
 
 from mcp_types import CallToolResult
@@ -105,3 +107,20 @@ async def test_a_handler_that_asks_nothing_may_have_steps_too() -> None:
 
     async with bench(app_of(report)) as runs:
         assert text_of(await runs.call("report")) == "loaded"
+
+
+async def test_steps_of_plain_handlers_need_no_thread_that_these_hold() -> None:
+    """All threads of the worker wait for a step each: were these to wait for a free one, none would come free."""
+    together = threading.Barrier(2)
+
+    def effect(number: int) -> int:
+        return 2 * number
+
+    def work(number: int, ctx: Context) -> int:
+        together.wait(5)
+        return ctx.sync.step("effect", effect, number)
+
+    async with bench(app_of(work), threads=2) as runs:
+        calls = [runs.start("work", {"number": number}) for number in (1, 2)]
+        ends = [await runs.end(call) for call in calls]
+    assert [json.loads(end.body)["structuredContent"] for end in ends] == [2, 4]
