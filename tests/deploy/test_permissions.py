@@ -14,7 +14,7 @@ from typing import Any, Final, get_type_hints
 import pytest
 
 from mcpfleet import contracts
-from mcpfleet.bus.rpc import Exchange
+from mcpfleet.bus.rpc import Rpc
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject
 from mcpfleet.contracts.permissions import users
 from tests.deploy.manifests import K8S, POOLS
@@ -40,7 +40,7 @@ def subjects() -> set[str]:
     for module in pkgutil.iter_modules(contracts.__path__):
         loaded = importlib.import_module(f"mcpfleet.contracts.{module.name}")
         for name, value in vars(loaded).items():
-            if isinstance(value, Exchange):
+            if isinstance(value, Rpc):
                 found.add(re.sub(r"\{(\w+)\}", lambda token: POOLS[0] if token[1] == "pool" else "x", value.subject))
             elif name.endswith("_SUBJECT") and isinstance(value, str) and not value.startswith("$"):
                 found.add(value)

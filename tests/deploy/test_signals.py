@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mcpfleet import contracts
-from mcpfleet.bus.rpc import Exchange
+from mcpfleet.bus.rpc import Rpc
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.exposition import Exposition
 from tests.deploy import figures
@@ -63,7 +63,7 @@ def exchanges() -> set[str]:
     found = set()
     for module in pkgutil.iter_modules(contracts.__path__):
         for value in vars(importlib.import_module(f"mcpfleet.contracts.{module.name}")).values():
-            if isinstance(value, Exchange) and not value.subject.startswith("edge."):
+            if isinstance(value, Rpc) and not value.subject.startswith("edge."):
                 found.add(value.subject)
     return found
 

@@ -9,7 +9,7 @@ import httpx2
 from mcp import Client
 
 from mcpfleet.contracts.permissions import pool_user
-from mcpfleet.contracts.stats import Figures, Role, pool_figures_subject, service_figures_subject
+from mcpfleet.contracts.stats import Role, Stats, pool_stats_subject, service_stats_subject
 from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening
 from tests.fleet.consoles import ON, bus_as, consoles, looking
@@ -83,10 +83,10 @@ async def test_a_worker_has_no_console_and_speaks_for_its_pool_alone() -> None:
     ):
         assert consoles(fleet, "worker") == []
         await pictures.until(lambda each: each["totals"]["processes"] == 6)
-        lie = Figures(started=0, ready=True, numbers={"slots": 7}).model_dump_json().encode()
-        worker.publish(service_figures_subject(Role.TASKS, "0" * 16), lie)
-        worker.publish(pool_figures_subject(fleet.pool, "1" * 16), b"x" * 20_000)
-        worker.publish(pool_figures_subject(fleet.pool, "2" * 16), lie)
+        lie = Stats(started=0, ready=True, numbers={"slots": 7}).model_dump_json().encode()
+        worker.publish(service_stats_subject(Role.TASKS, "0" * 16), lie)
+        worker.publish(pool_stats_subject(fleet.pool, "1" * 16), b"x" * 20_000)
+        worker.publish(pool_stats_subject(fleet.pool, "2" * 16), lie)
         seen = await pictures.until(lambda each: each["totals"]["processes"] == 7)
         found = [(node["role"], node["pool"]) for node in seen["nodes"] if node["process"] in ("0" * 16, "1" * 16)]
         assert found == []

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from mcpfleet.contracts.permissions import pool_user
-from mcpfleet.contracts.stats import LARGEST, Figures, Trouble, pool_figures_subject
+from mcpfleet.contracts.stats import LARGEST, ReportedError, Stats, pool_stats_subject
 from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening
 from tests.fleet.consoles import ON, bus_as, consoles
@@ -105,15 +105,15 @@ async def test_a_stream_opens_and_closes_and_a_task_moves_through_its_states(bro
 async def test_what_a_worker_says_is_text_and_dark_is_dark(browser: Path) -> None:
     """A worker that is taken over writes no markup into the operator's browser."""
     environment = {**ON, "MCPFLEET_JAEGER_URL": "http://jaeger.example"}
-    trouble = Trouble(at=LARGEST, level="error", event=SCRIPT, of=SCRIPT, trace=TRACE, sampled=True)
-    lie = Figures(version=SCRIPT, started=0, ready=True, numbers={"memory": LARGEST}, troubles=(trouble,))
+    trouble = ReportedError(at=LARGEST, level="error", event=SCRIPT, of=SCRIPT, trace=TRACE, sampled=True)
+    lie = Stats(version=SCRIPT, started=0, ready=True, numbers={"memory": LARGEST}, troubles=(trouble,))
     async with (
         Fleet(APP, environment=environment) as fleet,
         bus_as(fleet, pool_user(fleet.pool)) as worker,
         opened(browser, consoles(fleet, "edge")[0], "dark") as page,
     ):
         await page.until(lambda each: each["totals"].get("processes") == "6")
-        worker.publish(pool_figures_subject(fleet.pool, "2" * 16), lie.model_dump_json().encode())
+        worker.publish(pool_stats_subject(fleet.pool, "2" * 16), lie.model_dump_json().encode())
         seen = await page.until(lambda each: any(SCRIPT in row for row in each["troubles"]))
         assert any(SCRIPT in row for row in seen["nodes"])
         assert seen["scripts"] == 1

@@ -17,7 +17,7 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.service import answer_questions, bus_of
-from mcpfleet.console.publish import show
+from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
@@ -46,7 +46,7 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
             instruments=instruments,
             log=log,
         )
-        beside = partial(show, process, bus, Role.AUTHORIZATION)
+        beside = partial(serve_console, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
         await answer_questions(
             process, bus, answers, loop=revocations.run, concurrency=concurrency, outage=OUTAGES, beside=beside

@@ -15,7 +15,7 @@ from mcpfleet.authorization.rules import admit, admit_anonymous, expanded
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Reason, Verified, Verifier
 from mcpfleet.authorization.windows import take, take_all
-from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.authorization import (
     ADMIT,
@@ -74,7 +74,7 @@ class AuthorizationActor:
         await actor.answer(LIMITS_ALL, self.limits_all, group=GROUP)
         await actor.answer(REVOKE, self.revoke, group=GROUP)
 
-    async def admit(self, question: Admit, asked: Asked) -> Admitted:  # noqa: ARG002
+    async def admit(self, question: Admit, asked: RpcContext) -> Admitted:  # noqa: ARG002
         """Say who the caller is, and for how long an edge may go by that.
 
         The revocations are read after the credential was checked: none that was made before is missed, however long
@@ -85,7 +85,7 @@ class AuthorizationActor:
             await self._revocations.learn()
         return self._verdict(question, checked)
 
-    async def admit_all(self, question: AdmitAll, asked: Asked) -> AdmittedAll:  # noqa: ARG002
+    async def admit_all(self, question: AdmitAll, asked: RpcContext) -> AdmittedAll:  # noqa: ARG002
         """Say it of many; of one that takes longer than the asker allows, or that cannot be told, nothing."""
         checked: dict[int, Verified | CredentialRefused | None] = {}
 
@@ -153,13 +153,13 @@ class AuthorizationActor:
         scopes = expanded(verified.principal.scopes, self._settings.scope_implies)
         return admitted.model_copy(update={"principal": verified.principal.model_copy(update={"scopes": scopes})})
 
-    async def changes(self, question: ChangesWanted, asked: Asked) -> Changes:  # noqa: ARG002
+    async def changes(self, question: ChangesWanted, asked: RpcContext) -> Changes:  # noqa: ARG002
         """Tell the revocations after a number."""
         page = await self._repository.after(question.after)
         newest = page.number if page.complete else page.kept[-1].revocation.number
         return Changes(number=newest, revocations=tuple(kept.revocation for kept in page.kept), complete=page.complete)
 
-    async def revoke(self, question: Revoke, asked: Asked) -> Revoked:  # noqa: ARG002
+    async def revoke(self, question: Revoke, asked: RpcContext) -> Revoked:  # noqa: ARG002
         """End the permission of whoever the name is of: written down when the answer arrives, and told to edges."""
         if (question.kind == "policy") != (question.name == ""):
             raise Failed(Fault.CONTRACT, "a subject, client or tenant has a name, and a policy has none")
@@ -169,10 +169,10 @@ class AuthorizationActor:
         self._revocations.tell()
         return Revoked(number=number)
 
-    async def limits(self, question: TakeFromLimit, asked: Asked) -> Taken:  # noqa: ARG002
+    async def limits(self, question: TakeFromLimit, asked: RpcContext) -> Taken:  # noqa: ARG002
         """Take from a limit's window."""
         return await take(self._store, question)
 
-    async def limits_all(self, question: TakeTokens, asked: Asked) -> TokensTaken:  # noqa: ARG002
+    async def limits_all(self, question: TakeTokens, asked: RpcContext) -> TokensTaken:  # noqa: ARG002
         """Take from the windows of many limits."""
         return await take_all(self._store, question)

@@ -12,7 +12,7 @@ from mcpfleet.catalog.actor import CatalogActor
 from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.sweeper import CatalogSweeper
-from mcpfleet.console.publish import show
+from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
@@ -41,7 +41,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
             log=log,
         )
         catalog = CatalogActor(repository, sweeper, settings.endpoints, log=log)
-        beside = partial(show, process, bus, Role.CATALOG)
+        beside = partial(serve_console, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency
         await answer_questions(
             process, bus, catalog, loop=sweeper.run, concurrency=concurrency, outage=OUTAGES, beside=beside

@@ -7,7 +7,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.catalog.manifests import check_names
 from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.catalog.sweeper import CatalogSweeper
@@ -50,7 +50,7 @@ class CatalogActor:
         await actor.answer(SNAPSHOT, self.snapshot, group=GROUP)
         await actor.answer(WITHDRAW, self.withdraw, group=GROUP)
 
-    async def announce(self, question: Announce, asked: Asked) -> Announced:
+    async def announce(self, question: Announce, asked: RpcContext) -> Announced:
         """Count a worker in, or out where it leaves. Which pool it is of, the subject says, not the worker."""
         pool = asked.tokens["pool"]
         check_names(question.process, question.digest)
@@ -64,11 +64,11 @@ class CatalogActor:
         self._sweeper.wake(current.get())
         return counted
 
-    async def snapshot(self, question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:  # noqa: ARG002
+    async def snapshot(self, question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:  # noqa: ARG002
         """Answer with an endpoint's newest snapshot, where the edge does not have it."""
         return await self._repository.snapshot(question.endpoint, question.known)
 
-    async def withdraw(self, question: Withdraw, asked: Asked) -> Withdrawn:  # noqa: ARG002
+    async def withdraw(self, question: Withdraw, asked: RpcContext) -> Withdrawn:  # noqa: ARG002
         """End a pool that lingers; the lists are without it when the answer arrives."""
         withdrawn, rebuilt = await self._repository.withdraw(question.pool)
         self._log.info("withdrawn", pool=question.pool, definitions=withdrawn.definitions, workers=withdrawn.workers)

@@ -18,11 +18,11 @@ from mcpfleet.catalog.rebuild import Rebuilt
 from mcpfleet.catalog.repository import CatalogRepository, SweepResult
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.catalog import hint_subject
-from mcpfleet.process.lifecycle import Health, Vigil
+from mcpfleet.process.lifecycle import Health, HeartbeatWindow
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.telemetry.instruments import CatalogInstruments
-from mcpfleet.telemetry.spans import Kind, Span, Tracer
+from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 
 _MOST_CAUSES: Final = 32
@@ -52,7 +52,7 @@ class CatalogSweeper:
         self._woken = anyio.Event()
         self._causes: list[TraceContext] = []
         """What woke it since it looked last, as far as that is recorded."""
-        self._vigil = Vigil(longest_gap=settings.worker_lost / 2)
+        self._vigil = HeartbeatWindow(longest_gap=settings.worker_lost / 2)
         self._pools: set[str] = set()
         self._readiness = StoreReadiness(health, log)
 
@@ -103,7 +103,7 @@ class CatalogSweeper:
 
     def _span(self, causes: list[TraceContext]) -> AbstractContextManager[Span | None]:
         """A look by the timer is nobody's doing, and of no trace."""
-        return self._tracer.start("sweep", Kind.INTERNAL, causes[0], links=causes) if causes else nullcontext()
+        return self._tracer.start("sweep", SpanKind.INTERNAL, causes[0], links=causes) if causes else nullcontext()
 
     def tell(self, rebuilt: Iterable[Rebuilt], cause: TraceContext | None) -> None:
         """Log and hint at what was committed. A hint that is lost is made up for by the edges' own timer."""

@@ -20,7 +20,7 @@ from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, reso
 from mcpfleet.process.logs import configure
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.telemetry.spans import Kind, Span
+from mcpfleet.telemetry.spans import Span, SpanKind
 from mcpfleet.telemetry.trace import current
 
 _OPERATOR = "operator"
@@ -75,7 +75,7 @@ async def on_bus(settings: ProcessSettings, command: str, work: Callable[[Bus], 
 def _span(process: Process[ProcessSettings], command: str) -> AbstractContextManager[Span | None]:
     """What the command causes is a part of it, where anybody records that."""
     telemetry = process.telemetry
-    return telemetry.tracer.start(command, Kind.INTERNAL, None) if telemetry.enabled else nullcontext()
+    return telemetry.tracer.start(command, SpanKind.INTERNAL, None) if telemetry.enabled else nullcontext()
 
 
 async def _withdraw(bus: Bus, pool: str) -> int:

@@ -14,14 +14,14 @@ from mcpfleet.contracts.manifest import POOL_PATTERN
 from mcpfleet.contracts.permissions import password_variable, server_settings, users
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.settings import ProcessSettings, Settings
-from mcpfleet.process.settings_table import Row, rows
+from mcpfleet.process.settings_table import SettingRow, rows
 
 _PIPE_WIDTH: Final = 240
 
 
 def show_settings(services: Mapping[str, type[Settings]]) -> None:
     """Print a table of settings, each once, with the services that read it."""
-    readers: dict[Row, list[str]] = {}
+    readers: dict[SettingRow, list[str]] = {}
     for name, cls in services.items():
         for row in rows(cls):
             readers.setdefault(row, []).append(name)

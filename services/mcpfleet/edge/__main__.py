@@ -11,7 +11,7 @@ import anyio
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.bus.service import bus_of
-from mcpfleet.console.publish import show
+from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.access import refuse_exposed, refuse_nameless
 from mcpfleet.contracts.stats import Role
 from mcpfleet.edge.server.app import Application
@@ -75,7 +75,7 @@ async def serve_over(
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
-        tasks.start_soon(show, process, bus, Role.EDGE)
+        tasks.start_soon(serve_console, process, bus, Role.EDGE)
         await edge.calls.listen()
         tasks.start_soon(edge.calls.sweep)
         await tasks.start(edge.hub.run)

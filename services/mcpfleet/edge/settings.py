@@ -11,7 +11,7 @@ from mcpfleet.contracts.call import MESSAGE_ROOM, FetchSettings
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.contracts.manifest import Rate
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
-from mcpfleet.telemetry.trace import Sampling
+from mcpfleet.telemetry.trace import TraceSampling
 from mcpfleet.wire.scan import MAX_VALUES
 
 _NO_RATE: Final = "none"
@@ -171,7 +171,7 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     @field_validator("trusted_networks")
     @classmethod
     def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
-        Sampling.of(1.0, networks)
+        TraceSampling.of(1.0, networks)
         return networks
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ from typing import Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.service import answer_questions, bus_of
-from mcpfleet.console.publish import show
+from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
@@ -39,7 +39,7 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
             SubscriptionsActor(repository, sweeper, settings, log=log),
             SessionsActor(sessions, notifications, settings, log=log),
         )
-        beside = partial(show, process, bus, Role.SUBSCRIPTIONS)
+        beside = partial(serve_console, process, bus, Role.SUBSCRIPTIONS)
         concurrency = settings.subscriptions_concurrency
         await answer_questions(
             process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=OUTAGES, beside=beside

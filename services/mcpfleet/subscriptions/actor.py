@@ -6,7 +6,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.contracts.sessions import (
     BEGIN,
     CHANGE,
@@ -62,7 +62,7 @@ class SubscriptionsActor:
         await actor.answer(CLOSE, self.close, group=GROUP)
         await actor.answer(LEASE, self.lease, group=GROUP)
 
-    async def open(self, question: OpenStream, asked: Asked) -> StreamOpened:  # noqa: ARG002
+    async def open(self, question: OpenStream, asked: RpcContext) -> StreamOpened:  # noqa: ARG002
         """Count a stream in, where its partition has room."""
         limit, lost = self._settings.partition_streams, self._sweeper.lost
         granted = await self._repository.open(question.edge, question.sequence, question.count, limit=limit, lost=lost)
@@ -70,12 +70,12 @@ class SubscriptionsActor:
             self._log.info("no room for a stream", endpoint=question.count.endpoint, limit=limit)
         return StreamOpened(granted=granted)
 
-    async def close(self, question: CloseStreams, asked: Asked) -> StreamsClosed:  # noqa: ARG002
+    async def close(self, question: CloseStreams, asked: RpcContext) -> StreamsClosed:  # noqa: ARG002
         """Write how many streams an edge has now."""
         await self._repository.restate(question.edge, question.sequence, question.counts)
         return StreamsClosed(counts=len(question.counts))
 
-    async def lease(self, question: LeaseEdge, asked: Asked) -> EdgeLeased:  # noqa: ARG002
+    async def lease(self, question: LeaseEdge, asked: RpcContext) -> EdgeLeased:  # noqa: ARG002
         """Note that an edge lives."""
         return EdgeLeased(wanted=not await self._repository.lease(question.edge))
 
@@ -103,7 +103,7 @@ class SessionsActor:
         await actor.answer(CHANGE, self.change, group=GROUP)
         await actor.answer(END, self.end, group=GROUP)
 
-    async def begin(self, question: BeginSession, asked: Asked) -> SessionBegun:  # noqa: ARG002
+    async def begin(self, question: BeginSession, asked: RpcContext) -> SessionBegun:  # noqa: ARG002
         """Write a session down; over the most that its owner may have, those end that were used longest ago."""
         ended = await self._sessions.begin(question)
         if ended:
@@ -111,11 +111,11 @@ class SessionsActor:
             self._notifications.ended(ended)
         return SessionBegun()
 
-    async def read(self, question: ReadSession, asked: Asked) -> SessionRead:  # noqa: ARG002
+    async def read(self, question: ReadSession, asked: RpcContext) -> SessionRead:  # noqa: ARG002
         """Say what a session is."""
         return SessionRead(session=await self._sessions.read(question.session, question.owner))
 
-    async def change(self, question: ChangeSession, asked: Asked) -> SessionRead:  # noqa: ARG002
+    async def change(self, question: ChangeSession, asked: RpcContext) -> SessionRead:  # noqa: ARG002
         """Change a session, and say what it is now."""
         done = await self._sessions.change(question)
         if done.is_full:
@@ -124,7 +124,7 @@ class SessionsActor:
             self._notifications.changed(question.session)
         return SessionRead(session=done.session, is_full=done.is_full)
 
-    async def end(self, question: EndSession, asked: Asked) -> SessionEnded:  # noqa: ARG002
+    async def end(self, question: EndSession, asked: RpcContext) -> SessionEnded:  # noqa: ARG002
         """End a session."""
         found = await self._sessions.end(question.session, question.owner)
         if found:

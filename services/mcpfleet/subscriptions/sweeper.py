@@ -10,7 +10,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.process.lifecycle import Health, Vigil
+from mcpfleet.process.lifecycle import Health, HeartbeatWindow
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.subscriptions.notifications import SessionNotifications
@@ -42,7 +42,7 @@ class SubscriptionsSweeper:
         self._bus = bus
         self._settings = settings
         self._log = log
-        self._vigil = Vigil(longest_gap=settings.subscriptions_sweep + settings.edge_lost / 2)
+        self._vigil = HeartbeatWindow(longest_gap=settings.subscriptions_sweep + settings.edge_lost / 2)
         self._readiness = StoreReadiness(health, log)
 
     @property

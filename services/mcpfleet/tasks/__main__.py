@@ -8,7 +8,7 @@ from typing import Final
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.service import answer_questions, bus_of
-from mcpfleet.console.publish import show
+from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.store.engine import store_of
@@ -41,7 +41,7 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
             TasksActor(repository, notifications, instruments),
             PoolActor(repository, notifications, instruments, log=log),
         )
-        beside = partial(show, process, bus, Role.TASKS)
+        beside = partial(serve_console, process, bus, Role.TASKS)
         concurrency = settings.tasks_concurrency
         await answer_questions(
             process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=OUTAGES, beside=beside

@@ -15,10 +15,10 @@ from mcpfleet.contracts.pool_tasks import (
     ClaimTasks,
     Extend,
     Extended,
-    Held,
     Release,
     Released,
     Remembered,
+    TaskLease,
     TasksClaimed,
 )
 from mcpfleet.contracts.tasks import Status
@@ -128,12 +128,12 @@ class Claims:
         told = Extended(lease=lease, lost=lost, ended=ended, cancelled=tuple(cancelled), answers=answers)
         return told, changes
 
-    async def _renew(self, connection: AsyncConnection, kept: Sequence[Held]) -> None:
+    async def _renew(self, connection: AsyncConnection, kept: Sequence[TaskLease]) -> None:
         mine = states.c.id.in_(padded([each.id for each in kept]))
         await connection.execute(update(states).where(mine).values(lease_until=now() + self._settings.task_lease))
 
     async def _tell(
-        self, connection: AsyncConnection, kept: Sequence[Held], rows: dict[str, AnyRow]
+        self, connection: AsyncConnection, kept: Sequence[TaskLease], rows: dict[str, AnyRow]
     ) -> list[TaskChange]:
         """Write the status messages that are new."""
         news = [each for each in kept if _is_news(each, rows[each.id])]
@@ -250,12 +250,12 @@ _TAKE: Final = (
 _TEXTS: Final = select(origins.c.task, origins.c.origin).where(origins.c.task.in_(bindparam("_ids", expanding=True)))
 
 
-def _is_news(held: Held, row: AnyRow) -> bool:
+def _is_news(held: TaskLease, row: AnyRow) -> bool:
     return held.message is not None and held.message != row.message and is_news(held.progress, row.progress)
 
 
 async def _gone(
-    connection: AsyncConnection, pool: str, others: Sequence[Held]
+    connection: AsyncConnection, pool: str, others: Sequence[TaskLease]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Sort tasks that their named fence does not hold: those that their holder let go itself, and those it lost.
 

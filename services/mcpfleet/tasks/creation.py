@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Defer, Deferred
-from mcpfleet.contracts.tasks import Create, Created, NewTask, Once, Outcome, Status, TaskView
+from mcpfleet.contracts.tasks import Create, Created, KeyOutcome, NewTask, Once, Status, TaskView
 from mcpfleet.process.batches import Batches
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
@@ -72,10 +72,10 @@ class TaskCreator:
             outcome, known = await self._insert_once(task, wanted.once)
             if known is not None:
                 return Created(outcome=outcome, task=await self._reader.get(known, task.binding))
-            if outcome is not Outcome.NEW:
+            if outcome is not KeyOutcome.NEW:
                 return Created(outcome=outcome)
         tell(TaskChange(task.id, ready=(task.pool, task.definition)))
-        return Created(outcome=Outcome.NEW, task=await self._read_back(task))
+        return Created(outcome=KeyOutcome.NEW, task=await self._read_back(task))
 
     async def defer(self, pool: str, wanted: Defer) -> Deferred:
         """Make a task that its maker holds; raises as `create`."""
@@ -87,11 +87,11 @@ class TaskCreator:
         async with self._store.write() as connection:
             if wanted.once is not None:
                 outcome, known = await reserve_for_task(connection, wanted.once, task, self._settings)
-                if known != task.id and outcome is not Outcome.NEW:
+                if known != task.id and outcome is not KeyOutcome.NEW:
                     return Deferred(outcome=outcome)
             await self._insert(connection, [task], wanted.process)
         fence = await self._fence(task, wanted.process)
-        return Deferred(outcome=Outcome.NEW, fence=fence, lease=lease)
+        return Deferred(outcome=KeyOutcome.NEW, fence=fence, lease=lease)
 
     def _check(self, task: NewTask) -> None:
         size = weight(task.origin)
@@ -102,13 +102,13 @@ class TaskCreator:
                 "(MCPFLEET_TASK_ORIGIN_LIMIT)",
             )
 
-    async def _insert_once(self, task: NewTask, once: Once) -> tuple[Outcome, str | None]:
+    async def _insert_once(self, task: NewTask, once: Once) -> tuple[KeyOutcome, str | None]:
         """Make a task under an idempotency key, unless it has been used: then say how, and for which task."""
         async with self._store.write() as connection:
             outcome, known = await reserve_for_task(connection, once, task, self._settings)
-            if outcome is Outcome.NEW or known == task.id:
+            if outcome is KeyOutcome.NEW or known == task.id:
                 await self._insert(connection, [task])
-                return Outcome.NEW, None
+                return KeyOutcome.NEW, None
         return outcome, known
 
     async def _make(self, task: NewTask) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import case, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.pool_tasks import Remember
-from mcpfleet.contracts.tasks import NewTask, Once, Outcome, Reserve, Reserved
+from mcpfleet.contracts.tasks import KeyOutcome, NewTask, Once, Reserve, Reserved
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now
 from mcpfleet.tasks.reading import is_live
@@ -41,15 +41,15 @@ class KeyRecord:
     task: str | None = None
 
 
-def judge(record: KeyRecord, *, arguments: str, holder: str = "", again_is_safe: bool = False) -> Outcome:
+def judge(record: KeyRecord, *, arguments: str, holder: str = "", again_is_safe: bool = False) -> KeyOutcome:
     """Say what a call under a key that has been used may do; NEW is to run, as its first call or in its place."""
     if record.arguments != arguments:
-        return Outcome.MISMATCH
+        return KeyOutcome.MISMATCH
     if record.state is KeyState.DONE:
-        return Outcome.REPEAT
+        return KeyOutcome.REPEAT
     if record.state is KeyState.UNCERTAIN or record.is_late:
-        return Outcome.NEW if again_is_safe else Outcome.UNCERTAIN
-    return Outcome.NEW if record.holder == holder else Outcome.RUNNING
+        return KeyOutcome.NEW if again_is_safe else KeyOutcome.UNCERTAIN
+    return KeyOutcome.NEW if record.holder == holder else KeyOutcome.RUNNING
 
 
 class IdempotencyKeys:
@@ -72,14 +72,16 @@ class IdempotencyKeys:
             if record is None:
                 is_first = await _take(connection, wanted, self._settings.idempotency_kept)
                 return (
-                    Reserved(outcome=Outcome.NEW, fence=_FIRST_FENCE) if is_first else Reserved(outcome=Outcome.RUNNING)
+                    Reserved(outcome=KeyOutcome.NEW, fence=_FIRST_FENCE)
+                    if is_first
+                    else Reserved(outcome=KeyOutcome.RUNNING)
                 )
             outcome = judge(record, arguments=once.arguments, holder=wanted.holder, again_is_safe=wanted.again_is_safe)
-            if outcome is Outcome.NEW:
+            if outcome is KeyOutcome.NEW:
                 return await self._take_over(connection, wanted, record)
-            if outcome is Outcome.UNCERTAIN and record.state is KeyState.RUNNING:
+            if outcome is KeyOutcome.UNCERTAIN and record.state is KeyState.RUNNING:
                 await connection.execute(_of(once.key).values(state=KeyState.UNCERTAIN))
-            if outcome is not Outcome.REPEAT:
+            if outcome is not KeyOutcome.REPEAT:
                 return Reserved(outcome=outcome)
             return await _first_result(connection, once.key, record)
 
@@ -90,14 +92,14 @@ class IdempotencyKeys:
             if record is None:
                 return None
             outcome = judge(record, arguments=wanted.once.arguments, holder=wanted.holder)
-            if outcome is Outcome.RUNNING:
+            if outcome is KeyOutcome.RUNNING:
                 return Reserved(outcome=outcome)
-            return await _first_result(connection, wanted.once.key, record) if outcome is Outcome.REPEAT else None
+            return await _first_result(connection, wanted.once.key, record) if outcome is KeyOutcome.REPEAT else None
 
     async def _take_over(self, connection: AsyncConnection, wanted: Reserve, record: KeyRecord) -> Reserved:
         """Run again after an uncertain call, or answer the holder's own repeat."""
         if record.holder == wanted.holder and record.state is KeyState.RUNNING:
-            return Reserved(outcome=Outcome.NEW, fence=record.fence)
+            return Reserved(outcome=KeyOutcome.NEW, fence=record.fence)
         fence = record.fence + 1
         await connection.execute(
             _of(wanted.once.key).values(
@@ -109,7 +111,7 @@ class IdempotencyKeys:
                 expires_at=now() + wanted.lasts + self._settings.idempotency_kept,
             )
         )
-        return Reserved(outcome=Outcome.NEW, fence=fence)
+        return Reserved(outcome=KeyOutcome.NEW, fence=fence)
 
     async def _end(self, wanted: Reserve) -> Reserved:
         """Note how a call ended that has no result: only its own holder may say so, of what still runs."""
@@ -123,7 +125,7 @@ class IdempotencyKeys:
                 # What ran under the key before stays uncertain: only a first call leaves nothing behind.
                 await connection.execute(delete(reservations).where(mine, reservations.c.fence == _FIRST_FENCE))
             await connection.execute(update(reservations).where(mine).values(state=KeyState.UNCERTAIN))
-        return Reserved(outcome=Outcome.UNCERTAIN if wanted.ended == "uncertain" else Outcome.NEW)
+        return Reserved(outcome=KeyOutcome.UNCERTAIN if wanted.ended == "uncertain" else KeyOutcome.NEW)
 
     async def remember(self, pool: str, kept: Remember) -> bool:
         """Keep the first result of a key; false where the reservation is over, or another's."""
@@ -144,7 +146,7 @@ class IdempotencyKeys:
 
 async def reserve_for_task(
     connection: AsyncConnection, once: Once, task: NewTask, settings: TasksSettings
-) -> tuple[Outcome, str | None]:
+) -> tuple[KeyOutcome, str | None]:
     """Take a key for a task, in the transaction that makes it; says what the key was used for, where it was.
 
     A call that holds the key already, by its fence, hands it on to its task.
@@ -161,20 +163,20 @@ async def reserve_for_task(
         key=once.key, arguments=once.arguments, fence=_FIRST_FENCE, **made
     )
     if (await connection.execute(first.on_conflict_do_nothing())).rowcount == 1:
-        return Outcome.NEW, None
+        return KeyOutcome.NEW, None
     record = await _record(connection, once.key)
     if record is None:  # it was given back in this moment
-        return Outcome.RUNNING, None
+        return KeyOutcome.RUNNING, None
     outcome = judge(record, arguments=once.arguments)
-    if outcome is Outcome.RUNNING and record.fence == once.fence:
+    if outcome is KeyOutcome.RUNNING and record.fence == once.fence:
         await connection.execute(_of(once.key).values(made))
-        return Outcome.NEW, None
-    if outcome is Outcome.REPEAT and record.task not in (None, task.id):
+        return KeyOutcome.NEW, None
+    if outcome is KeyOutcome.REPEAT and record.task not in (None, task.id):
         alive = await connection.scalar(select(states.c.id).where(states.c.id == record.task, is_live()))
         if alive is None:
             await connection.execute(_of(once.key).values(made))
-            return Outcome.NEW, None
-    return outcome, record.task if outcome is Outcome.REPEAT else None
+            return KeyOutcome.NEW, None
+    return outcome, record.task if outcome is KeyOutcome.REPEAT else None
 
 
 def _of(key: str) -> Any:
@@ -201,7 +203,7 @@ async def _first_result(connection: AsyncConnection, key: str, record: KeyRecord
     result = None
     if record.task is None:
         result = await connection.scalar(select(reservations.c.result).where(reservations.c.key == key))
-    return Reserved(outcome=Outcome.REPEAT, fence=record.fence, result=result, task=record.task)
+    return Reserved(outcome=KeyOutcome.REPEAT, fence=record.fence, result=result, task=record.task)
 
 
 async def _record(connection: AsyncConnection, key: str, *, lock: bool = True) -> KeyRecord | None:

@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
-from mcpfleet.contracts.pool_tasks import nudge_subject, work_subject
+from mcpfleet.contracts.pool_tasks import notify_subject, work_subject
 from mcpfleet.contracts.tasks import task_hint_subject, task_key
 from mcpfleet.tasks.rules import TaskChange
 from mcpfleet.telemetry.instruments import TasksInstruments
@@ -34,7 +34,7 @@ class TaskNotifications:
                 pool, definition = change.ready
                 self._publish(work_subject(pool), definition.encode())
             if change.nudge is not None:
-                self._publish(nudge_subject(*change.nudge), change.task.encode())
+                self._publish(notify_subject(*change.nudge), change.task.encode())
 
     def tell_reservation(self, key: str) -> None:
         """Tell that the call of an idempotency key has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.contracts import pool_tasks as contract
 from mcpfleet.contracts.pool_tasks import (
     Ask,
@@ -26,7 +26,7 @@ from mcpfleet.contracts.pool_tasks import (
     Stepped,
     TasksClaimed,
 )
-from mcpfleet.contracts.tasks import Outcome
+from mcpfleet.contracts.tasks import KeyOutcome
 from mcpfleet.tasks.actor import GROUP
 from mcpfleet.tasks.notifications import TaskNotifications
 from mcpfleet.tasks.repository import TaskRepository
@@ -61,23 +61,23 @@ class PoolActor:
         await actor.answer(contract.REMEMBER, self.remember, group=GROUP)
         await actor.answer(contract.SERVE, self.serve, group=GROUP)
 
-    async def defer(self, question: Defer, asked: Asked) -> Deferred:
+    async def defer(self, question: Defer, asked: RpcContext) -> Deferred:
         """Make a task that its maker holds."""
         deferred = await self._repository.creator.defer(asked.tokens["pool"], question)
-        if deferred.outcome is Outcome.NEW:
+        if deferred.outcome is KeyOutcome.NEW:
             self._instruments.created.add(1, "deferred")
             if question.once is not None:
                 self._notifications.tell_reservation(question.once.key)
         return deferred
 
-    async def claim(self, question: ClaimTasks, asked: Asked) -> TasksClaimed:
+    async def claim(self, question: ClaimTasks, asked: RpcContext) -> TasksClaimed:
         """Hand tasks to a worker."""
         claimed = await self._repository.claims.claim(asked.tokens["pool"], question)
         if claimed.tasks:
             self._instruments.claimed.add(len(claimed.tasks))
         return claimed
 
-    async def extend(self, question: Extend, asked: Asked) -> Extended:
+    async def extend(self, question: Extend, asked: RpcContext) -> Extended:
         """Renew a worker's leases."""
         extended, changes = await self._repository.claims.extend(asked.tokens["pool"], question)
         self._notifications.tell(changes)
@@ -85,27 +85,27 @@ class PoolActor:
             self._instruments.refused.add(len(extended.lost))
         return extended
 
-    async def step(self, question: Step, asked: Asked) -> Stepped:
+    async def step(self, question: Step, asked: RpcContext) -> Stepped:
         """Remember a step."""
         stepped = await self._repository.steps.remember(asked.tokens["pool"], question)
         self._instruments.refused.add(stepped.lost and not stepped.ended)
         return stepped
 
-    async def ask(self, question: Ask, asked: Asked) -> QuestionsAsked:
+    async def ask(self, question: Ask, asked: RpcContext) -> QuestionsAsked:
         """Ask a task's client."""
         answer, changes = await self._repository.inputs.ask(asked.tokens["pool"], question)
         self._notifications.tell(changes)
         self._instruments.refused.add(answer.lost and not answer.ended)
         return answer
 
-    async def settle(self, question: Settle, asked: Asked) -> Settled:
+    async def settle(self, question: Settle, asked: RpcContext) -> Settled:
         """End a task."""
         settled, changes = await self._repository.completer.settle(asked.tokens["pool"], question)
         self._notifications.tell(changes)
         self._instruments.refused.add(int(settled.lost))
         return settled
 
-    async def release(self, question: Release, asked: Asked) -> Released:
+    async def release(self, question: Release, asked: RpcContext) -> Released:
         """Take a task back."""
         if question.failed is not None:
             self._repository.completer.check(question.failed)
@@ -114,14 +114,14 @@ class PoolActor:
         self._instruments.refused.add(int(released.lost))
         return released
 
-    async def remember(self, question: Remember, asked: Asked) -> ResultKept:
+    async def remember(self, question: Remember, asked: RpcContext) -> ResultKept:
         """Keep a call's first result."""
         is_kept = await self._repository.keys.remember(asked.tokens["pool"], question)
         if is_kept:
             self._notifications.tell_reservation(question.key)
         return ResultKept(lost=not is_kept)
 
-    async def serve(self, question: Serve, asked: Asked) -> Served:
+    async def serve(self, question: Serve, asked: RpcContext) -> Served:
         """Hear what a worker has."""
         answer, changes = await self._repository.tool_reports.serve(asked.tokens["pool"], question)
         if changes:

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from mcpfleet.contracts.pool_tasks import Question
+from mcpfleet.contracts.pool_tasks import TaskQuestion
 from mcpfleet.contracts.tasks import Status
 
 VANISHED_BEFORE_ALONE: Final = 2
@@ -190,15 +190,15 @@ class AskedQuestion:
 class AskDecision:
     """What becomes of questions that a handler asks."""
 
-    new: tuple[Question, ...] = ()
+    new: tuple[TaskQuestion, ...] = ()
     answered: tuple[AskedQuestion, ...] = ()
     is_waiting: bool = False
     clash: str | None = None
 
 
-def ask(questions: Iterable[Question], known: dict[str, AskedQuestion]) -> AskDecision:
+def ask(questions: Iterable[TaskQuestion], known: dict[str, AskedQuestion]) -> AskDecision:
     """Compare questions with those that the task asked before: a key never means another question (M70)."""
-    new: dict[str, Question] = {}
+    new: dict[str, TaskQuestion] = {}
     answered: list[AskedQuestion] = []
     waits = False
     for question in questions:

@@ -18,7 +18,7 @@ from mcpfleet.app import App, DeclarationError, LoadError, load
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.bus.service import bus_of, watch_link
-from mcpfleet.console.publish import tell
+from mcpfleet.console.publish import publish_stats
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
@@ -26,7 +26,7 @@ from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.logs import say_ready
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import WorkerInstruments
-from mcpfleet.telemetry.trace import Sampling
+from mcpfleet.telemetry.trace import TraceSampling
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.calls.actor import CallActor
 from mcpfleet.worker.frames import Frame
@@ -65,7 +65,7 @@ async def serve_over(
     runner.serve_tasks(pool, AcrossLoops(errands, tasking))
     doubtful = settings.bus_question_every + settings.bus_dead_after
     publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
-    sampling = Sampling.of(settings.sample_ratio if process.telemetry.enabled else 0.0)
+    sampling = TraceSampling.of(settings.sample_ratio if process.telemetry.enabled else 0.0)
     announcer = Announcer(
         CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval,
         on_counted=publisher.counted, tracer=process.telemetry.tracer, sampling=sampling, log=process.log,
@@ -75,7 +75,7 @@ async def serve_over(
     async with anyio.create_task_group() as tasks:
         await tasks.start(bus.run)
         await Discovery(bus, process.name).listen()
-        tasks.start_soon(tell, process, bus, pool)
+        tasks.start_soon(publish_stats, process, bus, pool)
         await tasks.start(thread.run)
         await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         await tasks.start(errands.run)

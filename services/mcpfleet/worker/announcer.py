@@ -15,8 +15,8 @@ from mcpfleet.bus.errors import BusError, Failed, Fault, TooLarge
 from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.telemetry.spans import Kind, Span, Tracer
-from mcpfleet.telemetry.trace import Sampling, TraceContext
+from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
+from mcpfleet.telemetry.trace import TraceContext, TraceSampling
 
 _FIRST_PAUSE: Final = 0.1
 """Seconds before a second announcement where the first was not heard; then longer, up to the interval."""
@@ -27,7 +27,7 @@ class Announcer:
 
     def __init__(
         self, client: CatalogClient, pool: str, process: str, manifest: Manifest, *, interval: float,
-        on_counted: Callable[[Announced], None], tracer: Tracer, sampling: Sampling, log: FilteringBoundLogger,
+        on_counted: Callable[[Announced], None], tracer: Tracer, sampling: TraceSampling, log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
         """Announce nothing yet; `on_counted` hears each answer that counted this worker in."""
         self._client = client
@@ -94,7 +94,7 @@ class Announcer:
         parent = cause or self._sampling.parent(None, trusted=False)
         if cause is None and parent is not None:
             return nullcontext()  # it is not to be recorded, and of no trace that anybody could know
-        return self._tracer.start("announce", Kind.INTERNAL, parent)
+        return self._tracer.start("announce", SpanKind.INTERNAL, parent)
 
     async def _announce_now(self, manifest: Manifest, *, is_known: bool) -> bool:
         message = Announce(process=self._process, digest=manifest.digest)

@@ -14,7 +14,7 @@ from mcpfleet.app.errors import DeclarationWarning, InvalidArguments, Mistake, P
 from mcpfleet.app.problems import render_path
 from mcpfleet.app.schema import MISSING, Parameter, adapter_for, brought_along, input_schema, refuse_field_default
 from mcpfleet.app.signature import Signature
-from mcpfleet.app.validation import Place, Validator, check_input_root, walk
+from mcpfleet.app.validation import Subschema, Validator, check_input_root, walk
 
 WHOLE: Final = "arguments"
 """The parameter that receives all arguments as one dict, where the author brings the schema along."""
@@ -227,7 +227,7 @@ def check_custom_headers(schema: dict[str, Any]) -> None:
             )
 
 
-def _check_place(place: Place) -> None:
+def _check_place(place: Subschema) -> None:
     if not place.path or not place.by_properties:
         raise Mistake(f"{KEYWORD} must stand on a property that is reached by properties alone", place.name)
     kind = place.schema.get("type")

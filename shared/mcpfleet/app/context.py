@@ -20,7 +20,7 @@ from mcpfleet.app.client import Client, LogMessage, Progress, is_news
 from mcpfleet.app.errors import AskError
 from mcpfleet.app.function import on_loop, run_step, running_step
 from mcpfleet.app.input import NOBODY, Asker, Question
-from mcpfleet.app.task import Defer
+from mcpfleet.app.task import TaskMaker
 from mcpfleet.contracts.hints import LISTS, check_published
 from mcpfleet.contracts.principal import Principal
 
@@ -85,7 +85,7 @@ class Context:
         log: Log | None = None,
         threads: anyio.CapacityLimiter | None = None,
         publish: Callable[[str], None] | None = None,
-        defer: Defer | None = None,
+        defer: TaskMaker | None = None,
         is_task: bool = False,
     ) -> None:
         self._principal = principal

@@ -102,7 +102,7 @@ class Completion(Protocol):
         """The arguments that are settled already."""
 
 
-class Asked(Protocol):
+class HandlerRequest(Protocol):
     """What a handler is asked, as a call's body says it."""
 
     @property
@@ -171,7 +171,7 @@ class Handler(ABC):
 
     async def answer(
         self,
-        request: Asked,
+        request: HandlerRequest,
         ctx: Context,
         *,
         threads: anyio.CapacityLimiter | None = None,
@@ -249,12 +249,12 @@ class Handler(ABC):
 
     @abstractmethod
     def _value(
-        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Awaitable[Any]:
         """Check the request, and start the function: what it returns is for `_finish`."""
 
     @abstractmethod
-    def _finish(self, value: Any, request: Asked) -> Answer | Outcome:
+    def _finish(self, value: Any, request: HandlerRequest) -> Answer | Outcome:
         """Make the answer of what the function returned.
 
         Raises:
@@ -265,11 +265,13 @@ class Handler(ABC):
         """Answer with what a handler says on purpose; where the kind has no such answer, it stays an error."""
         raise error
 
-    def _invocation(self, request: Asked, ctx: Context) -> Invocation:
+    def _invocation(self, request: HandlerRequest, ctx: Context) -> Invocation:
         kind = "completion" if request.completing is not None else self.definition.kind
         return Invocation(kind, self.definition.name, request.arguments, ctx, request.uri)
 
-    def _inner(self, request: Asked, threads: anyio.CapacityLimiter | None) -> Callable[[Invocation], Awaitable[Any]]:
+    def _inner(
+        self, request: HandlerRequest, threads: anyio.CapacityLimiter | None
+    ) -> Callable[[Invocation], Awaitable[Any]]:
         return lambda invocation: self._value(request, invocation.arguments, invocation.ctx, threads)
 
 

@@ -14,7 +14,7 @@ from mcpfleet.app.completion import Completer, Completes, completed
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import OutputError
-from mcpfleet.app.handler import Answer, Asked, Function
+from mcpfleet.app.handler import Answer, Function, HandlerRequest
 from mcpfleet.app.outcome import refuse_foreign
 from mcpfleet.app.result import BLOCKS
 from mcpfleet.app.signature import Signature
@@ -39,13 +39,13 @@ class Prompt(Completes):
         return self._texts.names
 
     def _value(
-        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Awaitable[Any]:
         if request.completing is not None:
             return self._complete(request.completing, ctx, threads)
         return self._function.start(self._texts.read(arguments), ctx, threads)
 
-    def _finish(self, value: Any, request: Asked) -> Answer:
+    def _finish(self, value: Any, request: HandlerRequest) -> Answer:
         if request.completing is not None:
             return completed(value)
         refuse_foreign(value, GetPromptResult)

@@ -19,7 +19,7 @@ from mcpfleet.app.completion import Completer, Completes, completed
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration, check_icons
 from mcpfleet.app.errors import InvalidArguments, Mistake, NotFound, OutputError, Problem
-from mcpfleet.app.handler import Answer, Asked, Function, Handler
+from mcpfleet.app.handler import Answer, Function, Handler, HandlerRequest
 from mcpfleet.app.outcome import refuse_foreign, speaks_of
 from mcpfleet.app.schema import MISSING, adapter_for
 from mcpfleet.app.signature import Signature
@@ -98,7 +98,7 @@ class Reads(Handler):
 
     _contents: Contents
 
-    def _finish(self, value: Any, request: Asked) -> Answer:
+    def _finish(self, value: Any, request: HandlerRequest) -> Answer:
         if request.completing is not None:
             return completed(value)
         uri = request.uri or self.definition.name
@@ -142,7 +142,7 @@ class Resource(Reads):
         super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature.context))
 
     def _value(
-        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Awaitable[Any]:
         del arguments
         if request.completing is not None:
@@ -185,7 +185,7 @@ class Template(Reads, Completes):
         return self.template.variables
 
     def _value(
-        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Awaitable[Any]:
         del arguments
         if request.completing is not None:
@@ -272,12 +272,12 @@ class Lister(Handler):
         super().__init__(declaration.define(None), Function(handler, signature.context))
 
     def _value(
-        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Awaitable[Any]:
         del arguments
         return self._function.start({CURSOR: request.cursor} if self._takes_cursor else {}, ctx, threads)
 
-    def _finish(self, value: Any, request: Asked) -> Answer:
+    def _finish(self, value: Any, request: HandlerRequest) -> Answer:
         del request
         if isinstance(value, ListResourcesResult):
             value = Page(value.resources, value.next_cursor)

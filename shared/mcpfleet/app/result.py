@@ -41,7 +41,7 @@ _PARTS: Final = {
 """What the parts of an annotation promise; all else is `data`."""
 
 
-class Kind(Enum):
+class ReturnKind(Enum):
     """What a return annotation promises."""
 
     CONTENT = auto()
@@ -72,7 +72,7 @@ class Returns:
         self.kind = classify(annotation)
         self._structured = structured
         self._adapter: TypeAdapter[Any] | None = None
-        if self.kind is Kind.DATA:
+        if self.kind is ReturnKind.DATA:
             self._adapter = adapter_for(annotation, "serialization", "return")
         self.schema = self._choose_schema(schema)
         """The tool's `outputSchema`; None where there is none."""
@@ -152,10 +152,10 @@ class Returns:
 
     def _content(self, value: Any) -> tuple[ContentBlock, ...] | None:
         """Take a value as content; None where it is data."""
-        if self._validator is not None or self.kind is Kind.DATA:
+        if self._validator is not None or self.kind is ReturnKind.DATA:
             return None
-        content = as_content(value, texts=self.kind is Kind.CONTENT)
-        if content is None and self.kind is Kind.CONTENT:
+        content = as_content(value, texts=self.kind is ReturnKind.CONTENT)
+        if content is None and self.kind is ReturnKind.CONTENT:
             raise OutputError(f"returned {type(value).__name__}, though its annotation says content")
         return content
 
@@ -196,7 +196,7 @@ class Returns:
         return data, text
 
 
-def classify(annotation: Any) -> Kind:
+def classify(annotation: Any) -> ReturnKind:
     """Tell what a return annotation promises.
 
     Raises:
@@ -204,12 +204,12 @@ def classify(annotation: Any) -> Kind:
     """
     parts = _parts(annotation)
     if "open" in parts:
-        return Kind.OPEN
+        return ReturnKind.OPEN
     if "block" not in parts:
-        return Kind.CONTENT if parts in ({"text"}, {"nothing"}) else Kind.DATA
+        return ReturnKind.CONTENT if parts in ({"text"}, {"nothing"}) else ReturnKind.DATA
     if "data" in parts:
         raise Mistake("mixes content blocks and data: return an `Outcome`, which holds both", "return")
-    return Kind.CONTENT
+    return ReturnKind.CONTENT
 
 
 def as_content(value: Any, *, texts: bool = True) -> tuple[ContentBlock, ...] | None:

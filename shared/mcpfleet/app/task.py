@@ -15,7 +15,7 @@ _KEYS: Final = frozenset({"string", "integer"})
 
 
 @dataclass(frozen=True, slots=True)
-class Onward:
+class DeferredCall:
     """How a call goes on as the task that was made of it."""
 
     asker: Asker
@@ -24,14 +24,14 @@ class Onward:
     """Monotonic seconds at which its run limit is over."""
 
 
-class Defer(Protocol):
+class TaskMaker(Protocol):
     """Makes a task of a call."""
 
     @property
     def can(self) -> bool:
         """Whether the client takes a task's handle, where the endpoint has tasks."""
 
-    async def __call__(self) -> Onward:
+    async def __call__(self) -> DeferredCall:
         """Make the task; the client has its handle from then on.
 
         Raises:

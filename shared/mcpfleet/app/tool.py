@@ -13,7 +13,7 @@ from mcpfleet.app.arguments import Arguments
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration
 from mcpfleet.app.errors import Mistake, ToolError
-from mcpfleet.app.handler import Asked, Function, Handler, Request, Sanitizer
+from mcpfleet.app.handler import Function, Handler, HandlerRequest, Request, Sanitizer
 from mcpfleet.app.outcome import Kept, Outcome
 from mcpfleet.app.result import Returns
 from mcpfleet.app.task import TaskOptions
@@ -84,12 +84,12 @@ class Tool(Handler):
         return outcome
 
     def _value(
-        self, request: Asked, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Awaitable[Any]:
         del request
         return self._function.start(self._arguments.read(arguments), ctx, threads)
 
-    def _finish(self, value: Any, request: Asked) -> Outcome:
+    def _finish(self, value: Any, request: HandlerRequest) -> Outcome:
         del request
         return self._returns.outcome(value)
 

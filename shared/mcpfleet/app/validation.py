@@ -145,7 +145,7 @@ _SINGLES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Subschema:
     """A subschema and the keywords that lead to it from the root."""
 
     path: tuple[str | int, ...]
@@ -161,16 +161,16 @@ class Place:
         return str(self.path[-1]) if self.path else ""
 
 
-def walk(schema: dict[str, Any]) -> Iterator[Place]:
+def walk(schema: dict[str, Any]) -> Iterator[Subschema]:
     """Visit the root and every subschema below it; `$ref` is not followed."""
-    waiting = [Place((), schema, 0, True)]
+    waiting = [Subschema((), schema, 0, True)]
     while waiting:
         place = waiting.pop()
         yield place
         waiting.extend(_children(place))
 
 
-def _children(place: Place) -> Iterator[Place]:
+def _children(place: Subschema) -> Iterator[Subschema]:
     for keyword, value in place.schema.items():
         below: list[tuple[tuple[str | int, ...], Any]] = []
         if keyword in _MAPS and isinstance(value, dict):
@@ -182,4 +182,4 @@ def _children(place: Place) -> Iterator[Place]:
         by_properties = place.by_properties and keyword == "properties"
         for step, item in below:
             if isinstance(item, dict):
-                yield Place(place.path + step, item, place.depth + 1, by_properties)
+                yield Subschema(place.path + step, item, place.depth + 1, by_properties)

@@ -17,10 +17,10 @@ from mcpfleet.bus import header
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError, Failed, Fault
 from mcpfleet.bus.port import Incoming
-from mcpfleet.bus.rpc import Exchange, broken_rules
+from mcpfleet.bus.rpc import Rpc, broken_rules
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry import names
-from mcpfleet.telemetry.spans import Kind, Span, Tracer
+from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 
 _LONGEST: Final = 30.0
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RpcContext:
     """What a handler knows of a question beside its body."""
 
     tokens: dict[str, str]
@@ -44,14 +44,14 @@ class Asked:
     trace: TraceContext
 
 
-Handler = Callable[[Question, Asked], Awaitable[Answer]]
+Handler = Callable[[Question, RpcContext], Awaitable[Answer]]
 
 
 @dataclass(slots=True, eq=False)
 class _Answering(Generic[Question, Answer]):
     """One exchange that an actor answers."""
 
-    exchange: Exchange[Question, Answer]
+    exchange: Rpc[Question, Answer]
     handler: Handler[Question, Answer]
     subscription: Subscription | None = None
 
@@ -85,7 +85,7 @@ def consumer_span(
     """
     return tracer.start(
         names.span_name("process", template),
-        Kind.CONSUMER,
+        SpanKind.CONSUMER,
         trace,
         {
             names.MESSAGING_SYSTEM: names.NATS,
@@ -140,9 +140,7 @@ class Actor:
             task_status.started()
             await anyio.sleep_forever()
 
-    async def answer(
-        self, exchange: Exchange[Question, Answer], handler: Handler[Question, Answer], *, group: str
-    ) -> None:
+    async def answer(self, exchange: Rpc[Question, Answer], handler: Handler[Question, Answer], *, group: str) -> None:
         """Answer an exchange from now on, as one of the group's processes."""
 
         answering = _Answering(exchange, handler)
@@ -176,14 +174,14 @@ class Actor:
             return
         self._running += 1
         left = min(sent.left, _LONGEST)
-        asked = Asked(
+        asked = RpcContext(
             tokens=answering.exchange.tokens(message.subject),
             deadline=time.monotonic() + left - max(self._settings.bus_hop_margin, left * _FOR_THE_ANSWER),
             trace=sent.trace or TraceContext.fresh(sampled=False),
         )
         self._tasks.create_task(self._handle(answering, message, asked))
 
-    async def _handle(self, answering: _Answering[Any, Any], message: Incoming, asked: Asked) -> None:
+    async def _handle(self, answering: _Answering[Any, Any], message: Incoming, asked: RpcContext) -> None:
         started, has_failed = time.monotonic(), False
         try:
             with consumer_span(self._tracer, answering.exchange.subject, message.subject, asked.trace) as span:
@@ -201,7 +199,7 @@ class Actor:
             if not self._running:
                 self._idle.set()
 
-    async def _ask(self, answering: _Answering[Any, Any], message: Incoming, asked: Asked) -> bytes:
+    async def _ask(self, answering: _Answering[Any, Any], message: Incoming, asked: RpcContext) -> bytes:
         """Run the handler; whatever it raises becomes a fault of the closed list."""
         exchange = answering.exchange
         try:

@@ -14,7 +14,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header as lines
-from mcpfleet.bus.connection_manager import Hooks, Keeper
+from mcpfleet.bus.connection_manager import ConnectionManager, Hooks
 from mcpfleet.bus.errors import (
     BusError,
     Busy,
@@ -29,7 +29,7 @@ from mcpfleet.bus.errors import (
     is_undone,
 )
 from mcpfleet.bus.header import answer
-from mcpfleet.bus.port import Connector, Deliver, Incoming, Interest, Link
+from mcpfleet.bus.port import Connector, Deliver, Incoming, Link, LinkSubscription
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.trace import TraceContext, current
@@ -58,7 +58,7 @@ class Subscription:
     absolute: bool = False
     """The subject stands under no prefix."""
     link: Link | None = None
-    interest: Interest | None = None
+    interest: LinkSubscription | None = None
     received: int = 0
     failed: int = 0
     """Messages whose handling failed."""
@@ -108,7 +108,7 @@ class Bus:
         self._table: list[Subscription] = []
         self._waiting: dict[str, _Waiting] = {}
         hooks = Hooks(hear=self._hear_all, ask=self._ask_self, lost=self._lose, refused=self._refused)
-        self._keeper = Keeper(connector, settings, hooks, instruments=instruments, log=log)
+        self._keeper = ConnectionManager(connector, settings, hooks, instruments=instruments, log=log)
 
     # -- the link -----------------------------------------------------------------------------------------------------
 

@@ -33,13 +33,13 @@ class Hooks:
     hear: Callable[[Link], Awaitable[None]]
     """Hears on a new link all that must be heard, our question's answer first."""
     ask: Callable[[Link], None]
-    """Sends the question to ourselves; the answer is told by `Keeper.heard_self`."""
+    """Sends the question to ourselves; the answer is told by `ConnectionManager.heard_self`."""
     lost: Callable[[], None]
     """Hears that a link is gone, with all that waited on it."""
     refused: OnRefused
 
 
-class Keeper:
+class ConnectionManager:
     """Holds at most one link, and says how far it is to be trusted."""
 
     def __init__(

@@ -20,7 +20,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import TooLarge, Unavailable
 from mcpfleet.bus.nats_client import ShortClient
-from mcpfleet.bus.port import ConnectFailed, Deliver, Interest, Link, OnRefused
+from mcpfleet.bus.port import ConnectFailed, Deliver, Link, LinkSubscription, OnRefused
 from mcpfleet.process.host import is_loopback
 from mcpfleet.process.settings import ProcessSettings
 
@@ -153,7 +153,7 @@ class NatsLink:
             self.lost.set()
             raise Unavailable(f"{subject}: {error}") from error
 
-    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> Interest:
+    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> LinkSubscription:
         """Hear a subject; see `mcpfleet.bus.port.Link.subscribe`."""
         try:
             return await self.client.hear(subject, group, deliver)
@@ -161,7 +161,7 @@ class NatsLink:
             self.lost.set()
             raise Unavailable(f"{subject}: {error}") from error
 
-    async def leave(self, interest: Interest) -> None:
+    async def leave(self, interest: LinkSubscription) -> None:
         """Leave by drain, never by unsubscribing, which drops what is on its way."""
         assert isinstance(interest, Subscription)
         # A cancelled drain ends the client's reader without a word: it is shielded, and ends with its link at latest.

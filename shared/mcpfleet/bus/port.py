@@ -31,7 +31,7 @@ Deliver = Callable[[Incoming], None]
 """A callback never waits: it takes the message, or answers that it is busy."""
 
 
-class Interest(Protocol):
+class LinkSubscription(Protocol):
     """A subscription on one link."""
 
 
@@ -49,10 +49,10 @@ class Link(Protocol):
             TooLarge: body and header together exceed what the link carries.
         """
 
-    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> Interest:
+    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> LinkSubscription:
         """Hear a subject, alone or as one of a group of which one member hears each message."""
 
-    async def leave(self, interest: Interest) -> None:
+    async def leave(self, interest: LinkSubscription) -> None:
         """Hear no new message, but all that were on their way to us; returns when they are delivered."""
 
     async def close(self) -> None:

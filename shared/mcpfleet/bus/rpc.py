@@ -19,7 +19,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Exchange(Generic[Question, Answer]):
+class Rpc(Generic[Question, Answer]):
     """What one subject accepts, and what it answers."""
 
     subject: str
@@ -50,7 +50,7 @@ class Exchange(Generic[Question, Answer]):
 
 
 async def ask(
-    bus: Bus, exchange: Exchange[Question, Answer], question: Question, *, timeout: float, **tokens: str
+    bus: Bus, exchange: Rpc[Question, Answer], question: Question, *, timeout: float, **tokens: str
 ) -> Answer:
     """Ask, and wait at most `timeout` seconds for the answer.
 

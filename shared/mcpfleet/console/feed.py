@@ -12,9 +12,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.port import Incoming
-from mcpfleet.console.nodes import Known
-from mcpfleet.console.overview import picture
-from mcpfleet.contracts.stats import ALL_SUBJECTS, MOST_BYTES, Figures, Speaker, speaker
+from mcpfleet.console.nodes import Nodes
+from mcpfleet.console.overview import overview
+from mcpfleet.contracts.stats import ALL_SUBJECTS, MOST_BYTES, Sender, Stats, sender_of
 from mcpfleet.process.logs import reporting
 
 MOST_WATCHERS: Final = 16
@@ -22,18 +22,18 @@ MOST_WATCHERS: Final = 16
 _RETRY: Final = 1.0
 """Seconds after which hearing begins anew where it failed."""
 _FRESH: Final = 0.9
-"""Seconds for which a picture serves all who look."""
+"""Seconds for which an overview serves all who look."""
 
 
-class Console:
-    """Hears figures while pages are open, and draws the picture that they show."""
+class ConsoleFeed:
+    """Hears stats while pages are open, and draws the overview that they show."""
 
-    def __init__(self, bus: Bus, own: Speaker, *, jaeger: str, log: FilteringBoundLogger) -> None:
+    def __init__(self, bus: Bus, own: Sender, *, jaeger: str, log: FilteringBoundLogger) -> None:
         """Hear nothing yet.
 
         Args:
             bus: the process's.
-            own: this process, whose figures need no bus.
+            own: this process, whose stats need no bus.
             jaeger: the address of Jaeger's page; empty for none.
             log: hears of what goes wrong with hearing.
         """
@@ -42,7 +42,7 @@ class Console:
         self._bus = bus
         self._own = own
         self._jaeger = jaeger
-        self._known = Known()
+        self._nodes = Nodes()
         self._watchers = 0
         self.over = anyio.Event()
         """Set when nothing is heard any more, for the process ends."""
@@ -68,7 +68,7 @@ class Console:
             elif not self._watchers and self._hearing is not None:
                 hearing, self._hearing = self._hearing, None
                 await self._bus.leave(hearing)
-                self._known.clear()
+                self._nodes.clear()
             else:
                 self._changed = anyio.Event()
                 await self._changed.wait()
@@ -86,26 +86,26 @@ class Console:
         self._watchers -= 1
         self._changed.set()
 
-    def hear_own(self, figures: Figures) -> None:
-        """Take this process's own figures, which are shown also without a link to NATS."""
+    def hear_own(self, stats: Stats) -> None:
+        """Take this process's own stats, which are shown also without a link to NATS."""
         if self._watchers:
-            self._known.hear(self._own, figures, time.monotonic())
+            self._nodes.hear(self._own, stats, time.monotonic())
 
     def _on_message(self, message: Incoming) -> None:
-        """Take figures in, if they are short, well-formed, and not too many."""
-        who, now = speaker(message.subject), time.monotonic()
-        if who is None or who == self._own or len(message.body) > MOST_BYTES or not self._known.wants(who, now):
+        """Take stats in, if they are short, well-formed, and not too many."""
+        who, now = sender_of(message.subject), time.monotonic()
+        if who is None or who == self._own or len(message.body) > MOST_BYTES or not self._nodes.wants(who, now):
             return
         try:
-            figures = Figures.model_validate_json(message.body)
+            stats = Stats.model_validate_json(message.body)
         except ValidationError:  # of a release that we do not know, or of a worker that is taken over
             return
-        self._known.hear(who, figures, now)
+        self._nodes.hear(who, stats, now)
 
     def drawn(self) -> bytes:
-        """The picture now, as one line of JSON."""
+        """The overview now, as one line of JSON."""
         now = time.monotonic()
         if not self._drawn or now - self._drawn_at > _FRESH:
-            drawn = picture(self._known.nodes(now), now, jaeger=self._jaeger, unshown=self._known.unshown)
+            drawn = overview(self._nodes.nodes(now), now, jaeger=self._jaeger, unshown=self._nodes.unshown)
             self._drawn, self._drawn_at = json.dumps(drawn).encode(), now
         return self._drawn

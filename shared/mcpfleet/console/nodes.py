@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from mcpfleet.contracts.stats import EVERY, Figures, Speaker
+from mcpfleet.contracts.stats import EVERY, Sender, Stats
 
 MOST: Final = 1_000
 """Processes that are shown."""
@@ -24,8 +24,8 @@ CLOSE: Final = 0.5
 class Node:
     """One process."""
 
-    speaker: Speaker
-    figures: Figures
+    sender: Sender
+    stats: Stats
     heard: float
     """Monotonic seconds of ours."""
     rates: dict[str, float]
@@ -33,7 +33,7 @@ class Node:
 
     def number(self, name: str) -> float:
         """A number as it was said last; 0 where it was not."""
-        return self.figures.numbers.get(name, 0.0)
+        return self.stats.numbers.get(name, 0.0)
 
     def rate(self, name: str) -> float:
         """A counter's growth a second."""
@@ -45,38 +45,38 @@ class Node:
         return silent if silent > SILENT_AFTER else 0.0
 
 
-class Known:
+class Nodes:
     """The processes, by who they are."""
 
     def __init__(self) -> None:
-        self._nodes: dict[Speaker, Node] = {}
+        self._nodes: dict[Sender, Node] = {}
         self._alike: Counter[tuple[str, str]] = Counter()
         self.unshown = False
         """Whether there was no room for some process."""
 
-    def wants(self, speaker: Speaker, now: float) -> bool:
+    def wants(self, sender: Sender, now: float) -> bool:
         """Whether a message of this process is worth reading now."""
-        node = self._nodes.get(speaker)
+        node = self._nodes.get(sender)
         if node is not None:
             return now - node.heard >= CLOSE
-        if len(self._nodes) < MOST and self._alike[_kind(speaker)] < MOST_ALIKE:
+        if len(self._nodes) < MOST and self._alike[_kind(sender)] < MOST_ALIKE:
             return True
         self.unshown = True
         return False
 
-    def hear(self, speaker: Speaker, figures: Figures, now: float) -> None:
-        """Take in the figures of a process that is wanted."""
-        before = self._nodes.get(speaker)
+    def hear(self, sender: Sender, stats: Stats, now: float) -> None:
+        """Take in the stats of a process that is wanted."""
+        before = self._nodes.get(sender)
         if before is None:
-            self._alike[_kind(speaker)] += 1
-        self._nodes[speaker] = Node(speaker, figures, now, _rates(before, figures, now))
+            self._alike[_kind(sender)] += 1
+        self._nodes[sender] = Node(sender, stats, now, _rates(before, stats, now))
 
     def nodes(self, now: float) -> list[Node]:
         """Those that are shown, in order: services, then pools. Who was silent for long is forgotten."""
         for node in list(self._nodes.values()):
-            if node.silence(now) > (0 if node.figures.stopping else FORGOTTEN_AFTER):
-                del self._nodes[node.speaker]
-                self._alike[_kind(node.speaker)] -= 1
+            if node.silence(now) > (0 if node.stats.stopping else FORGOTTEN_AFTER):
+                del self._nodes[node.sender]
+                self._alike[_kind(node.sender)] -= 1
         return [self._nodes[each] for each in sorted(self._nodes, key=lambda each: (each.pool, each))]
 
     def clear(self) -> None:
@@ -86,13 +86,13 @@ class Known:
         self.unshown = False
 
 
-def _kind(speaker: Speaker) -> tuple[str, str]:
-    return speaker.role, speaker.pool
+def _kind(sender: Sender) -> tuple[str, str]:
+    return sender.role, sender.pool
 
 
-def _rates(before: Node | None, figures: Figures, now: float) -> dict[str, float]:
-    if before is None or before.figures.started != figures.started:
+def _rates(before: Node | None, stats: Stats, now: float) -> dict[str, float]:
+    if before is None or before.stats.started != stats.started:
         return {}
     passed = now - before.heard
-    old = before.figures.numbers
-    return {name: max(0.0, number - old[name]) / passed for name, number in figures.numbers.items() if name in old}
+    old = before.stats.numbers
+    return {name: max(0.0, number - old[name]) / passed for name, number in stats.numbers.items() if name in old}

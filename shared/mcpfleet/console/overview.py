@@ -8,7 +8,7 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from mcpfleet.console.nodes import Node
-from mcpfleet.contracts.stats import Trouble
+from mcpfleet.contracts.stats import ReportedError
 
 MOST_ALIKE: Final = 20
 """Things that are told of one service, or of one pool."""
@@ -26,17 +26,17 @@ class Stuck:
 def stuck(nodes: Sequence[Node], now: float) -> list[Stuck]:
     """All that does not move, of the fleet and then of each process; the nodes of a pool stand side by side."""
     found = list(_of_fleet(nodes))
-    for _, alike in groupby(nodes, lambda node: (node.speaker.role, node.speaker.pool)):
+    for _, alike in groupby(nodes, lambda node: (node.sender.role, node.sender.pool)):
         found += islice((each for node in alike for each in _of_node(node, now)), MOST_ALIKE)
     return found
 
 
 def _of_fleet(nodes: Sequence[Node]) -> Iterator[Stuck]:
-    tasks = [node for node in nodes if node.speaker.role == "tasks"]
+    tasks = [node for node in nodes if node.sender.role == "tasks"]
     waiting = max((node.number("tasks_ready") for node in tasks), default=0)
     if waiting and not any(node.rate("tasks_claimed") for node in tasks):
         yield Stuck(None, f"waiting tasks that no worker takes: {waiting:.0f}")
-    if nodes and not any(node.speaker.role == "worker" for node in nodes):
+    if nodes and not any(node.sender.role == "worker" for node in nodes):
         yield Stuck(None, "no worker is heard")
 
 
@@ -45,8 +45,8 @@ def _of_node(node: Node, now: float) -> Iterator[Stuck]:
     if silence:
         yield Stuck(node, f"not heard for {silence:.0f} s")
         return
-    if not node.figures.stopping:
-        for lack in node.figures.lacks:
+    if not node.stats.stopping:
+        for lack in node.stats.lacks:
             yield Stuck(node, f"not ready: {lack.name}: {lack.why}")
     queued, slots, refusals = node.number("queued"), node.number("slots"), node.number("refusals")
     if queued:
@@ -64,7 +64,7 @@ ENDED: Final = "tasks_ended_"
 MOST_STATES: Final = 12
 
 
-def picture(nodes: Sequence[Node], now: float, *, jaeger: str, unshown: bool = False) -> dict[str, Any]:
+def overview(nodes: Sequence[Node], now: float, *, jaeger: str, unshown: bool = False) -> dict[str, Any]:
     """All that the page shows.
 
     Args:
@@ -75,7 +75,7 @@ def picture(nodes: Sequence[Node], now: float, *, jaeger: str, unshown: bool = F
     """
     return {
         "totals": _totals(nodes, now),
-        "tasks": _tasks([node for node in nodes if node.speaker.role == "tasks"]),
+        "tasks": _tasks([node for node in nodes if node.sender.role == "tasks"]),
         "nodes": [_node(node, now) for node in nodes],
         "unshown": unshown,
         "stuck": [_stuck(each) for each in stuck(nodes, now)],
@@ -109,18 +109,18 @@ def _tasks(nodes: Sequence[Node]) -> dict[str, float]:
         "claimed": _sum(nodes, "tasks_claimed"),
         "lapsed": _sum(nodes, "tasks_lapsed"),
     }
-    ended = sorted({name for node in nodes for name in node.figures.numbers if name.startswith(ENDED)})
+    ended = sorted({name for node in nodes for name in node.stats.numbers if name.startswith(ENDED)})
     return found | {name.removeprefix(ENDED): _sum(nodes, name) for name in ended[:MOST_STATES]}
 
 
 def _node(node: Node, now: float) -> dict[str, Any]:
-    is_worker = node.speaker.role == "worker"
+    is_worker = node.sender.role == "worker"
     return {
-        "role": node.speaker.role,
-        "pool": node.speaker.pool,
-        "process": node.speaker.process,
+        "role": node.sender.role,
+        "pool": node.sender.pool,
+        "process": node.sender.process,
         "state": _state(node, now),
-        "version": node.figures.version,
+        "version": node.stats.version,
         "rate": node.rate("handled" if is_worker else "requests"),
         "failures": node.rate("handler_failures" if is_worker else "failures"),
         "running": node.number("slots_used" if is_worker else "running"),
@@ -134,9 +134,9 @@ def _node(node: Node, now: float) -> dict[str, Any]:
 def _state(node: Node, now: float) -> str:
     if node.silence(now):
         return "silent"
-    if node.figures.stopping:
+    if node.stats.stopping:
         return "stopping"
-    return "ready" if node.figures.ready else "not ready"
+    return "ready" if node.stats.ready else "not ready"
 
 
 def _stuck(each: Stuck) -> dict[str, str]:
@@ -145,38 +145,38 @@ def _stuck(each: Stuck) -> dict[str, str]:
 
 def _troubles(nodes: Iterable[Node], jaeger: str) -> list[dict[str, Any]]:
     """The last ones, newest first; of each service and each pool so many at most, whatever their clocks say."""
-    found: list[tuple[Trouble, Node]] = []
-    for _, alike in groupby(nodes, lambda node: (node.speaker.role, node.speaker.pool)):
-        own = [(trouble, node) for node in alike for trouble in node.figures.troubles]
+    found: list[tuple[ReportedError, Node]] = []
+    for _, alike in groupby(nodes, lambda node: (node.sender.role, node.sender.pool)):
+        own = [(error, node) for node in alike for error in node.stats.troubles]
         found += sorted(own, key=_moment)[-MOST_TROUBLES_ALIKE:]
     found.sort(key=_moment, reverse=True)
     return [
         {
-            "at": trouble.at,
-            "level": trouble.level,
+            "at": error.at,
+            "level": error.level,
             "who": who(node),
-            "event": trouble.event,
-            "of": trouble.of,
-            "trace": trouble.trace,
-            "link": _link(trouble, jaeger),
+            "event": error.event,
+            "of": error.of,
+            "trace": error.trace,
+            "link": _link(error, jaeger),
         }
-        for trouble, node in found[:MOST_TROUBLES]
+        for error, node in found[:MOST_TROUBLES]
     ]
 
 
-def _moment(each: tuple[Trouble, Node]) -> float:
+def _moment(each: tuple[ReportedError, Node]) -> float:
     return each[0].at
 
 
-def _link(trouble: Trouble, jaeger: str) -> str:
+def _link(error: ReportedError, jaeger: str) -> str:
     """Where a recorded trace is looked at; the id is hexadecimal digits, as its message was held to."""
-    return f"{jaeger}/trace/{trouble.trace}" if jaeger and trouble.trace and trouble.sampled else ""
+    return f"{jaeger}/trace/{error.trace}" if jaeger and error.trace and error.sampled else ""
 
 
 def who(node: Node) -> str:
     """Name a process for people."""
-    name = f"worker of {node.speaker.pool}" if node.speaker.pool else node.speaker.role
-    return f"{name} {node.speaker.process[:4]}"
+    name = f"worker of {node.sender.pool}" if node.sender.pool else node.sender.role
+    return f"{name} {node.sender.process[:4]}"
 
 
 def _sum(nodes: Iterable[Node], number: str) -> float:

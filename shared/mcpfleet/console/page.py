@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
-from mcpfleet.console.feed import Console
+from mcpfleet.console.feed import ConsoleFeed
 from mcpfleet.process.service import Page
 
 PATH: Final = "/console"
@@ -36,9 +36,9 @@ _GUARDS: Final = [
 class ConsolePage:
     """The page, its two files, and its stream."""
 
-    def __init__(self, console: Console, hosts: tuple[str, ...]) -> None:
+    def __init__(self, feed: ConsoleFeed, hosts: tuple[str, ...]) -> None:
         """Serve a console under these host names, besides localhost and addresses."""
-        self._console = console
+        self._feed = feed
         self._hosts = hosts
 
     def pages(self) -> dict[str, Page]:
@@ -71,16 +71,16 @@ class ConsolePage:
         return answer
 
     async def _events(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Send pictures until the browser leaves or does not read, the process ends, or the lifetime is over."""
+        """Send overviews until the browser leaves or does not read, the process ends, or the lifetime is over."""
         if scope["method"] == "HEAD":
             await _answer(scope, send, 200, b"text/event-stream", b"")
-        elif not self._console.enter():
+        elif not self._feed.enter():
             await _answer(scope, send, 503, b"text/plain", b"too many consoles are open, or the process ends\n")
         else:
             try:
                 await self._stream(receive, send)
             finally:
-                self._console.leave()
+                self._feed.leave()
 
     async def _stream(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         headers = [(b"content-type", b"text/event-stream"), *_GUARDS]
@@ -88,14 +88,14 @@ class ConsolePage:
         with anyio.move_on_after(LIFETIME):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
-                while not self._console.over.is_set():
-                    event = b"data: %b\n\n" % self._console.drawn()
+                while not self._feed.over.is_set():
+                    event = b"data: %b\n\n" % self._feed.drawn()
                     with anyio.move_on_after(WRITE_WITHIN) as patience:
                         await send({"type": "http.response.body", "body": event, "more_body": True})
                     if patience.cancelled_caught:
                         tasks.cancel_scope.cancel()
                     with anyio.move_on_after(EVERY):
-                        await self._console.over.wait()
+                        await self._feed.over.wait()
                 tasks.cancel_scope.cancel()
         with anyio.move_on_after(WRITE_WITHIN):
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -12,15 +12,15 @@ from mcpfleet.contracts.stats import (
     LARGEST,
     LONGEST_NAME,
     LONGEST_TEXT,
+    MOST_ERRORS,
     MOST_LACKS,
-    MOST_MISHAPS,
     MOST_NUMBERS,
-    Figures,
-    Lack,
-    Trouble,
+    ReportedError,
+    Stats,
+    UnmetCondition,
 )
 from mcpfleet.process.logs import without_passwords
-from mcpfleet.process.recent_errors import Mishap, mishaps
+from mcpfleet.process.recent_errors import RecentError, recent_errors
 from mcpfleet.process.service import Process
 from mcpfleet.telemetry.metrics import STARTED, Family, Point, usage
 from mcpfleet.telemetry.names import ERROR_TYPE
@@ -65,27 +65,27 @@ RULES: Final = (
 )
 
 
-def figures(process: Process[Any], bus: Bus) -> Figures:
+def collect_stats(process: Process[Any], bus: Bus) -> Stats:
     """What a process says of itself now."""
-    numbers = gathered([*process.telemetry.metrics.read(), *usage()])
+    numbers = numbers_of([*process.telemetry.metrics.read(), *usage()])
     numbers["hints"] = hints(bus.subscriptions)
-    return Figures(
+    return Stats(
         version=_VERSION,
         started=STARTED,
         ready=process.health.ready,
         stopping=process.stopping.is_set(),
         lacks=tuple(
-            Lack(name=name[:LONGEST_NAME], why=without_passwords(condition.why)[:LONGEST_TEXT])
+            UnmetCondition(name=name[:LONGEST_NAME], why=without_passwords(condition.why)[:LONGEST_TEXT])
             for name, condition in process.health.conditions.items()
             if not condition.ok
         )[:MOST_LACKS],
         # Within the contract's bounds, whatever a gauge was set to.
         numbers={name: min(max(0.0, value), LARGEST) for name, value in list(numbers.items())[:MOST_NUMBERS]},
-        troubles=tuple(map(_trouble, mishaps.of(process.id)))[-MOST_MISHAPS:],
+        troubles=tuple(map(_reported, recent_errors.of(process.id)))[-MOST_ERRORS:],
     )
 
 
-def gathered(families: Iterable[Family]) -> dict[str, float]:
+def numbers_of(families: Iterable[Family]) -> dict[str, float]:
     """The numbers that come of metrics by the rules; what a service does not count is not among them."""
     found = {family.name: family for family in families}
     numbers: dict[str, float] = {}
@@ -109,12 +109,12 @@ def _value(point: Point) -> float:
     return float(sum(point.buckets)) if point.buckets else point.value
 
 
-def _trouble(mishap: Mishap) -> Trouble:
-    return Trouble(
-        at=mishap.at,
-        level="warning" if mishap.level == "warning" else "error",
-        event=mishap.event[:LONGEST_TEXT],
-        of=without_passwords(mishap.of)[:LONGEST_TEXT],
-        trace=mishap.trace,
-        sampled=mishap.sampled,
+def _reported(error: RecentError) -> ReportedError:
+    return ReportedError(
+        at=error.at,
+        level="warning" if error.level == "warning" else "error",
+        event=error.event[:LONGEST_TEXT],
+        of=without_passwords(error.of)[:LONGEST_TEXT],
+        trace=error.trace,
+        sampled=error.sampled,
     )

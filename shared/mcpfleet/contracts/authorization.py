@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, NoResponders
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
@@ -244,12 +244,12 @@ class TokensTaken(Message):
     limits: tuple[TokensGranted, ...]
 
 
-ADMIT = Exchange("authorization.admit", Admit, Admitted, asked_by="edge", repeat=True)
-ADMIT_ALL = Exchange("authorization.admit_all", AdmitAll, AdmittedAll, asked_by="edge", repeat=True)
-CHANGES = Exchange("authorization.changes", ChangesWanted, Changes, asked_by="edge", repeat=True)
-LIMITS = Exchange("authorization.limits", TakeFromLimit, Taken, asked_by="edge", repeat=True)
-LIMITS_ALL = Exchange("authorization.limits_all", TakeTokens, TokensTaken, asked_by="edge", repeat=True)
-REVOKE = Exchange("authorization.revoke", Revoke, Revoked, asked_by="operator", repeat=True)
+ADMIT = Rpc("authorization.admit", Admit, Admitted, asked_by="edge", repeat=True)
+ADMIT_ALL = Rpc("authorization.admit_all", AdmitAll, AdmittedAll, asked_by="edge", repeat=True)
+CHANGES = Rpc("authorization.changes", ChangesWanted, Changes, asked_by="edge", repeat=True)
+LIMITS = Rpc("authorization.limits", TakeFromLimit, Taken, asked_by="edge", repeat=True)
+LIMITS_ALL = Rpc("authorization.limits_all", TakeTokens, TokensTaken, asked_by="edge", repeat=True)
+REVOKE = Rpc("authorization.revoke", Revoke, Revoked, asked_by="operator", repeat=True)
 AUTHORITY_SUBJECT: Final = "hint.authority"
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import Field
 from pydantic_core import from_json, to_json
 
-from mcpfleet.bus.rpc import Exchange
+from mcpfleet.bus.rpc import Rpc
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.tasks import Reservation
@@ -238,7 +238,7 @@ class AliveAnswer(Message):
     """Calls that the edge believes there and were not listed: their ends are sent again, or are gone."""
 
 
-ALIVE = Exchange("edge.{edge}.alive.{pool}", Alive, AliveAnswer, asked_by="pool-{pool}", repeat=False)
+ALIVE = Rpc("edge.{edge}.alive.{pool}", Alive, AliveAnswer, asked_by="pool-{pool}", repeat=False)
 
 
 class FetchSettings(Settings):

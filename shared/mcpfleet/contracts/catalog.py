@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN, Definition
 
@@ -84,9 +84,9 @@ class Withdrawn(Message):
     """Live workers that keep the pool listed: it is not withdrawn while there are any."""
 
 
-ANNOUNCE = Exchange("catalog.announce.{pool}", Announce, Announced, asked_by="pool-{pool}", repeat=True)
-SNAPSHOT = Exchange("catalog.snapshot", SnapshotWanted, SnapshotAnswer, asked_by="edge", repeat=True)
-WITHDRAW = Exchange("catalog.withdraw", Withdraw, Withdrawn, asked_by="operator", repeat=True)
+ANNOUNCE = Rpc("catalog.announce.{pool}", Announce, Announced, asked_by="pool-{pool}", repeat=True)
+SNAPSHOT = Rpc("catalog.snapshot", SnapshotWanted, SnapshotAnswer, asked_by="edge", repeat=True)
+WITHDRAW = Rpc("catalog.withdraw", Withdraw, Withdrawn, asked_by="operator", repeat=True)
 
 
 def hint_subject(endpoint: str) -> str:

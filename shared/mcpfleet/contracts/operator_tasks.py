@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import Field
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import POOL_PATTERN
 from mcpfleet.contracts.tasks import Status, TaskId
@@ -75,8 +75,8 @@ class TaskStopped(Message):
     status: Status | None = None
 
 
-LIST = Exchange("tasks.operator.list", ListTasks, Listing, asked_by="operator", repeat=True)
-STOP = Exchange("tasks.operator.cancel", StopTask, TaskStopped, asked_by="operator", repeat=True)
+LIST = Rpc("tasks.operator.list", ListTasks, Listing, asked_by="operator", repeat=True)
+STOP = Rpc("tasks.operator.cancel", StopTask, TaskStopped, asked_by="operator", repeat=True)
 
 
 class OperatorTasksClient:

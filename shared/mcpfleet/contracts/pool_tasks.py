@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS, digest_of
 from mcpfleet.contracts.tasks import (
@@ -21,9 +21,9 @@ from mcpfleet.contracts.tasks import (
     TOOL_PATTERN,
     Digest,
     Key,
+    KeyOutcome,
     NewTask,
     Once,
-    Outcome,
     Status,
     TaskId,
     Text,
@@ -54,7 +54,7 @@ class Defer(Message):
 class Deferred(Message):
     """What became of it."""
 
-    outcome: Outcome
+    outcome: KeyOutcome
     fence: int = 0
     lease: float = 0.0
     """Seconds until the lease ends, from the asking."""
@@ -119,7 +119,7 @@ class TasksClaimed(Message):
     """A task waits for a worker that runs nothing else."""
 
 
-class Held(Message):
+class TaskLease(Message):
     """A task that a worker runs."""
 
     id: TaskId
@@ -136,7 +136,7 @@ class Extend(Message):
     """A worker is alive, and runs these."""
 
     process: ProcessId
-    tasks: tuple[Held, ...] = Field(max_length=MOST_HELD, fail_fast=True)
+    tasks: tuple[TaskLease, ...] = Field(max_length=MOST_HELD, fail_fast=True)
     unheard: tuple[Digest, ...] = Field(default=(), max_length=MOST_UNHEARD)
     """Claims whose answers it did not hear: what they took is given back, and no attempt counts.
 
@@ -179,7 +179,7 @@ class Stepped(Message):
     """What was remembered before under this key, if it was: that counts."""
 
 
-class Question(Message):
+class TaskQuestion(Message):
     """A question to the task's client."""
 
     key: Key
@@ -195,12 +195,12 @@ class Ask(Message):
 
     id: TaskId
     fence: Fence
-    questions: tuple[Question, ...] = Field(min_length=1, max_length=MOST_ANSWERS, fail_fast=True)
+    questions: tuple[TaskQuestion, ...] = Field(min_length=1, max_length=MOST_ANSWERS, fail_fast=True)
     keep: bool = False
     """Keep the lease, and wait in place; otherwise the task is no longer this worker's if it must wait."""
     message: Words | None = None
     progress: Reached = None
-    """As in `Held`."""
+    """As in `TaskLease`."""
 
 
 class QuestionsAsked(Message):
@@ -227,7 +227,7 @@ class Settle(Message):
     """The JSON text of the result (as it is, or as `kept_result`), or of the error."""
     message: Words | None = None
     progress: Reached = None
-    """As in `Held`: a message without it is shown in any case."""
+    """As in `TaskLease`: a message without it is shown in any case."""
     failure: str | None = Field(None, pattern=r"^[a-z_]{1,32}$")
     """What kind of failure it was, for metrics: one of few words."""
 
@@ -287,15 +287,15 @@ class Served(Message):
     """So many go on by this worker's version now."""
 
 
-DEFER = Exchange("tasks.pool.{pool}.defer", Defer, Deferred, asked_by="pool-{pool}", repeat=True)
-CLAIM = Exchange("tasks.pool.{pool}.claim", ClaimTasks, TasksClaimed, asked_by="pool-{pool}", repeat=False)
-EXTEND = Exchange("tasks.pool.{pool}.extend", Extend, Extended, asked_by="pool-{pool}", repeat=True)
-STEP = Exchange("tasks.pool.{pool}.step", Step, Stepped, asked_by="pool-{pool}", repeat=True)
-ASK = Exchange("tasks.pool.{pool}.ask", Ask, QuestionsAsked, asked_by="pool-{pool}", repeat=True)
-SETTLE = Exchange("tasks.pool.{pool}.settle", Settle, Settled, asked_by="pool-{pool}", repeat=True)
-RELEASE = Exchange("tasks.pool.{pool}.release", Release, Released, asked_by="pool-{pool}", repeat=True)
-REMEMBER = Exchange("tasks.pool.{pool}.remember", Remember, ResultKept, asked_by="pool-{pool}", repeat=True)
-SERVE = Exchange("tasks.pool.{pool}.serve", Serve, Served, asked_by="pool-{pool}", repeat=True)
+DEFER = Rpc("tasks.pool.{pool}.defer", Defer, Deferred, asked_by="pool-{pool}", repeat=True)
+CLAIM = Rpc("tasks.pool.{pool}.claim", ClaimTasks, TasksClaimed, asked_by="pool-{pool}", repeat=False)
+EXTEND = Rpc("tasks.pool.{pool}.extend", Extend, Extended, asked_by="pool-{pool}", repeat=True)
+STEP = Rpc("tasks.pool.{pool}.step", Step, Stepped, asked_by="pool-{pool}", repeat=True)
+ASK = Rpc("tasks.pool.{pool}.ask", Ask, QuestionsAsked, asked_by="pool-{pool}", repeat=True)
+SETTLE = Rpc("tasks.pool.{pool}.settle", Settle, Settled, asked_by="pool-{pool}", repeat=True)
+RELEASE = Rpc("tasks.pool.{pool}.release", Release, Released, asked_by="pool-{pool}", repeat=True)
+REMEMBER = Rpc("tasks.pool.{pool}.remember", Remember, ResultKept, asked_by="pool-{pool}", repeat=True)
+SERVE = Rpc("tasks.pool.{pool}.serve", Serve, Served, asked_by="pool-{pool}", repeat=True)
 
 
 def step_key(task: str, name: str, arguments: str, ordinal: int) -> str:
@@ -318,7 +318,7 @@ def work_subject(pool: str) -> str:
     return f"pool.{pool}.work"
 
 
-def nudge_subject(pool: str, process: str) -> str:
+def notify_subject(pool: str, process: str) -> str:
     """Where a worker is told that its task has a cancel or answers, so that it extends at once; the body is its id."""
     return f"process.pool.{pool}.{process}.nudge"
 

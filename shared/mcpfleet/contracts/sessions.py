@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, StringConstraints
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
 
@@ -112,10 +112,10 @@ class SessionEnded(Message):
     """It was there until now."""
 
 
-BEGIN = Exchange("subscriptions.session.begin", BeginSession, SessionBegun, asked_by="edge", repeat=True)
-READ = Exchange("subscriptions.session.read", ReadSession, SessionRead, asked_by="edge", repeat=True)
-CHANGE = Exchange("subscriptions.session.change", ChangeSession, SessionRead, asked_by="edge", repeat=True)
-END = Exchange("subscriptions.session.end", EndSession, SessionEnded, asked_by="edge", repeat=True)
+BEGIN = Rpc("subscriptions.session.begin", BeginSession, SessionBegun, asked_by="edge", repeat=True)
+READ = Rpc("subscriptions.session.read", ReadSession, SessionRead, asked_by="edge", repeat=True)
+CHANGE = Rpc("subscriptions.session.change", ChangeSession, SessionRead, asked_by="edge", repeat=True)
+END = Rpc("subscriptions.session.end", EndSession, SessionEnded, asked_by="edge", repeat=True)
 
 CHANGED_SUBJECT: Final = "hint.session"
 """Where subscriptions tells every edge that a session is another one now, or none: `SessionChanged`."""
@@ -171,8 +171,8 @@ class WatchedAgain(Message):
     """Those of the session that it has, open or about to be."""
 
 
-ANSWER = Exchange("session.{edge}.answer", GiveAnswer, AnswerGiven, asked_by="edge", repeat=True)
-WATCH = Exchange("session.{edge}.watch", WatchAgain, WatchedAgain, asked_by="edge", repeat=True)
+ANSWER = Rpc("session.{edge}.answer", GiveAnswer, AnswerGiven, asked_by="edge", repeat=True)
+WATCH = Rpc("session.{edge}.watch", WatchAgain, WatchedAgain, asked_by="edge", repeat=True)
 """Each edge hears its own of these."""
 
 

@@ -20,7 +20,7 @@ EVERY: Final = 2.0
 """Seconds between two messages of a process."""
 MOST_BYTES: Final = 16_384
 """Of a message; a longer one is not read."""
-MOST_MISHAPS: Final = 20
+MOST_ERRORS: Final = 20
 MOST_NUMBERS: Final = 60
 MOST_LACKS: Final = 10
 LONGEST_NAME: Final = 80
@@ -45,14 +45,14 @@ class Role(StrEnum):
     TASKS = "tasks"
 
 
-class Lack(Message):
+class UnmetCondition(Message):
     """A condition of readiness that does not hold."""
 
     name: Name
     why: Text
 
 
-class Trouble(Message):
+class ReportedError(Message):
     """A warning or an error that was logged."""
 
     at: Number
@@ -66,7 +66,7 @@ class Trouble(Message):
     """Whether the trace is recorded."""
 
 
-class Figures(Message):
+class Stats(Message):
     """A process now."""
 
     version: Name = ""
@@ -74,16 +74,16 @@ class Figures(Message):
     """Unix time."""
     ready: bool
     stopping: bool = False
-    lacks: tuple[Lack, ...] = Field(default=(), max_length=MOST_LACKS, fail_fast=True)
+    lacks: tuple[UnmetCondition, ...] = Field(default=(), max_length=MOST_LACKS, fail_fast=True)
     numbers: dict[Name, Number] = Field(default={}, max_length=MOST_NUMBERS)
     """By names that this release may or may not know."""
-    troubles: tuple[Trouble, ...] = Field(default=(), max_length=MOST_MISHAPS, fail_fast=True)
+    troubles: tuple[ReportedError, ...] = Field(default=(), max_length=MOST_ERRORS, fail_fast=True)
     """The oldest first."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Speaker:
-    """Who says figures, as its subject names it."""
+class Sender:
+    """The sender of stats, as the subject names it."""
 
     role: str
     """A service, or `worker`."""
@@ -92,13 +92,13 @@ class Speaker:
     process: str
 
 
-def service_figures_subject(role: Role, process: str) -> str:
-    """Where an edge or a service says its figures."""
+def service_stats_subject(role: Role, process: str) -> str:
+    """The subject of the stats of an edge or a service."""
     return f"figures.{role.value}.{process}"
 
 
-def pool_figures_subject(pool: str, process: str) -> str:
-    """Where a worker says its figures."""
+def pool_stats_subject(pool: str, process: str) -> str:
+    """The subject of the stats of a worker."""
     return f"figures.pool.{pool}.{process}"
 
 
@@ -107,7 +107,7 @@ _SUBJECT: Final = re.compile(
 )
 
 
-def speaker(subject: str) -> Speaker | None:
+def sender_of(subject: str) -> Sender | None:
     """Read who speaks on a subject; none where it is of no such form."""
     found = _SUBJECT.fullmatch(subject)
-    return Speaker(found["role"] or "worker", found["pool"] or "", found["process"]) if found else None
+    return Sender(found["role"] or "worker", found["pool"] or "", found["process"]) if found else None

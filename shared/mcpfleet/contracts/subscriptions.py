@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import LONGEST_NAME, POOL_PATTERN, digest_of
 
@@ -85,9 +85,9 @@ class EdgeLeased(Message):
     """They are not there any more: say all of them again."""
 
 
-OPEN = Exchange("subscriptions.open", OpenStream, StreamOpened, asked_by="edge", repeat=True)
-CLOSE = Exchange("subscriptions.close", CloseStreams, StreamsClosed, asked_by="edge", repeat=True)
-LEASE = Exchange("subscriptions.lease", LeaseEdge, EdgeLeased, asked_by="edge", repeat=True)
+OPEN = Rpc("subscriptions.open", OpenStream, StreamOpened, asked_by="edge", repeat=True)
+CLOSE = Rpc("subscriptions.close", CloseStreams, StreamsClosed, asked_by="edge", repeat=True)
+LEASE = Rpc("subscriptions.lease", LeaseEdge, EdgeLeased, asked_by="edge", repeat=True)
 
 
 class SubscriptionsClient:

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import LONGEST_RETENTION, LONGEST_RUN, POOL_PATTERN, digest_of
 from mcpfleet.contracts.principal import Principal
@@ -191,7 +191,7 @@ class TaskView(Message):
     """The JSON text of the result (as it is, or as `kept_result`), where it is `completed`, or of the error."""
 
 
-class Outcome(StrEnum):
+class KeyOutcome(StrEnum):
     """What became of a request to make a task, or to run under an idempotency key."""
 
     NEW = "new"
@@ -209,7 +209,7 @@ class Outcome(StrEnum):
 class Created(Message):
     """What became of it; the task was read back as its owner, after it was committed (K5)."""
 
-    outcome: Outcome
+    outcome: KeyOutcome
     task: TaskView | None = None
     """Where it is new, or a repeat that is a task. A repeat without one has a result: reserve to get it."""
 
@@ -299,7 +299,7 @@ class Reserve(Message):
 class Reserved(Message):
     """What to do with the call."""
 
-    outcome: Outcome
+    outcome: KeyOutcome
     fence: int = 0
     """Of the reservation, for the worker that remembers the result."""
     result: str | None = None
@@ -308,12 +308,12 @@ class Reserved(Message):
     """Of a repeat whose first call became a task: its id."""
 
 
-CREATE = Exchange("tasks.create", Create, Created, asked_by="edge", repeat=True)
-GET = Exchange("tasks.get", Get, Found, asked_by="edge", repeat=True)
-UPDATE = Exchange("tasks.update", Update, Updated, asked_by="edge", repeat=True)
-CANCEL = Exchange("tasks.cancel", CancelTask, TaskCancelled, asked_by="edge", repeat=True)
-VERSIONS = Exchange("tasks.versions", VersionsWanted, Versions, asked_by="edge", repeat=True)
-RESERVE = Exchange("tasks.reserve", Reserve, Reserved, asked_by="edge", repeat=True)
+CREATE = Rpc("tasks.create", Create, Created, asked_by="edge", repeat=True)
+GET = Rpc("tasks.get", Get, Found, asked_by="edge", repeat=True)
+UPDATE = Rpc("tasks.update", Update, Updated, asked_by="edge", repeat=True)
+CANCEL = Rpc("tasks.cancel", CancelTask, TaskCancelled, asked_by="edge", repeat=True)
+VERSIONS = Rpc("tasks.versions", VersionsWanted, Versions, asked_by="edge", repeat=True)
+RESERVE = Rpc("tasks.reserve", Reserve, Reserved, asked_by="edge", repeat=True)
 
 
 def task_key(task: str) -> str:

@@ -97,7 +97,7 @@ class Health:
 
 
 @dataclass
-class Vigil:
+class HeartbeatWindow:
     """Grows while the link to NATS is proven, the store answers and this process runs; starts afresh after a gap."""
 
     longest_gap: float

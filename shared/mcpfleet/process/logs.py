@@ -20,7 +20,7 @@ from structlog.processors import JSONRenderer, TimeStamper, add_log_level, forma
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from mcpfleet.process.pace import CALL_SITE, LIBRARIES, Pace
-from mcpfleet.process.recent_errors import mishaps
+from mcpfleet.process.recent_errors import recent_errors
 from mcpfleet.telemetry.trace import current
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -42,7 +42,7 @@ def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
     global _pace  # noqa: PLW0603  # logging is set up for the whole of an operating-system process
     flush()
     _pace = Pace(_write)
-    processors: list[Processor] = [add_log_level, _pace, _add_trace, mishaps, format_exc_info, _hide_passwords]
+    processors: list[Processor] = [add_log_level, _pace, _add_trace, recent_errors, format_exc_info, _hide_passwords]
     if form == "json":
         processors += [TimeStamper(fmt="iso", utc=True, key="time"), _in_order, JSONRenderer()]
     else:

@@ -25,7 +25,7 @@ _NAMES: Final = ("tool", "prompt", "resource", "template", "lister", "pool", "en
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap:
+class RecentError:
     """One line."""
 
     at: float
@@ -40,11 +40,11 @@ class Mishap:
     """Whether the trace is recorded, so that it may be looked at."""
 
 
-class Mishaps:
+class RecentErrors:
     """Keeps the last lines of each service, by its process id."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, deque[Mishap]] = {}
+        self._kept: dict[str, deque[RecentError]] = {}
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         """Keep a line, as a processor of structlog that changes nothing; may run in any thread."""
@@ -54,22 +54,22 @@ class Mishaps:
             if kept is None and len(self._kept) < SERVICES:
                 kept = self._kept.setdefault(process, deque(maxlen=MOST))
             if kept is not None:
-                kept.append(_mishap(event))
+                kept.append(_recent_error(event))
         return event
 
-    def of(self, process: str) -> tuple[Mishap, ...]:
+    def of(self, process: str) -> tuple[RecentError, ...]:
         """The last lines of a service, the oldest first."""
         kept = self._kept.get(process)
         return tuple(kept.copy()) if kept is not None else ()
 
 
-mishaps: Final = Mishaps()
+recent_errors: Final = RecentErrors()
 """Those of this operating-system process: logging is set up for the whole of it."""
 
 
-def _mishap(event: EventDict) -> Mishap:
+def _recent_error(event: EventDict) -> RecentError:
     trace = current.get()
-    return Mishap(
+    return RecentError(
         at=time.time(),
         level=str(event["level"]),
         event=str(event.get("event", "")),

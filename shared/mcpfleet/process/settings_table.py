@@ -18,7 +18,7 @@ LEAST_SCALED: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One setting, as a table shows it."""
 
     name: str
@@ -43,11 +43,11 @@ class UnknownName:
         return f"{self.name}: there is no such setting{hint}"
 
 
-def rows(cls: type[Settings]) -> list[Row]:
+def rows(cls: type[Settings]) -> list[SettingRow]:
     """The settings of a class with the values that hold now; raises `ConfigurationError` as `load` does."""
     values = cls.load()
     return [
-        Row(
+        SettingRow(
             name=variable(name),
             value=_text(getattr(values, name)),
             default="" if field.is_required() else _text(field.get_default(call_default_factory=True)),

@@ -12,7 +12,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace as otel
 
 from mcpfleet.telemetry.names import CANCELLED, ERROR_TYPE
-from mcpfleet.telemetry.spans import AttributeValue, Kind, Span, Tracer
+from mcpfleet.telemetry.spans import AttributeValue, Span, SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 
 _EMPTY = otel_context.Context()
@@ -91,7 +91,7 @@ class RecordingTracer(Tracer):
     def start(
         self,
         name: str,
-        kind: Kind,
+        kind: SpanKind,
         parent: TraceContext | None,
         attributes: Mapping[str, AttributeValue] | None = None,
         links: Sequence[TraceContext] = (),

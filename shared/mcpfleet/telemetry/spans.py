@@ -18,7 +18,7 @@ AttributeValue = str | bool | int | float | Sequence[str]
 """What an attribute may hold. Never a credential, never a caller's arguments (invariant 9)."""
 
 
-class Kind(Enum):
+class SpanKind(Enum):
     """A span's place between processes; the values are those of OpenTelemetry's `SpanKind`."""
 
     INTERNAL = 0
@@ -87,7 +87,7 @@ class Tracer:
     def start(
         self,
         name: str,
-        kind: Kind,
+        kind: SpanKind,
         parent: TraceContext | None,
         attributes: Mapping[str, AttributeValue] | None = None,
         links: Sequence[TraceContext] = (),

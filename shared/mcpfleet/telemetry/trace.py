@@ -90,7 +90,7 @@ _RANDOM_RANGE = 1 << (4 * _RANDOM_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class TraceSampling:
     """Which traces are recorded.
 
     A caller outside the trusted networks keeps its trace's id, so that its spans and ours are one trace, but its
@@ -103,7 +103,7 @@ class Sampling:
     """Networks whose callers' sampled flag counts."""
 
     @classmethod
-    def of(cls, ratio: float, networks: Iterable[str] = ()) -> Sampling:
+    def of(cls, ratio: float, networks: Iterable[str] = ()) -> TraceSampling:
         """Make the rules from settings; raises ValueError that names a ratio or a network that is none."""
         if not 0 <= ratio <= 1:
             raise ValueError(f"a sampling ratio is from 0 to 1, not {ratio}")

@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A part of a list."""
 
     items: bytes
@@ -101,20 +101,20 @@ class View:
         parsed = [(UriTemplate.parse(name), target) for name, target in self.targets["template"].items()]
         return sorted(parsed, key=lambda pair: pair[0].rank)
 
-    def page(self, kind: Kind, size: int, after: str | None) -> Page | None:
+    def page(self, kind: Kind, size: int, after: str | None) -> ListPage | None:
         """A part of a list: all of it where `size` is 0; None where `after` is no name of the list (any more)."""
         targets = self.targets[kind]
         if after is None and not 0 < size < len(targets):
             if kind not in self._items:
                 self._items[kind] = _joined(targets.values())
-            return Page(self._items[kind], None)
+            return ListPage(self._items[kind], None)
         if after is not None and after not in targets:
             return None
         names = list(targets)
         begin = 0 if after is None else bisect_right(names, after)
         chosen = names[begin : begin + size] if size else names[begin:]
         is_last = begin + len(chosen) >= len(names)
-        return Page(_joined(targets[name] for name in chosen), None if is_last else chosen[-1])
+        return ListPage(_joined(targets[name] for name in chosen), None if is_last else chosen[-1])
 
     def list_digest(self, changes: ListKind) -> bytes:
         """Name what a list shows its caller: where it is another, the list has changed (S15)."""

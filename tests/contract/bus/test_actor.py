@@ -11,22 +11,22 @@ import anyio
 import pytest
 
 from mcpfleet.bus import header
-from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import Busy, Expired, Failed, Fault, NoResponders, Unavailable, UnreadableAnswer
 from mcpfleet.bus.header import ending
 from mcpfleet.bus.port import Incoming
-from mcpfleet.bus.rpc import Exchange, ask
+from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.catalog import ANNOUNCE, SNAPSHOT, Announce, Announced, Snapshot, SnapshotAnswer, SnapshotWanted
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.telemetry.spans import Kind, Tracer
+from mcpfleet.telemetry.spans import SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from tests.contract.bus.conftest import QUICK
 from tests.contract.bus.fabric import Fabric, by_edges, heard
 from tests.kit.waiting import until
 
 WANTED = SnapshotWanted(endpoint="mcp", known=7)
-ONCE = Exchange(SNAPSHOT.subject, SnapshotWanted, SnapshotAnswer, asked_by="edge", repeat=False)
+ONCE = Rpc(SNAPSHOT.subject, SnapshotWanted, SnapshotAnswer, asked_by="edge", repeat=False)
 """The same question, asked once: silence and refusals are seen as they are."""
 
 
@@ -47,7 +47,7 @@ async def acting(fabric: Fabric, bus: Bus, concurrency: int = 64) -> AsyncIterat
         tasks.cancel_scope.cancel()
 
 
-async def seven(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+async def seven(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
     return SnapshotAnswer(number=7)
 
 
@@ -58,7 +58,7 @@ class Held:
         self.running = 0
         self.go_on = anyio.Event()
 
-    async def answer(self, question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def answer(self, question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         self.running += 1
         try:
             await self.go_on.wait()
@@ -70,7 +70,7 @@ class Held:
 async def test_a_question_is_read_and_its_answer_written(fabric: Fabric) -> None:
     questions: list[SnapshotWanted] = []
 
-    async def answer(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def answer(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         questions.append(question)
         return SnapshotAnswer(number=8)
 
@@ -85,7 +85,7 @@ async def test_who_asks_is_told_by_the_subject(fabric: Fabric) -> None:
     """NATS permits it by user; the body is only a claim."""
     pools: list[dict[str, str]] = []
 
-    async def answer(question: Announce, asked: Asked) -> Announced:
+    async def answer(question: Announce, asked: RpcContext) -> Announced:
         pools.append(asked.tokens)
         return Announced()
 
@@ -99,7 +99,7 @@ async def test_who_asks_is_told_by_the_subject(fabric: Fabric) -> None:
 async def test_a_handler_knows_until_when_its_answer_is_waited_for_less_a_margin(fabric: Fabric) -> None:
     left: list[float] = []
 
-    async def answer(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def answer(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         left.append(asked.deadline - time.monotonic())
         return SnapshotAnswer(number=7)
 
@@ -113,14 +113,14 @@ async def test_a_handler_knows_until_when_its_answer_is_waited_for_less_a_margin
 async def test_the_askers_trace_goes_on_in_the_handler(fabric: Fabric) -> None:
     traces: list[TraceContext] = []
 
-    async def answer(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def answer(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         traces.append(asked.trace)
         return SnapshotAnswer(number=7)
 
     async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
         await actor.answer(SNAPSHOT, answer, group="catalog")
         await heard(catalog)
-        with Tracer().start("test", Kind.SERVER, TraceContext.fresh(sampled=True)) as span:
+        with Tracer().start("test", SpanKind.SERVER, TraceContext.fresh(sampled=True)) as span:
             await ask(edge, SNAPSHOT, WANTED, timeout=5)
     assert traces == [span.context]
 
@@ -142,7 +142,7 @@ async def test_the_askers_trace_goes_on_in_the_handler(fabric: Fabric) -> None:
 async def test_whatever_a_handler_raises_is_a_fault_of_the_closed_list(
     fabric: Fabric, error: Exception, kind: Fault
 ) -> None:
-    async def fail(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def fail(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         raise error
 
     async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
@@ -156,7 +156,7 @@ async def test_whatever_a_handler_raises_is_a_fault_of_the_closed_list(
 
 
 async def test_a_mistake_is_in_the_receivers_log(fabric: Fabric) -> None:
-    async def fail(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def fail(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         raise ValueError("why")
 
     async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
@@ -169,7 +169,7 @@ async def test_a_mistake_is_in_the_receivers_log(fabric: Fabric) -> None:
 
 
 async def test_where_the_store_stands_that_does_not_answer_is_in_the_receivers_log(fabric: Fabric) -> None:
-    async def fail(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def fail(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         raise ConnectionError("the store at database:5432 cannot be reached")
 
     async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
@@ -207,7 +207,7 @@ async def test_an_answer_that_breaks_its_contract_is_told_likewise(fabric: Fabri
 async def test_an_answer_that_is_too_large_is_a_fault_and_costs_the_service_nothing(fabric: Fabric) -> None:
     size = fabric.settings.bus_max_payload + 1
 
-    async def answer(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def answer(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         if question.known == 0:
             return SnapshotAnswer(number=7)
         huge = Snapshot(endpoint="mcp", number=7, name="x" * size, version="1")
@@ -285,7 +285,7 @@ async def test_a_question_that_is_too_old_or_dated_ahead_is_answered_expired_and
     """Its asker may have told somebody that it did not run; the answer has the receiver's clock."""
     ran: list[Any] = []
 
-    async def answer(question: SnapshotWanted, asked: Asked) -> SnapshotAnswer:
+    async def answer(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
         ran.append(question)
         return SnapshotAnswer(number=7)
 

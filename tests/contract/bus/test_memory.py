@@ -12,7 +12,7 @@ import pytest
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NoResponders, Unanswered
 from mcpfleet.bus.memory.faults import Faults
-from mcpfleet.bus.memory.rights import Answers, Rights, matches, tokens_of
+from mcpfleet.bus.memory.rights import ReplyPermits, UserPermissions, matches, tokens_of
 from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.process.settings import ProcessSettings
 from tests.contract.bus.conftest import QUICK
@@ -246,13 +246,13 @@ def rights(**changes: Any) -> dict[str, Any]:
 
 
 def test_whoever_was_asked_may_answer_as_often_as_its_user_may() -> None:
-    answers = Answers(Rights.read(rights()))
+    answers = ReplyPermits(UserPermissions.read(rights()))
     answers.grant("reply")
     assert [answers.take("reply") for _ in range(3)] == [True, True, False]
 
 
 def test_an_answer_may_be_too_late() -> None:
-    answers = Answers(Rights.read(rights(allow_responses={"max": 1, "expires": "0s"})))
+    answers = ReplyPermits(UserPermissions.read(rights(allow_responses={"max": 1, "expires": "0s"})))
     answers.grant("reply")
     assert not answers.take("reply")
 
@@ -260,7 +260,7 @@ def test_an_answer_may_be_too_late() -> None:
 def test_without_a_rule_for_answers_nobody_may() -> None:
     permissions = rights()
     del permissions["allow_responses"]
-    answers = Answers(Rights.read(permissions))
+    answers = ReplyPermits(UserPermissions.read(permissions))
     answers.grant("reply")
     assert not answers.take("reply")
 

@@ -18,12 +18,12 @@ from mcpfleet.contracts.pool_tasks import (
     Defer,
     Extend,
     Extended,
-    Held,
-    Question,
     QuestionsAsked,
     Release,
     Serve,
     Settle,
+    TaskLease,
+    TaskQuestion,
     TasksClaimed,
 )
 from mcpfleet.contracts.tasks import (
@@ -128,7 +128,7 @@ class Desk:
         return not settled.lost
 
     async def extend(self, *tasks: Claimed, process: str = "w1", **fields: Any) -> Extended:
-        held = tuple(Held(id=task.id, fence=task.fence, **fields) for task in tasks)
+        held = tuple(TaskLease(id=task.id, fence=task.fence, **fields) for task in tasks)
         extended, _ = await self.repository.claims.extend(POOL, Extend(process=process, tasks=held))
         return extended
 
@@ -170,9 +170,9 @@ class Desk:
         await age(self.store, watch, "grace_until", self.settings.task_lease + 1)
 
 
-def question(key: str, about: str = "") -> Question:
+def question(key: str, about: str = "") -> TaskQuestion:
     request = f'{{"method": "elicitation/create", "params": {{"message": "{key}{about}"}}}}'
-    return Question(key=key, digest=digest_of(request.encode()), request=request)
+    return TaskQuestion(key=key, digest=digest_of(request.encode()), request=request)
 
 
 async def age(store: Store, table: Table, column: str, seconds: float) -> None:

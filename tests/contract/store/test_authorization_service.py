@@ -21,7 +21,7 @@ from mcpfleet.authorization.__main__ import serve
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.tables import SCHEMA
 from mcpfleet.authorization.windows import take
-from mcpfleet.bus.actor import Actor, Asked
+from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, Failed, NoResponders
 from mcpfleet.bus.port import Incoming
@@ -339,7 +339,7 @@ async def test_m82_a_service_of_the_release_before_is_asked_in_its_own_way(
         actor = Actor(service, own, tracer=Process("authorization", own).telemetry.tracer, log=structlog.get_logger())
         await tasks.start(actor.run)
 
-        async def answer(question: TakeFromLimit, asked: Asked) -> Taken:
+        async def answer(question: TakeFromLimit, asked: RpcContext) -> Taken:
             return await take(store, question)
 
         await actor.answer(LIMITS, answer, group="authorization")

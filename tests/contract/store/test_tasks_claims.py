@@ -7,8 +7,8 @@ import pytest
 
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.operator_tasks import StopTask
-from mcpfleet.contracts.pool_tasks import Claimed, Extend, Held, Settle
-from mcpfleet.contracts.tasks import Once, Outcome, Reserve, Status
+from mcpfleet.contracts.pool_tasks import Claimed, Extend, Settle, TaskLease
+from mcpfleet.contracts.tasks import KeyOutcome, Once, Reserve, Status
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import states, watch
 from tests.contract.store.tasking import POOL, REPORT, Desk, a_task, age, column, desk, replicas, token
@@ -182,7 +182,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_and_counts_nothing(st
         lost = token()
         (unheard,) = (await books.claim(claim=lost)).tasks
         kept = await books.running()
-        held = (Held(id=kept.id, fence=kept.fence),)
+        held = (TaskLease(id=kept.id, fence=kept.fence),)
         extended, changes = await books.repository.claims.extend(
             POOL, Extend(process="w1", tasks=held, unheard=(lost, token()))
         )
@@ -361,7 +361,7 @@ async def test_a_call_that_holds_its_key_hands_it_to_its_task(store: Store) -> N
         with_fence = once.model_copy(update={"fence": reserved.fence})
         assert await books.defer(task, once=with_fence)
         repeat = await books.repository.keys.reserve(reserve(once))
-        assert (repeat.outcome, repeat.task) == (Outcome.REPEAT, task.id)
+        assert (repeat.outcome, repeat.task) == (KeyOutcome.REPEAT, task.id)
 
 
 def reserve(once: Once) -> Reserve:

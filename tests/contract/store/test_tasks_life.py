@@ -11,7 +11,7 @@ from sqlalchemy import text
 from mcpfleet.bus.errors import Failed
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Settle
-from mcpfleet.contracts.tasks import Once, Outcome, Status
+from mcpfleet.contracts.tasks import KeyOutcome, Once, Status
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import origins, reservations, states
 from tests.contract.store.statements import statements
@@ -22,7 +22,7 @@ async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Stor
     async with desk(store) as books:
         task = a_task(message="begins", policy='{"scopes":[]}', poll_ms=500)
         created = await books.create(task)
-        assert created.outcome is Outcome.NEW
+        assert created.outcome is KeyOutcome.NEW
         view = created.task
         assert view is not None
         assert (view.id, view.status, view.ttl_ms, view.poll_ms) == (task.id, Status.WORKING, None, 500)
@@ -41,7 +41,7 @@ async def test_k4_what_cannot_be_made_whole_is_not_made_at_all(store: Store, awa
         async with store.read() as connection:
             for table in (states, origins, reservations):
                 assert (await connection.execute(table.select())).all() == []
-        assert (await books.create(a_task(), key)).outcome is Outcome.NEW
+        assert (await books.create(a_task(), key)).outcome is KeyOutcome.NEW
 
 
 async def rename(store: Store, table: str, name: str) -> None:

@@ -23,21 +23,21 @@ from mcpfleet.contracts.pool_tasks import (
     Claimed,
     ClaimTasks,
     Extend,
-    Held,
     PoolTasksClient,
     Release,
     Remember,
     Settle,
     Step,
-    nudge_subject,
+    TaskLease,
+    notify_subject,
     step_key,
     work_subject,
 )
 from mcpfleet.contracts.tasks import (
     GET,
     Get,
+    KeyOutcome,
     Once,
-    Outcome,
     Owned,
     Reserve,
     Status,
@@ -101,7 +101,7 @@ class Running:
         return not (await self.worker(pool).settle(wanted)).lost
 
     async def extend(self, *tasks: Claimed) -> tuple[str, ...]:
-        held = tuple(Held(id=task.id, fence=task.fence) for task in tasks)
+        held = tuple(TaskLease(id=task.id, fence=task.fence) for task in tasks)
         return (await self.worker().extend(Extend(process=WORKER, tasks=held))).lost
 
     async def hears(self, subject: str, body: bytes) -> None:
@@ -128,7 +128,7 @@ async def service(url: str, folder: Path, replicas: int = 1, **settings: Any) ->
 
         await running.buses["edge"].subscribe(task_hint_subject(), hear)
         await running.buses["pool-library"].subscribe(work_subject(POOL), hear, "workers")
-        await running.buses["pool-library"].subscribe(nudge_subject(POOL, WORKER), hear)
+        await running.buses["pool-library"].subscribe(notify_subject(POOL, WORKER), hear)
         async with anyio.create_task_group() as serving:
             for process in running.processes:
                 serving.start_soon(serve, process)
@@ -181,7 +181,7 @@ async def test_k10_a_holder_is_nudged_to_hear_a_cancel(url: str, store: Store, t
         await running.made()
         task = await running.taken()
         assert (await running.edge.cancel(task.id, OWNER)).status is Status.WORKING
-        await running.hears(nudge_subject(POOL, WORKER), task.id.encode())
+        await running.hears(notify_subject(POOL, WORKER), task.id.encode())
 
 
 async def test_invariant_13_a_pool_touches_its_own_tasks_alone(url: str, store: Store, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_d9_a_result_that_is_remembered_wakes_its_repeats(url: str, store:
         once = Once(key=once_key(OWNER, "hold", "k1"), arguments=token())
         first = await running.edge.reserve(Reserve(once=once, pool=POOL, lasts=60, holder=token()))
         repeat = Reserve(once=once, pool=POOL, lasts=60, holder=token())
-        assert (first.outcome, (await running.edge.reserve(repeat)).outcome) == (Outcome.NEW, Outcome.RUNNING)
+        assert (first.outcome, (await running.edge.reserve(repeat)).outcome) == (KeyOutcome.NEW, KeyOutcome.RUNNING)
         assert not (await running.worker().remember(Remember(key=once.key, fence=first.fence, result=DONE))).lost
         await running.hears(task_hint_subject(once.key), b"")
         assert (await running.edge.reserve(repeat)).result == DONE

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from mcpfleet.bus.service import bus_of, watch_link
 from mcpfleet.console.feed import MOST_WATCHERS
 from mcpfleet.console.page import is_ours
-from mcpfleet.console.publish import show, tell
+from mcpfleet.console.publish import publish_stats, serve_console
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process import admin
 from mcpfleet.process.service import Pages, Process
@@ -39,7 +39,7 @@ async def served(*roles: Role, **settings: Any) -> AsyncIterator[httpx2.AsyncCli
                 for role, process in zip(roles, processes, strict=True):
                     bus = bus_of(process, role.value)
                     watch_link(process, bus)
-                    tasks.start_soon(show, process, bus, role)
+                    tasks.start_soon(serve_console, process, bus, role)
                 async with httpx2.AsyncClient(base_url=url) as client:
                     yield client
                     tasks.cancel_scope.cancel()
@@ -101,7 +101,7 @@ async def test_there_is_nothing_where_it_is_off() -> None:
 async def test_a_worker_has_no_page() -> None:
     process = Process("worker", ProcessSettings(console=True))
     with anyio.move_on_after(0.1):
-        await tell(process, bus_of(process, "pool-library"), "library")
+        await publish_stats(process, bus_of(process, "pool-library"), "library")
     assert list(process.pages) == []
 
 

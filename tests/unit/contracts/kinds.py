@@ -38,6 +38,10 @@ _SENT_AT: Final = 1_790_000_000.5
 _KEY: Final = base64.b64encode(bytes(range(32))).decode()
 
 
+RECORDED_AS: Final[dict[type[BaseModel], str]] = {stats.Stats: "Figures"}
+"""Messages whose classes have other names by now than when they were recorded."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of message."""
@@ -57,7 +61,8 @@ def of_message(message: type[BaseModel], samples: Iterable[BaseModel]) -> Kind:
         written = tuple(each.model_dump_json(exclude_defaults=True).encode() for each in samples)
     else:
         written = tuple(each.model_dump_json(exclude_none=True).encode() for each in samples)
-    return Kind(message.__name__, lambda raw: message.model_validate_json(raw).model_dump(mode="json"), written)
+    name = RECORDED_AS.get(message, message.__name__)
+    return Kind(name, lambda raw: message.model_validate_json(raw).model_dump(mode="json"), written)
 
 
 def _messages() -> list[Kind]:
@@ -191,9 +196,9 @@ def _subjects() -> Kind:
         CHANGED_SUBJECT: "a hint: a session is another one; the body is a SessionChanged",
         CANCELLED_SUBJECT: "a client takes a request back; the body is a CallCancelled",
         pool_tasks.work_subject("library"): "a task waits",
-        pool_tasks.nudge_subject("library", WORKER): "a task has news",
-        **{stats.service_figures_subject(role, EDGE): f"figures of {role}" for role in stats.Role},
-        stats.pool_figures_subject("library", WORKER): "a worker's figures",
+        pool_tasks.notify_subject("library", WORKER): "a task has news",
+        **{stats.service_stats_subject(role, EDGE): f"figures of {role}" for role in stats.Role},
+        stats.pool_stats_subject("library", WORKER): "a worker's figures",
     }
     return _table(SUBJECTS, {**asked, **others})
 

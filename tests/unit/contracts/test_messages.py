@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, SecretStr, ValidationError
 
 import mcpfleet.contracts
-from mcpfleet.bus.rpc import Exchange
+from mcpfleet.bus.rpc import Rpc
 from mcpfleet.contracts.authorization import (
     Admit,
     AdmitAll,
@@ -61,7 +61,7 @@ from mcpfleet.contracts.sessions import (
     WatchAgain,
     WatchedAgain,
 )
-from mcpfleet.contracts.stats import Figures, Lack, Trouble
+from mcpfleet.contracts.stats import ReportedError, Stats, UnmetCondition
 from mcpfleet.contracts.subscriptions import (
     CloseStreams,
     Count,
@@ -99,17 +99,17 @@ WHOLE_SESSION = Session(
 
 MESSAGES = [
     *TASK_MESSAGES,
-    Figures(started=1.5, ready=True),
-    Figures(
+    Stats(started=1.5, ready=True),
+    Stats(
         version="0.1.0",
         started=1.5,
         ready=False,
         stopping=True,
-        lacks=(Lack(name="nats", why="no link"),),
+        lacks=(UnmetCondition(name="nats", why="no link"),),
         numbers={"streams": 2, "tasks_ended_completed": 1},
         troubles=(
-            Trouble(at=2.5, level="error", event="handler failed", of="tool=add", trace="a" * 32, sampled=True),
-            Trouble(at=2.5, level="warning", event="link lost"),
+            ReportedError(at=2.5, level="error", event="handler failed", of="tool=add", trace="a" * 32, sampled=True),
+            ReportedError(at=2.5, level="warning", event="link lost"),
         ),
     ),
     Admit(endpoint="mcp"),
@@ -195,13 +195,13 @@ MESSAGES = [
 ]
 
 
-def exchanges() -> dict[str, Exchange[Any, Any]]:
+def exchanges() -> dict[str, Rpc[Any, Any]]:
     """Every exchange that a contract declares, by its name."""
     modules = [
         import_module(f"mcpfleet.contracts.{module.name}")
         for module in pkgutil.iter_modules(mcpfleet.contracts.__path__)
     ]
-    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Exchange)}
+    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Rpc)}
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=repr)
@@ -224,7 +224,7 @@ def test_a_message_is_frozen(message: BaseModel) -> None:
 
 
 @pytest.mark.parametrize("exchange", exchanges().values(), ids=exchanges())
-def test_every_question_and_answer_is_tried_above(exchange: Exchange[Any, Any]) -> None:
+def test_every_question_and_answer_is_tried_above(exchange: Rpc[Any, Any]) -> None:
     tried = {type(message) for message in MESSAGES}
     assert {exchange.question, exchange.answer} <= tried
 

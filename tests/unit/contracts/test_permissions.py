@@ -62,7 +62,7 @@ MAY = {
     pool_tasks.RELEASE.subject_for(pool="library"): ("pool-library", "tasks"),
     pool_tasks.REMEMBER.subject_for(pool="library"): ("pool-library", "tasks"),
     pool_tasks.work_subject("library"): ("tasks", "pool-library"),
-    pool_tasks.nudge_subject("library", "w1"): ("tasks", "pool-library"),
+    pool_tasks.notify_subject("library", "w1"): ("tasks", "pool-library"),
     tasks.task_hint_subject(tasks.task_key("t1")): ("tasks", "edge"),
     call.call_subject("library", "d1"): ("edge", "pool-library"),
     call.pool_cancel_subject("library"): ("edge", "pool-library"),
@@ -169,13 +169,13 @@ def test_only_an_operator_asks_for_natss_own_discovery_and_everybody_answers() -
 
 @pytest.mark.parametrize("role", stats.Role)
 def test_each_service_says_its_own_figures_and_all_but_workers_and_operators_hear_them(role: stats.Role) -> None:
-    subject = stats.service_figures_subject(role, "p1")
+    subject = stats.service_stats_subject(role, "p1")
     assert who_may("publish", subject) == {role.value}
     assert who_may("subscribe", subject) == who_may("subscribe", stats.ALL_SUBJECTS) == set(stats.Role)
 
 
 def test_a_worker_says_its_figures_under_its_pools_name_alone() -> None:
-    subject = stats.pool_figures_subject("library", "0" * 16)
+    subject = stats.pool_stats_subject("library", "0" * 16)
     assert who_may("publish", subject) == {"pool-library"}
     assert who_may("subscribe", subject) == set(stats.Role)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from mcpfleet.bus.rpc import Exchange
+from mcpfleet.bus.rpc import Rpc
 from mcpfleet.contracts.call import CallBody, Completing
 from tests.unit.contracts import record, recording
 from tests.unit.contracts.kinds import BODIES, KINDS, SUBJECTS, Kind
@@ -24,7 +24,7 @@ def test_what_a_former_release_wrote_means_the_same_today(kind: str) -> None:
 
 
 @pytest.mark.parametrize("exchange", exchanges().values(), ids=exchanges())
-def test_every_exchange_is_recorded(exchange: Exchange[Any, Any]) -> None:
+def test_every_exchange_is_recorded(exchange: Rpc[Any, Any]) -> None:
     """Where this fails: `python -m tests.unit.contracts.record`."""
     assert {exchange.question.__name__, exchange.answer.__name__} <= kinds_recorded()
     assert exchange.subject in {each.wrote.decode() for each in recorded(SUBJECTS)}

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from mcpfleet.cli.services import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings, Settings
-from mcpfleet.process.settings_table import Row, rows
+from mcpfleet.process.settings_table import SettingRow, rows
 from mcpfleet.store.settings import StoreSettings
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -33,13 +33,13 @@ def _parts() -> Iterator[str]:
         yield _table(f"Of `mcpfleet {name}`", _own(cls, bases))
 
 
-def _own(cls: type[Settings], without: Sequence[type[Settings]]) -> list[Row]:
+def _own(cls: type[Settings], without: Sequence[type[Settings]]) -> list[SettingRow]:
     """The settings that no earlier table has, or has otherwise: with another default, or another meaning."""
     known = {row for base in without for row in rows(base)}
     return [row for row in rows(cls) if row not in known]
 
 
-def _table(title: str, found: Sequence[Row]) -> str:
+def _table(title: str, found: Sequence[SettingRow]) -> str:
     lines = [f"## {title}", "", "| setting | default | meaning |", "|---|---|---|"]
     lines += [
         f"| `{row.name}` | {_default(row)} | {_meaning(row)} |" for row in sorted(found, key=lambda row: row.name)
@@ -47,11 +47,11 @@ def _table(title: str, found: Sequence[Row]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _default(row: Row) -> str:
+def _default(row: SettingRow) -> str:
     return f"`{row.default}`{f' {row.unit}' if row.unit else ''}" if row.default else ""
 
 
-def _meaning(row: Row) -> str:
+def _meaning(row: SettingRow) -> str:
     text = row.meaning.rstrip(".").replace("|", "\\|")
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 

@@ -13,7 +13,7 @@ from structlog.typing import EventDict
 
 from mcpfleet.process import logs
 from mcpfleet.process.pace import AT_ONCE, AT_ONCE_INFO, KINDS, Pace
-from mcpfleet.process.recent_errors import mishaps
+from mcpfleet.process.recent_errors import recent_errors
 
 pytestmark = pytest.mark.usefixtures("logging_put_back")
 
@@ -138,7 +138,7 @@ def test_t23_a_flood_does_not_push_other_lines_off_the_console() -> None:
     log.error("nobody is admitted")
     for _ in range(1000):
         log.warning("malformed alive")
-    kept = [each.event for each in mishaps.of("cafecafecafecafe")]
+    kept = [each.event for each in recent_errors.of("cafecafecafecafe")]
     assert kept == ["nobody is admitted"] + ["malformed alive"] * AT_ONCE
 
 

@@ -13,7 +13,7 @@ import sys, threading, time, anyio
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.telemetry.spans import Kind
+from mcpfleet.telemetry.spans import SpanKind
 """
 
 DRAINS = (
@@ -239,7 +239,7 @@ async def test_the_last_spans_leave_before_the_process_ends(child: Any) -> None:
         SERVICE
         + """
 async def serve(process):
-    with process.telemetry.tracer.start("work", Kind.INTERNAL, None):
+    with process.telemetry.tracer.start("work", SpanKind.INTERNAL, None):
         process.log.info("working")
 sys.exit(run(Service("tasks", serve, ProcessSettings), Service("catalog", serve, ProcessSettings)))
 """

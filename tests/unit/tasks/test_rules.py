@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mcpfleet.contracts.pool_tasks import Question
-from mcpfleet.contracts.tasks import Outcome, Status
+from mcpfleet.contracts.pool_tasks import TaskQuestion
+from mcpfleet.contracts.tasks import KeyOutcome, Status
 from mcpfleet.tasks.idempotency import KeyRecord, KeyState, judge
 from mcpfleet.tasks.rules import (
     CANCELLED,
@@ -122,8 +122,8 @@ def test_one_claim_fits_one_message_and_one_task_always_does(budget: int, ids: t
     assert pick([A, B, C], most=9, held=0, budget=budget).ids == ids
 
 
-def question(key: str, digest: str = D1) -> Question:
-    return Question(key=key, digest=digest, request="{}")
+def question(key: str, digest: str = D1) -> TaskQuestion:
+    return TaskQuestion(key=key, digest=digest, request="{}")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def question(key: str, digest: str = D1) -> Question:
     ],
 )
 def test_m70_what_becomes_of_questions(
-    questions: list[Question], known: dict[str, AskedQuestion], asking: AskDecision
+    questions: list[TaskQuestion], known: dict[str, AskedQuestion], asking: AskDecision
 ) -> None:
     assert ask(questions, known) == asking
 
@@ -159,19 +159,21 @@ def record(state: KeyState = KeyState.RUNNING, *, is_late: bool = False) -> KeyR
 @pytest.mark.parametrize(
     ("known", "arguments", "holder", "safe", "outcome"),
     [
-        (record(), D2, "me", False, Outcome.MISMATCH),
-        (record(KeyState.DONE), D2, "me", True, Outcome.MISMATCH),
-        (record(), D1, "me", False, Outcome.NEW),
-        (record(), D1, "you", False, Outcome.RUNNING),
-        (record(), D1, "you", True, Outcome.RUNNING),
-        (record(is_late=True), D1, "you", False, Outcome.UNCERTAIN),
-        (record(is_late=True), D1, "me", False, Outcome.UNCERTAIN),
-        (record(is_late=True), D1, "you", True, Outcome.NEW),
-        (record(KeyState.UNCERTAIN), D1, "me", False, Outcome.UNCERTAIN),
-        (record(KeyState.UNCERTAIN), D1, "you", True, Outcome.NEW),
-        (record(KeyState.DONE), D1, "you", True, Outcome.REPEAT),
-        (record(KeyState.DONE, is_late=True), D1, "you", False, Outcome.REPEAT),
+        (record(), D2, "me", False, KeyOutcome.MISMATCH),
+        (record(KeyState.DONE), D2, "me", True, KeyOutcome.MISMATCH),
+        (record(), D1, "me", False, KeyOutcome.NEW),
+        (record(), D1, "you", False, KeyOutcome.RUNNING),
+        (record(), D1, "you", True, KeyOutcome.RUNNING),
+        (record(is_late=True), D1, "you", False, KeyOutcome.UNCERTAIN),
+        (record(is_late=True), D1, "me", False, KeyOutcome.UNCERTAIN),
+        (record(is_late=True), D1, "you", True, KeyOutcome.NEW),
+        (record(KeyState.UNCERTAIN), D1, "me", False, KeyOutcome.UNCERTAIN),
+        (record(KeyState.UNCERTAIN), D1, "you", True, KeyOutcome.NEW),
+        (record(KeyState.DONE), D1, "you", True, KeyOutcome.REPEAT),
+        (record(KeyState.DONE, is_late=True), D1, "you", False, KeyOutcome.REPEAT),
     ],
 )
-def test_d9_what_a_repeat_is_told(known: KeyRecord, arguments: str, holder: str, safe: bool, outcome: Outcome) -> None:
+def test_d9_what_a_repeat_is_told(
+    known: KeyRecord, arguments: str, holder: str, safe: bool, outcome: KeyOutcome
+) -> None:
     assert judge(known, arguments=arguments, holder=holder, again_is_safe=safe) is outcome

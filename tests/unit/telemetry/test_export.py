@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.setup import Telemetry
-from mcpfleet.telemetry.spans import Kind
+from mcpfleet.telemetry.spans import SpanKind
 from mcpfleet.telemetry.trace import TraceContext
 from tests.kit.otlp import OtlpReceiver, otlp_receiver
 from tests.kit.waiting import until
@@ -59,10 +59,10 @@ async def test_one_call_is_one_trace_over_two_services(collector: OtlpReceiver) 
     async with telemetry("edge") as edge, telemetry("worker") as worker:
         assert edge.enabled
         attributes = {names.MCP_METHOD_NAME: "tools/call", names.GEN_AI_TOOL_NAME: "search"}
-        with edge.tracer.start(names.span_name("tools/call", "search"), Kind.SERVER, PARENT, attributes) as outer:
+        with edge.tracer.start(names.span_name("tools/call", "search"), SpanKind.SERVER, PARENT, attributes) as outer:
             carried = TraceContext.parse(outer.context.header(), outer.context.state)
             assert carried is not None
-            with worker.tracer.start("process pool.{pool}.call", Kind.CONSUMER, carried) as inner:
+            with worker.tracer.start("process pool.{pool}.call", SpanKind.CONSUMER, carried) as inner:
                 inner.set(names.MESSAGING_SYSTEM, names.NATS)
         spans = await collector.wait_for(lambda spans: len(spans) == 2)
     served, processed = sorted(spans, key=lambda span: span.service)
@@ -78,7 +78,7 @@ async def test_one_call_is_one_trace_over_two_services(collector: OtlpReceiver) 
 async def test_a_new_trace_has_no_parent(collector: OtlpReceiver) -> None:
     """A request without a trace begins one that is recorded."""
     async with telemetry() as edge:
-        with edge.tracer.start("tools/list", Kind.SERVER, None) as span:
+        with edge.tracer.start("tools/list", SpanKind.SERVER, None) as span:
             assert span.recording
             assert span.context.sampled
         [arrived] = await collector.wait_for(lambda spans: spans)
@@ -89,10 +89,10 @@ async def test_an_unsampled_trace_is_not_recorded(collector: OtlpReceiver) -> No
     """The edge's decision holds in every process: nothing is built, the context goes on."""
     unsampled = PARENT.resampled(sampled=False)
     async with telemetry() as edge:
-        with edge.tracer.start("tools/call", Kind.SERVER, unsampled) as span:
+        with edge.tracer.start("tools/call", SpanKind.SERVER, unsampled) as span:
             assert not span.recording
             assert span.context is unsampled
-        edge.tracer.start("marker", Kind.SERVER, PARENT).end()
+        edge.tracer.start("marker", SpanKind.SERVER, PARENT).end()
         spans = await collector.wait_for(lambda spans: spans)
     assert [span.name for span in spans] == ["marker"]
 
@@ -100,11 +100,11 @@ async def test_an_unsampled_trace_is_not_recorded(collector: OtlpReceiver) -> No
 async def test_failures_say_their_kind_and_not_what_was_sent(collector: OtlpReceiver) -> None:
     """Invariant 9: an exception's text may quote the caller, so only its class is recorded."""
     async with telemetry() as edge:
-        with pytest.raises(ValueError, match="secret"), edge.tracer.start("raised", Kind.SERVER, PARENT):
+        with pytest.raises(ValueError, match="secret"), edge.tracer.start("raised", SpanKind.SERVER, PARENT):
             raise ValueError("secret")
-        with pytest.raises(asyncio.CancelledError), edge.tracer.start("cancelled", Kind.SERVER, PARENT):
+        with pytest.raises(asyncio.CancelledError), edge.tracer.start("cancelled", SpanKind.SERVER, PARENT):
             raise asyncio.CancelledError
-        span = edge.tracer.start("said", Kind.SERVER, PARENT)
+        span = edge.tracer.start("said", SpanKind.SERVER, PARENT)
         span.fail("tool_error", "the tool says so")
         with pytest.raises(ValueError, match="secret"), span:
             raise ValueError("secret")
@@ -121,7 +121,7 @@ async def test_links_name_other_causes(collector: OtlpReceiver) -> None:
     """A span may have been caused by more than its parent."""
     other = TraceContext.fresh(sampled=True)
     async with telemetry() as edge:
-        started = edge.tracer.start("tools/call", Kind.SERVER, PARENT, links=[other])
+        started = edge.tracer.start("tools/call", SpanKind.SERVER, PARENT, links=[other])
         started.link(PARENT)
         started.end()
         [span] = await collector.wait_for(lambda spans: spans)
@@ -133,7 +133,7 @@ async def test_an_applications_own_span_is_a_child_of_ours(collector: OtlpReceiv
     async with telemetry("worker") as worker:
         assert worker.provider is not None
         authors = worker.provider.get_tracer("application")
-        with worker.tracer.start("process", Kind.CONSUMER, PARENT) as span, span.activate():
+        with worker.tracer.start("process", SpanKind.CONSUMER, PARENT) as span, span.activate():
             otel.get_current_span().set_attribute("rows", 3)
             with authors.start_as_current_span("query"):
                 pass
@@ -149,7 +149,7 @@ async def test_an_applications_own_span_of_an_unsampled_call_is_not_recorded(col
         assert worker.provider is not None
         authors = worker.provider.get_tracer("application")
         unsampled = PARENT.resampled(sampled=False)
-        with worker.tracer.start("process", Kind.CONSUMER, unsampled) as span, span.activate():
+        with worker.tracer.start("process", SpanKind.CONSUMER, unsampled) as span, span.activate():
             query = authors.start_span("query")
         assert not query.is_recording()
         assert otel.format_trace_id(query.get_span_context().trace_id) == PARENT.trace_id
@@ -184,10 +184,10 @@ async def test_an_outage_is_said_once_and_its_end_too(collector: OtlpReceiver, m
     with capture_logs() as lines:
         async with telemetry() as edge:
             for number in (1, 2, 3):
-                edge.tracer.start("lost", Kind.SERVER, PARENT).end()
+                edge.tracer.start("lost", SpanKind.SERVER, PARENT).end()
                 await collector.wait_for_requests(number)
             collector.status = 200
-            edge.tracer.start("taken", Kind.SERVER, PARENT).end()
+            edge.tracer.start("taken", SpanKind.SERVER, PARENT).end()
             await collector.wait_for(lambda spans: spans)
             await until(lambda: len(lines) == 2)  # the exporter hears of it after the collector has it
     assert [line["log_level"] for line in lines] == ["warning", "info"]
@@ -203,7 +203,7 @@ async def test_spans_cost_the_caller_nothing_while_the_collector_is_away(monkeyp
         async with telemetry() as edge:
             began = time.monotonic()
             for _ in range(5000):
-                edge.tracer.start("lost", Kind.SERVER, PARENT).end()
+                edge.tracer.start("lost", SpanKind.SERVER, PARENT).end()
             assert time.monotonic() - began < 4  # 5000 spans are worth 0.1 s; one failed export waits for 0.5 s
 
 
@@ -214,7 +214,7 @@ async def test_grpc_is_used_where_the_variable_says_so(monkeypatch: pytest.Monke
     with closed_port() as endpoint, capture_logs() as lines:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         async with telemetry() as edge:
-            edge.tracer.start("lost", Kind.SERVER, PARENT).end()
+            edge.tracer.start("lost", SpanKind.SERVER, PARENT).end()
     assert [line["setting"] for line in lines] == ["OTEL_EXPORTER_OTLP_ENDPOINT"]
 
 
@@ -226,7 +226,7 @@ async def test_closing_is_bounded_when_the_collector_hangs(monkeypatch: pytest.M
         with capture_logs():
             edge = Telemetry("edge", "id", log=structlog.get_logger())
             edge.metrics.counter("calls", "")
-            edge.tracer.start("lost", Kind.SERVER, PARENT).end()
+            edge.tracer.start("lost", SpanKind.SERVER, PARENT).end()
             began = time.monotonic()
             await asyncio.to_thread(edge.close, 0.3)
             assert time.monotonic() - began < 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcpfleet.telemetry.trace import Sampling, TraceContext
+from mcpfleet.telemetry.trace import TraceContext, TraceSampling
 
 SPAN = "00f067aa0ba902b7"
 
@@ -26,7 +26,7 @@ def claim(random: int, *, sampled: bool) -> TraceContext:
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_strangers_flag_decides_nothing(ratio: float, random: int, recorded: bool, flag: bool) -> None:
     """Invariant 10: for a caller outside the trusted networks the ratio decides, by the trace's id."""
-    decided = Sampling(ratio).parent(claim(random, sampled=flag), trusted=False)
+    decided = TraceSampling(ratio).parent(claim(random, sampled=flag), trusted=False)
     assert decided == claim(random, sampled=recorded)
 
 
@@ -35,13 +35,13 @@ def test_a_strangers_flag_decides_nothing(ratio: float, random: int, recorded: b
 def test_a_trusted_callers_flag_decides(ratio: float, flag: bool) -> None:
     """Invariant 10: from a trusted network the flag counts, whatever the ratio."""
     claimed = claim(1 << 55, sampled=flag)
-    assert Sampling(ratio).parent(claimed, trusted=True) is claimed
+    assert TraceSampling(ratio).parent(claimed, trusted=True) is claimed
 
 
 def test_a_request_without_a_trace_begins_one() -> None:
     """None asks the tracer to begin a recorded trace; an unrecorded one has ids for the logs."""
-    assert Sampling(1).parent(None, trusted=True) is None
-    begun = Sampling(0).parent(None, trusted=True)
+    assert TraceSampling(1).parent(None, trusted=True) is None
+    begun = TraceSampling(0).parent(None, trusted=True)
     assert begun is not None
     assert not begun.sampled
     assert TraceContext.parse(begun.header()) == begun
@@ -49,7 +49,7 @@ def test_a_request_without_a_trace_begins_one() -> None:
 
 def test_the_ratio_is_the_share() -> None:
     """Of many traces that begin here, about the ratio is recorded."""
-    sampling = Sampling(0.25)
+    sampling = TraceSampling(0.25)
     recorded = sum(sampling.parent(None, trusted=False) is None for _ in range(4000))
     assert 800 < recorded < 1200  # seven standard deviations to either side
 
@@ -68,22 +68,22 @@ def test_the_ratio_is_the_share() -> None:
 )
 def test_networks_are_trusted_by_address(address: str, trusted: bool) -> None:
     """Both families, mapped addresses included; what is no address is not trusted."""
-    assert Sampling.of(0.1, ["10.0.0.0/8", "fd00::/8"]).trusts(address) is trusted
+    assert TraceSampling.of(0.1, ["10.0.0.0/8", "fd00::/8"]).trusts(address) is trusted
 
 
 def test_nobody_is_trusted_by_default() -> None:
     """Without a setting every caller is a stranger, this machine's own included."""
-    assert not Sampling.of(1).trusts("127.0.0.1")
+    assert not TraceSampling.of(1).trusts("127.0.0.1")
 
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])
 def test_a_ratio_outside_its_range_is_refused(ratio: float) -> None:
     """The error says the range."""
     with pytest.raises(ValueError, match="from 0 to 1"):
-        Sampling.of(ratio)
+        TraceSampling.of(ratio)
 
 
 def test_a_network_that_is_none_is_refused() -> None:
     """The error names it."""
     with pytest.raises(ValueError, match="example"):
-        Sampling.of(0.1, ["example.com"])
+        TraceSampling.of(0.1, ["example.com"])

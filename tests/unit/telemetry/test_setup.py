@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from mcpfleet.telemetry.setup import Telemetry, TelemetrySettingError, exported
-from mcpfleet.telemetry.spans import Kind, Span
+from mcpfleet.telemetry.spans import Span, SpanKind
 from mcpfleet.telemetry.trace import TraceContext, current
 
 HERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
@@ -60,7 +60,7 @@ def test_without_an_endpoint_spans_only_hand_the_context_on() -> None:
     telemetry = Telemetry("edge", "id")
     assert not telemetry.enabled
     assert telemetry.provider is None
-    with telemetry.tracer.start("tools/call", Kind.SERVER, PARENT) as span:
+    with telemetry.tracer.start("tools/call", SpanKind.SERVER, PARENT) as span:
         span.set("a", 1)
         span.fail("tool_error")
         with span.activate():
@@ -72,7 +72,7 @@ def test_without_an_endpoint_spans_only_hand_the_context_on() -> None:
 
 def test_without_an_endpoint_a_new_trace_is_not_recorded() -> None:
     """It has ids for the log lines all the same."""
-    span = Telemetry("edge", "id").tracer.start("tools/call", Kind.SERVER, None)
+    span = Telemetry("edge", "id").tracer.start("tools/call", SpanKind.SERVER, None)
     assert not span.context.sampled
     assert TraceContext.parse(span.context.header()) == span.context
 
@@ -81,8 +81,8 @@ def test_a_span_is_current_inside_its_block() -> None:
     """Log lines inside carry the trace, and the one around it afterwards, also where the block fails."""
     tracer = Telemetry("edge", "id").tracer
     inner = TraceContext.fresh(sampled=False)
-    with tracer.start("outer", Kind.SERVER, PARENT):
-        with pytest.raises(KeyError) as raised, tracer.start("inner", Kind.INTERNAL, inner):
+    with tracer.start("outer", SpanKind.SERVER, PARENT):
+        with pytest.raises(KeyError) as raised, tracer.start("inner", SpanKind.INTERNAL, inner):
             raise KeyError(current.get())
         assert raised.value.args == (inner,)
         assert current.get() is PARENT

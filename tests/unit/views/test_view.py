@@ -11,7 +11,7 @@ from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.views.rights import Policy, holds
-from mcpfleet.views.view import Page, View, view_of
+from mcpfleet.views.view import ListPage, View, view_of
 from mcpfleet.wire.mirror import Mirrored
 from mcpfleet.wire.protocol import SERVED
 
@@ -36,7 +36,7 @@ def view(*tools: Listed, principal: Principal = ANYBODY, hides_uncovered: bool =
     return view_of(taken, policy, policy.rights(principal))
 
 
-def names(page: Page | None) -> list[str]:
+def names(page: ListPage | None) -> list[str]:
     assert page is not None
     return [item["name"] for item in json.loads(b"[" + page.items + b"]")]
 

@@ -30,8 +30,8 @@ from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.edge.transport.memory_budget import Account, NoRoom, Room
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import EdgeInstruments
-from mcpfleet.telemetry.spans import Kind, Span, Tracer
-from mcpfleet.telemetry.trace import Sampling, TraceContext
+from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
+from mcpfleet.telemetry.trace import TraceContext, TraceSampling
 from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope, RequestId, is_notification, is_response, read_id
 from mcpfleet.wire.errors import Rejection, UnknownSession, internal, no_capacity
@@ -84,7 +84,7 @@ class Application:
         self._settings = settings
         self._tracer = tracer
         # Where nothing is exported nothing is sampled, and no trace is begun only to be dropped.
-        self._sampling = Sampling.of(settings.sample_ratio if is_traced else 0.0, settings.trusted_networks)
+        self._sampling = TraceSampling.of(settings.sample_ratio if is_traced else 0.0, settings.trusted_networks)
         self._instruments = instruments
         self._log = log
         self._open = 0
@@ -316,7 +316,7 @@ class Application:
         trusted = client.address is not None and self._sampling.trusts(client.address)
         parent = self._sampling.parent(claimed, trusted=trusted)
         if parent is not None and not parent.sampled:
-            return self._tracer.start(envelope.method, Kind.SERVER, parent)
+            return self._tracer.start(envelope.method, SpanKind.SERVER, parent)
         attributes: dict[str, str] = {
             names.MCP_METHOD_NAME: envelope.method,
             names.MCP_PROTOCOL_VERSION: envelope.meta[PROTOCOL_VERSION_META_KEY],
@@ -329,7 +329,7 @@ class Application:
             attributes |= {names.GEN_AI_TOOL_NAME: tool, names.GEN_AI_OPERATION_NAME: names.EXECUTE_TOOL}
         if client.address is not None:
             attributes[names.CLIENT_ADDRESS] = client.address
-        return self._tracer.start(names.span_name(envelope.method, tool), Kind.SERVER, parent, attributes)
+        return self._tracer.start(names.span_name(envelope.method, tool), SpanKind.SERVER, parent, attributes)
 
 
 def _claimed_by_meta(meta: Mapping[str, Any]) -> TraceContext | None:

@@ -12,7 +12,7 @@ from mcpfleet.contracts.call import CallBody, Deferring
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.task_payloads import Origin
-from mcpfleet.contracts.tasks import Binding, NewTask, Once, Outcome, TasksClient, new_task_id
+from mcpfleet.contracts.tasks import Binding, KeyOutcome, NewTask, Once, TasksClient, new_task_id
 from mcpfleet.edge.calls.end import Told, tool_failed
 from mcpfleet.edge.protocol.exchange import Inquiry
 from mcpfleet.edge.tasks import policy, results
@@ -62,11 +62,11 @@ class Creation:
             created = await self._client.create(self._task(inquiry, target, call), once)
         except BusError as error:
             return await self._send(inquiry, self._not_made(inquiry, error))
-        if created.outcome is Outcome.MISMATCH:
+        if created.outcome is KeyOutcome.MISMATCH:
             return await self._send(inquiry, tool_failed(inquiry, MISMATCH, "key_mismatch"))
         if created.task is None:
             return await self._send(inquiry, tool_failed(inquiry, _UNCERTAIN, "uncertain_task"))
-        meta = {REPEAT: True} if created.outcome is Outcome.REPEAT else None
+        meta = {REPEAT: True} if created.outcome is KeyOutcome.REPEAT else None
         return await self._send(inquiry, Told(200, inquiry.response(results.created(created.task, meta)), None))
 
     def _task(self, inquiry: Inquiry, target: Target, call: CallBody) -> NewTask:

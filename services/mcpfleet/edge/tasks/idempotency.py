@@ -25,8 +25,8 @@ from mcpfleet.contracts.call import LACKING
 from mcpfleet.contracts.manifest import Definition, digest_of
 from mcpfleet.contracts.tasks import (
     Binding,
+    KeyOutcome,
     Once,
-    Outcome,
     Reservation,
     Reserve,
     Reserved,
@@ -57,7 +57,7 @@ UNCERTAIN: Final = (
 TOO_LARGE: Final = (
     "A call with this idempotency key has ended, and its result was too large to be kept: nothing was run."
 )
-_KEPT: Final = {Outcome.MISMATCH: (MISMATCH, "key_mismatch"), Outcome.UNCERTAIN: (UNCERTAIN, "key_uncertain")}
+_KEPT: Final = {KeyOutcome.MISMATCH: (MISMATCH, "key_mismatch"), KeyOutcome.UNCERTAIN: (UNCERTAIN, "key_uncertain")}
 _MARGIN: Final = 15.0
 """Seconds that a reservation lasts beyond its call's time: the call may wait for a worker before that begins."""
 _AGAIN: Final = 1.0
@@ -154,9 +154,9 @@ class OnceCalls:
             again_is_safe=definition.again_is_safe,
         )
         reserved = await self._reserve(wanted)
-        if reserved.outcome is Outcome.RUNNING:
+        if reserved.outcome is KeyOutcome.RUNNING:
             reserved = await self._wait(inquiry, wanted, definition.timeout + _MARGIN)
-        if reserved.outcome is Outcome.NEW:
+        if reserved.outcome is KeyOutcome.NEW:
             return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
         told = await self._repeated(inquiry, reserved)
         await inquiry.request.client.end(told.status, told.body)
@@ -211,10 +211,10 @@ class OnceCalls:
                 try:
                     reserved = await self._reserve(wanted)
                 except Rejection:  # a moment without the service ends no waiting
-                    reserved = Reserved(outcome=Outcome.RUNNING)
+                    reserved = Reserved(outcome=KeyOutcome.RUNNING)
                     if time.monotonic() > deadline:
                         raise
-                if reserved.outcome is not Outcome.RUNNING or time.monotonic() > deadline:
+                if reserved.outcome is not KeyOutcome.RUNNING or time.monotonic() > deadline:
                     return reserved
                 with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret
                     await told.wait()
@@ -228,11 +228,11 @@ class OnceCalls:
         """What a repeat is told."""
         if reserved.task is not None:
             return await self.handle(inquiry, reserved.task)
-        if reserved.outcome is Outcome.REPEAT:
+        if reserved.outcome is KeyOutcome.REPEAT:
             if reserved.result is None:
                 return tool_failed(inquiry, TOO_LARGE, "key_result_too_large")
             return Told(200, inquiry.response(marked(reserved.result.encode())), None)
-        text, error_type = _KEPT.get(reserved.outcome, _KEPT[Outcome.UNCERTAIN])
+        text, error_type = _KEPT.get(reserved.outcome, _KEPT[KeyOutcome.UNCERTAIN])
         return tool_failed(inquiry, text, error_type)
 
     async def handle(self, inquiry: Inquiry, task: str) -> Told:

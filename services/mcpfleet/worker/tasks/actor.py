@@ -24,17 +24,17 @@ from mcpfleet.contracts.pool_tasks import (
     Defer,
     Deferred,
     PoolTasksClient,
-    Question,
     QuestionsAsked,
     Remember,
     Settle,
     Step,
     Stepped,
-    nudge_subject,
+    TaskQuestion,
+    notify_subject,
     work_subject,
 )
 from mcpfleet.contracts.task_payloads import Origin
-from mcpfleet.contracts.tasks import NewTask, Outcome, Reservation
+from mcpfleet.contracts.tasks import KeyOutcome, NewTask, Reservation
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.calls.actor import CallActor
 from mcpfleet.worker.calls.table import Held, Key
@@ -99,7 +99,7 @@ class TaskActor:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Claim and keep tasks, until cancelled."""
-        await self._bus.subscribe(nudge_subject(self._pool, self._bus.process), self._on_nudge)
+        await self._bus.subscribe(notify_subject(self._pool, self._bus.process), self._on_nudge)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._tasks.start_soon(self._looking.run)
@@ -260,7 +260,7 @@ class TaskActor:
             self.lose(holding, "a step was refused")
         return kept
 
-    async def ask(self, key: Key, questions: tuple[Question, ...]) -> QuestionsAsked:
+    async def ask(self, key: Key, questions: tuple[TaskQuestion, ...]) -> QuestionsAsked:
         """Ask the task's client; with an answer missing the task is no longer ours."""
         holding = self._held.get(key)
         if holding is None or holding.is_lost:
@@ -291,7 +291,7 @@ class TaskActor:
         """Make a task of a call that runs, and hold it."""
         asked = elapsed()
         deferred = await self._make(Defer(task=task, process=self._bus.process, once=once), held.deadline)
-        if deferred.outcome is not Outcome.NEW:
+        if deferred.outcome is not KeyOutcome.NEW:
             raise Failed(Fault.REFUSED, f"the call cannot become a task: its idempotency key is {deferred.outcome}")
         holding = Holding(task.id, deferred.fence, task.definition, asked, deferred.lease, held.trace)
         self._hold(holding)

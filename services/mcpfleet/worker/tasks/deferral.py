@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import anyio
 
 from mcpfleet.app import ClientLacks, Progress
-from mcpfleet.app.task import Onward
+from mcpfleet.app.task import DeferredCall
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.task_payloads import Origin
@@ -43,7 +43,7 @@ class Deferral:
         """Whether the client takes a handle."""
         return self.call.deferring is not None and self.side is not None
 
-    async def __call__(self) -> Onward:
+    async def __call__(self) -> DeferredCall:
         """Make the task.
 
         Raises:
@@ -59,7 +59,7 @@ class Deferral:
             key = await side.defer(self.held, task, self.call.once)
         asker = TaskReplay(task.id, key, side, self.rounds)
         self.become(key, asker)
-        return Onward(asker, status_reporter(key, self.tell), time.monotonic() + self.definition.run_limit)
+        return DeferredCall(asker, status_reporter(key, self.tell), time.monotonic() + self.definition.run_limit)
 
     def _task(self) -> NewTask:
         assert self.call.deferring is not None

@@ -9,7 +9,7 @@ import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError
-from mcpfleet.contracts.pool_tasks import MOST_HELD, MOST_UNHEARD, Extend, Extended, Held, PoolTasksClient
+from mcpfleet.contracts.pool_tasks import MOST_HELD, MOST_UNHEARD, Extend, Extended, PoolTasksClient, TaskLease
 from mcpfleet.worker.calls.table import Key
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.holdings import Holding, Holdings, elapsed
@@ -126,7 +126,7 @@ class LeaseRenewal:
         wanted = Extend(
             process=self._process,
             tasks=tuple(
-                Held(id=each.id, fence=each.fence, message=each.message, progress=each.progress) for each in held
+                TaskLease(id=each.id, fence=each.fence, message=each.message, progress=each.progress) for each in held
             ),
             unheard=tuple(self._unheard),
         )

@@ -142,7 +142,7 @@ class TaskReplay(Replay):
 
     async def _put(self, waiting: Sequence[tuple[str, Question[Any]]]) -> None:
         asked = tuple(
-            pool_tasks.Question(key=name, digest=_digest(question), request=_request(question).decode())
+            pool_tasks.TaskQuestion(key=name, digest=_digest(question), request=_request(question).decode())
             for name, question in waiting
         )
         answered = await self._side.ask(self._key, asked)

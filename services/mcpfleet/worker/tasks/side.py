@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from mcpfleet.contracts.pool_tasks import Claimed, Question, QuestionsAsked, Stepped
+from mcpfleet.contracts.pool_tasks import Claimed, QuestionsAsked, Stepped, TaskQuestion
 from mcpfleet.contracts.tasks import NewTask, Reservation
 from mcpfleet.worker.calls.table import Held, Key
 
@@ -27,7 +27,7 @@ class TaskSide(Protocol):
     async def step(self, key: Key, step: str, name: str, result: str) -> Stepped:
         """Remember a step."""
 
-    async def ask(self, key: Key, questions: tuple[Question, ...]) -> QuestionsAsked:
+    async def ask(self, key: Key, questions: tuple[TaskQuestion, ...]) -> QuestionsAsked:
         """Ask the task's client; where an answer is missing, the task is no longer held."""
 
     async def defer(self, held: Held, task: NewTask, once: Reservation | None) -> Key:
@@ -56,7 +56,7 @@ class AcrossLoops:
         """Remember a step."""
         return await self._errands.do(partial(self._actor.step, key, step, name, result))
 
-    async def ask(self, key: Key, questions: tuple[Question, ...]) -> QuestionsAsked:
+    async def ask(self, key: Key, questions: tuple[TaskQuestion, ...]) -> QuestionsAsked:
         """Ask the task's client."""
         return await self._errands.do(partial(self._actor.ask, key, questions))
 

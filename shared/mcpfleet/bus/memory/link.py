@@ -11,8 +11,8 @@ import anyio
 
 from mcpfleet.bus.errors import TooLarge, Unavailable
 from mcpfleet.bus.memory.lane import Lane
-from mcpfleet.bus.memory.rights import Answers, Rights, Tokens, tokens_of
-from mcpfleet.bus.port import Deliver, Incoming, Interest, OnRefused
+from mcpfleet.bus.memory.rights import ReplyPermits, Tokens, UserPermissions, tokens_of
+from mcpfleet.bus.port import Deliver, Incoming, LinkSubscription, OnRefused
 from mcpfleet.process.settings import ProcessSettings
 
 _HEADER_ROOM: Final = 64
@@ -21,7 +21,7 @@ _LEAVE_TIMEOUT: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class SwitchSubscription:
     """What one link hears."""
 
     link: MemoryLink
@@ -42,10 +42,10 @@ class Carrier(Protocol):
     def route(self, sender: MemoryLink, message: Incoming) -> None:
         """Pass a message on to all who hear it."""
 
-    def subscribe(self, subscription: Subscription) -> None:
+    def subscribe(self, subscription: SwitchSubscription) -> None:
         """Let a link hear a subject."""
 
-    def unsubscribe(self, subscription: Subscription, left: anyio.Event) -> None:
+    def unsubscribe(self, subscription: SwitchSubscription, left: anyio.Event) -> None:
         """Let it hear no more, and set the event after what is on its way."""
 
     def drop(self, link: MemoryLink) -> None:
@@ -56,14 +56,14 @@ class MemoryLink:
     """A link; see `mcpfleet.bus.port.Link`."""
 
     def __init__(
-        self, switch: Carrier, rights: Rights, process: str, settings: ProcessSettings, on_refused: OnRefused
+        self, switch: Carrier, rights: UserPermissions, process: str, settings: ProcessSettings, on_refused: OnRefused
     ) -> None:
         """Make a link on the running loop; callbacks run in the context of who makes it."""
         self.lost = anyio.Event()
         self.process = process
         self.settings = settings
         self.rights = rights
-        self.answers = Answers(rights)
+        self.answers = ReplyPermits(rights)
         self.loop = asyncio.get_running_loop()
         self._switch = switch
         self._on_refused = on_refused
@@ -83,16 +83,16 @@ class MemoryLink:
             raise Unavailable(f"{subject}: {self._departing.size} bytes wait for the switch already")
         self._departing.put(partial(self._switch.route, self, Incoming(subject, reply, body, header)), size=size)
 
-    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> Interest:
+    async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> LinkSubscription:
         """Hear a subject; see `mcpfleet.bus.port.Link.subscribe`. As with NATS, nobody says when that holds."""
         self._check(subject)
-        subscription = Subscription(self, tokens_of(subject), group, deliver)
+        subscription = SwitchSubscription(self, tokens_of(subject), group, deliver)
         self._departing.put(partial(self._switch.subscribe, subscription))
         return subscription
 
-    async def leave(self, interest: Interest) -> None:
+    async def leave(self, interest: LinkSubscription) -> None:
         """Leave, bounded as with NATS; the link is lost where the switch does not answer."""
-        assert isinstance(interest, Subscription)
+        assert isinstance(interest, SwitchSubscription)
         if self.lost.is_set():
             return
         left = anyio.Event()
@@ -123,7 +123,7 @@ class MemoryLink:
         """Bytes on their way to the process."""
         return self._arriving.size
 
-    def take(self, subscription: Subscription, message: Incoming, due: float | None = None) -> None:
+    def take(self, subscription: SwitchSubscription, message: Incoming, due: float | None = None) -> None:
         """Carry a copy of a message to the process, which may answer it from now on."""
         if self.lost.is_set():
             return

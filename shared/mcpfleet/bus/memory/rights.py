@@ -31,7 +31,7 @@ def matches(pattern: Sequence[str], subject: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class UserPermissions:
     """What one user may do."""
 
     publish: tuple[Tokens, ...]
@@ -42,7 +42,7 @@ class Rights:
     """Seconds in which it may."""
 
     @classmethod
-    def read(cls, permissions: Mapping[str, Any]) -> Rights:
+    def read(cls, permissions: Mapping[str, Any]) -> UserPermissions:
         """Read the permissions of a user, in the form in which NATS is configured: lists of what is allowed.
 
         Raises:
@@ -68,10 +68,10 @@ class Rights:
         return any(matches(allowed, pattern) for allowed in self.subscribe)
 
 
-class Answers:
+class ReplyPermits:
     """The subjects to which one link may answer, since it was asked: each for a while, and so many times."""
 
-    def __init__(self, rights: Rights) -> None:
+    def __init__(self, rights: UserPermissions) -> None:
         self._rights = rights
         self._granted: OrderedDict[str, tuple[float, int]] = OrderedDict()
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import anyio
 
 from mcpfleet.bus.memory.faults import NO_FAULTS, Fates, Faults
-from mcpfleet.bus.memory.link import MemoryLink, Subscription
-from mcpfleet.bus.memory.rights import Rights, Tokens, matches, tokens_of
+from mcpfleet.bus.memory.link import MemoryLink, SwitchSubscription
+from mcpfleet.bus.memory.rights import Tokens, UserPermissions, matches, tokens_of
 from mcpfleet.bus.port import ConnectFailed, Incoming, Link, OnRefused
 from mcpfleet.process.settings import ProcessSettings
 
@@ -37,11 +37,11 @@ class Switch:
         Raises:
             ValueError: the permissions have a part that the switch does not know.
         """
-        self._users = {user: Rights.read(permissions) for user, permissions in users.items()}
+        self._users = {user: UserPermissions.read(permissions) for user, permissions in users.items()}
         self._members = random.Random(seed)  # noqa: S311  # it is to be guessed
         self._fates = Fates()
         self._links: list[MemoryLink] = []
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: list[SwitchSubscription] = []
         self._cuts: dict[str, object] = {}
         self._is_running = True
         self._is_frozen = False
@@ -127,7 +127,7 @@ class Switch:
         """Whether a process is cut off."""
         return process in self._cuts
 
-    async def admit(self, user: str, process: str) -> Rights:
+    async def admit(self, user: str, process: str) -> UserPermissions:
         """Let a process in, once anything passes; without bound, so that the caller says for how long.
 
         Raises:
@@ -153,7 +153,7 @@ class Switch:
             self._links.remove(link)
         link.lose()
 
-    def subscribe(self, subscription: Subscription) -> None:
+    def subscribe(self, subscription: SwitchSubscription) -> None:
         """Let a link hear a subject, if its user may."""
         link = subscription.link
         if link.rights.may_subscribe(subscription.pattern):
@@ -161,7 +161,7 @@ class Switch:
         else:
             link.tell_refused("subscribe to", ".".join(subscription.pattern))
 
-    def unsubscribe(self, subscription: Subscription, left: anyio.Event) -> None:
+    def unsubscribe(self, subscription: SwitchSubscription, left: anyio.Event) -> None:
         """Let it hear no more, and set the event after what is on its way."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
@@ -179,15 +179,15 @@ class Switch:
         if not hearers and message.reply:
             self._answer_for_nobody(sender, message.reply)
 
-    def _hearers(self, subject: Tokens) -> list[Subscription]:
-        alone: list[Subscription] = []
-        groups: dict[str, list[Subscription]] = {}
+    def _hearers(self, subject: Tokens) -> list[SwitchSubscription]:
+        alone: list[SwitchSubscription] = []
+        groups: dict[str, list[SwitchSubscription]] = {}
         for subscription in self._subscriptions:
             if matches(subscription.pattern, subject):
                 (groups.setdefault(subscription.group, []) if subscription.group else alone).append(subscription)
         return alone + [self._members.choice(members) for members in groups.values()]
 
-    def _send(self, sender: MemoryLink, subscription: Subscription, subject: Tokens, message: Incoming) -> None:
+    def _send(self, sender: MemoryLink, subscription: SwitchSubscription, subject: Tokens, message: Incoming) -> None:
         receiver = subscription.link
         if receiver.waiting > _WAITING_LIMIT:
             self.drop(receiver)

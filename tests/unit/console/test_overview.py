@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from mcpfleet.console.nodes import Node
-from mcpfleet.console.overview import MOST_ALIKE, MOST_TROUBLES_ALIKE, picture
-from mcpfleet.contracts.stats import LARGEST, MOST_MISHAPS, Figures, Lack, Speaker, Trouble
-from tests.unit.console.saying import NOW, edge, node, says, tasks, worker
+from mcpfleet.console.overview import MOST_ALIKE, MOST_TROUBLES_ALIKE, overview
+from mcpfleet.contracts.stats import LARGEST, MOST_ERRORS, ReportedError, Sender, Stats, UnmetCondition
+from tests.unit.console.samples import NOW, edge, node, says, tasks, worker
 
 TRACE = "ab" * 16
 SILENT = NOW - 20
 
 
 def drawn(*nodes: Node, jaeger: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(picture(nodes, NOW, jaeger=jaeger), allow_nan=False))
+    found: dict[str, Any] = json.loads(json.dumps(overview(nodes, NOW, jaeger=jaeger), allow_nan=False))
     return found
 
 
-def trouble(at: float = 1.0, **fields: Any) -> Trouble:
-    return Trouble(**{"at": at, "level": "error", "event": "handler failed", **fields})
+def trouble(at: float = 1.0, **fields: Any) -> ReportedError:
+    return ReportedError(**{"at": at, "level": "error", "event": "handler failed", **fields})
 
 
 def test_totals_are_of_the_processes_that_are_heard() -> None:
@@ -50,7 +50,7 @@ def test_tasks_that_are_there_are_counted_once_and_those_that_went_by_are_added(
 
 
 @pytest.mark.parametrize(
-    ("figures", "heard", "state"),
+    ("stats", "heard", "state"),
     [
         (says(), NOW, "ready"),
         (says(ready=False), NOW, "not ready"),
@@ -58,15 +58,15 @@ def test_tasks_that_are_there_are_counted_once_and_those_that_went_by_are_added(
         (says(), SILENT, "silent"),
     ],
 )
-def test_a_process_has_one_state(figures: Figures, heard: float, state: str) -> None:
-    assert drawn(node(edge(), figures, heard=heard))["nodes"][0]["state"] == state
+def test_a_process_has_one_state(stats: Stats, heard: float, state: str) -> None:
+    assert drawn(node(edge(), stats, heard=heard))["nodes"][0]["state"] == state
 
 
-LACK = Lack(name="nats", why="no link")
+LACK = UnmetCondition(name="nats", why="no link")
 
 
 @pytest.mark.parametrize(
-    ("speaker", "figures", "heard", "what"),
+    ("sender", "stats", "heard", "what"),
     [
         (edge(), says(), SILENT, "not heard for 20 s"),
         (edge(), says(ready=False, lacks=(LACK,)), NOW, "not ready: nats: no link"),
@@ -75,8 +75,8 @@ LACK = Lack(name="nats", why="no link")
         (worker(), says({"slots": 4, "slots_used": 4}), NOW, "all its slots are in use: 4"),
     ],
 )
-def test_what_is_stuck_is_said_in_words(speaker: Speaker, figures: Figures, heard: float, what: str) -> None:
-    stuck = drawn(node(speaker, figures, heard=heard), node(worker("9" * 16)))["stuck"]
+def test_what_is_stuck_is_said_in_words(sender: Sender, stats: Stats, heard: float, what: str) -> None:
+    stuck = drawn(node(sender, stats, heard=heard), node(worker("9" * 16)))["stuck"]
     assert [each["what"] for each in stuck] == [what]
 
 
@@ -113,7 +113,7 @@ def test_a_trace_is_a_link_where_it_is_recorded(jaeger: str, fields: dict[str, A
 def test_a_pool_that_cries_hides_nobody() -> None:
     """A worker that is taken over may say any number of errors, of any time."""
     crowd = [
-        node(worker(f"{number:016x}"), says(troubles=(trouble(LARGEST),) * MOST_MISHAPS, lacks=(LACK,), ready=False))
+        node(worker(f"{number:016x}"), says(troubles=(trouble(LARGEST),) * MOST_ERRORS, lacks=(LACK,), ready=False))
         for number in range(50)
     ]
     seen = drawn(node(edge(), says(troubles=(trouble(5),))), *crowd, node(worker(pool="other"), says({"slots": 0})))

@@ -21,7 +21,7 @@ from mcpfleet.bus.errors import (
 )
 from mcpfleet.bus.header import BUSY, ending, fault
 from mcpfleet.bus.port import Incoming
-from mcpfleet.bus.rpc import Exchange, broken_rules
+from mcpfleet.bus.rpc import Rpc, broken_rules
 
 
 class Question(BaseModel):
@@ -30,7 +30,7 @@ class Question(BaseModel):
     token: int
 
 
-EXCHANGE = Exchange("edge.{edge}.alive.{pool}", Question, Question, asked_by="pool-{pool}", repeat=False)
+EXCHANGE = Rpc("edge.{edge}.alive.{pool}", Question, Question, asked_by="pool-{pool}", repeat=False)
 
 
 def test_a_subject_is_made_of_its_tokens_and_gives_them_back() -> None:
@@ -41,9 +41,7 @@ def test_a_subject_is_made_of_its_tokens_and_gives_them_back() -> None:
 
 def test_a_pattern_hears_every_value_of_each_token() -> None:
     assert EXCHANGE.pattern() == "edge.*.alive.*"
-    assert (
-        Exchange("catalog.snapshot", Question, Question, asked_by="edge", repeat=True).pattern() == "catalog.snapshot"
-    )
+    assert Rpc("catalog.snapshot", Question, Question, asked_by="edge", repeat=True).pattern() == "catalog.snapshot"
 
 
 def test_answers_go_to_the_inboxes_of_the_user_that_may_ask() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcpfleet.bus.service import bus_of
-from mcpfleet.console.stats import RULES, figures, gathered
-from mcpfleet.contracts.stats import LARGEST, Role, Speaker, pool_figures_subject, service_figures_subject, speaker
+from mcpfleet.console.stats import RULES, collect_stats, numbers_of
+from mcpfleet.contracts.stats import LARGEST, Role, Sender, pool_stats_subject, sender_of, service_stats_subject
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import EdgeInstruments, TasksInstruments
@@ -22,7 +22,7 @@ def test_requests_are_counted_and_those_that_failed_beside_them() -> None:
     edge.operation_duration.record(0.1, "tools/call", "search", "2026-07-28", "")
     edge.operation_duration.record(0.2, "tools/list", "", "2026-07-28", "")
     edge.operation_duration.record(0.1, "tools/call", "search", "2026-07-28", "-32603")
-    numbers = gathered(metrics.read())
+    numbers = numbers_of(metrics.read())
     assert (numbers["requests"], numbers["failures"]) == (3, 1)
 
 
@@ -32,7 +32,7 @@ def test_tasks_are_told_by_state_and_by_how_they_ended() -> None:
     tasks.tasks.set(4, "ready")
     tasks.ended.add(1, "failed", "lost")
     tasks.ended.add(2, "failed", "timeout")
-    numbers = gathered(metrics.read())
+    numbers = numbers_of(metrics.read())
     assert (numbers["tasks_ready"], numbers["tasks_ended_failed"]) == (4, 3)
 
 
@@ -47,7 +47,7 @@ def test_a_process_says_what_it_lacks_without_passwords_and_within_bounds() -> N
     process.health.set("store", False, "no answer of postgresql://me:hunter2@db/tasks " + "x" * 500)
     process.telemetry.metrics.gauge("mcpfleet.edge.queued", "Out of bounds.").set(-1)
     process.telemetry.metrics.gauge("mcpfleet.edge.streams.open", "Out of bounds.").set(1e300)
-    said = figures(process, bus_of(process, "tasks"))
+    said = collect_stats(process, bus_of(process, "tasks"))
     [lack] = said.lacks
     assert lack.why.startswith("no answer of postgresql://me:***@db/tasks xxx")
     assert len(lack.why) == 200
@@ -57,8 +57,8 @@ def test_a_process_says_what_it_lacks_without_passwords_and_within_bounds() -> N
 @pytest.mark.parametrize(
     ("subject", "who"),
     [
-        (service_figures_subject(Role.EDGE, ID), Speaker("edge", "", ID)),
-        (pool_figures_subject("library", ID), Speaker("worker", "library", ID)),
+        (service_stats_subject(Role.EDGE, ID), Sender("edge", "", ID)),
+        (pool_stats_subject("library", ID), Sender("worker", "library", ID)),
         (f"figures.edge.{ID[:-1]}", None),
         (f"figures.edge.{ID}.more", None),
         (f"figures.worker.{ID}", None),
@@ -66,7 +66,7 @@ def test_a_process_says_what_it_lacks_without_passwords_and_within_bounds() -> N
         (f"figures.pool.edge.{ID}\n", None),
     ],
 )
-def test_the_subject_says_who_speaks(subject: str, who: Speaker | None) -> None:
+def test_the_subject_says_who_speaks(subject: str, who: Sender | None) -> None:
     """A pool may have a service's name, and is a pool all the same."""
-    assert speaker(subject) == who
-    assert speaker(pool_figures_subject("tasks", ID)) == Speaker("worker", "tasks", ID)
+    assert sender_of(subject) == who
+    assert sender_of(pool_stats_subject("tasks", ID)) == Sender("worker", "tasks", ID)

@@ -9,7 +9,7 @@ import anyio
 from structlog.testing import LogCapture
 
 from mcpfleet.bus.port import Incoming
-from mcpfleet.console.publish import show
+from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.stats import ALL_SUBJECTS, Role
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
@@ -29,7 +29,7 @@ async def test_t24_figures_that_cannot_be_composed_end_no_process(tmp_path: Path
     fabric = MemoryFabric(tmp_path, process.settings)
     async with living(fabric), fabric.buses("edge", "catalog") as (bus, other), anyio.create_task_group() as tasks:
         await other.subscribe(ALL_SUBJECTS, heard.append)
-        tasks.start_soon(show, process, bus, Role.EDGE)
+        tasks.start_soon(serve_console, process, bus, Role.EDGE)
         await until(lambda: [line for line in lines.entries if line["event"] == "report failed"])
         process.health.set("odd", ok=True)
         await until(lambda: heard)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from mcpfleet.process import logs
-from mcpfleet.process.recent_errors import MOST, SERVICES, Mishaps, mishaps
+from mcpfleet.process.recent_errors import MOST, SERVICES, RecentErrors, recent_errors
 from mcpfleet.telemetry.trace import TraceContext, current
 
 ID = "feedfacefeedface"
@@ -26,7 +26,7 @@ def test_a_warning_is_kept_with_its_names_and_its_trace_and_without_what_it_quot
         logging.getLogger("library").error("a library quotes hunter2")
     finally:
         current.reset(token)
-    [kept] = mishaps.of(ID)
+    [kept] = recent_errors.of(ID)
     assert (kept.level, kept.event, kept.of) == ("error", "handler failed", "tool=search")
     assert (kept.trace, kept.sampled) == (trace.trace_id, True)
     assert "hunter2" not in repr(kept)
@@ -37,7 +37,7 @@ def line(process: str, event: str = "link lost") -> dict[str, object]:
 
 
 def test_the_last_lines_of_each_service_are_kept() -> None:
-    kept = Mishaps()
+    kept = RecentErrors()
     for number in range(MOST + 3):
         kept(None, "warning", line("a", str(number)))
     kept(None, "warning", line("b"))
@@ -47,7 +47,7 @@ def test_the_last_lines_of_each_service_are_kept() -> None:
 
 
 def test_services_without_end_are_not_kept() -> None:
-    kept = Mishaps()
+    kept = RecentErrors()
     for number in range(SERVICES + 1):
         kept(None, "warning", line(str(number)))
     assert [len(kept.of(str(number))) for number in (0, SERVICES)] == [1, 0]
