@@ -65,30 +65,36 @@ class Waiting:
         self._held = 0
         settings = WorkerSettings()
         self._most = settings.task_slots
-        self.looking = Claimer(
-            self._client, bus.process, settings,
-            take=self._take, room=self._room, held=lambda: self._held, log=structlog.get_logger(),
-        )  # fmt: skip
-        self.looking.definitions = (REPORT,)
+        self.claimer = Claimer(self._client, bus.process, settings, self, structlog.get_logger())
+        self.claimer.definitions = (REPORT,)
 
     async def run(self) -> None:
         """Wait for tasks."""
-        await self._bus.subscribe(work_subject(self._pool), lambda _: self.looking.look(), "workers")
-        await self.looking.run()
+        await self._bus.subscribe(work_subject(self._pool), lambda _: self.claimer.look(), "workers")
+        await self.claimer.run()
 
-    def _room(self, *, waits_alone: bool) -> int:
+    def room(self, *, waits_alone: bool) -> int:
+        """How many more it can hold."""
         return self._most - self._held
 
-    def _take(self, task: Claimed, asked: float, lease: float) -> None:
-        if task.id in self._made:
-            self._took.append((time.monotonic() - self._made.pop(task.id)) * 1e3)
+    def count_held(self) -> int:
+        """How many it holds."""
+        return self._held
+
+    def take(self, claimed: Claimed, asked: float, lease: float) -> None:
+        """Begin to end a task."""
+        if claimed.id in self._made:
+            self._took.append((time.monotonic() - self._made.pop(claimed.id)) * 1e3)
         self._held += 1
-        self._tasks.start_soon(self._end, task)
+        self._tasks.start_soon(self._end, claimed)
+
+    def note_unheard(self, claim: str) -> None:
+        """Leave an unanswered claim to its lease."""
 
     async def _end(self, task: Claimed) -> None:
         await self._client.settle(Settle(id=task.id, fence=task.fence, status=Status.COMPLETED, end=END))
         self._held -= 1
-        self.looking.freed()
+        self.claimer.slot_freed()
 
 
 async def connect(tasks: TaskGroup, fleet: Fleet, user: str) -> Bus:

@@ -44,7 +44,7 @@ async def test_a_handler_that_blocks_its_loop_loses_no_call_and_is_named(tmp_pat
             tasks.start_soon(use, fleet, "linger", 8, 1.0, results)
             tasks.start_soon(use, fleet, "block", 1, HELD, results)
             tasks.start_soon(callers.run, HELD)
-        [line] = [line for line in fleet.logs().splitlines() if "a handler blocks its loop" in line]
+        [line] = [line for line in fleet.logs().splitlines() if "handlers' loop blocked" in line]
     assert len(results) == 9
     assert callers.counts()[Told.RESULT] == len(callers.calls), callers.counts()
     took = sorted(call.ended - call.asked for call in callers.calls)

@@ -48,8 +48,8 @@ _TASK_ENDS_WITHIN: Final = 15.0
 _LATER_HINTS: Final = 10
 _LOST_ATTEMPTS: Final = {
     "leases lapsed",
-    "a task is lost",
-    "a task's end was refused: it is another's, or has ended",
+    "task lost",
+    "task end refused",
 }
 """What services and workers log where an attempt of a task did not come to its end."""
 _CALLERS: Final = 2

@@ -116,7 +116,7 @@ async def test_a_draining_worker_finishes_its_calls_and_the_next_goes_to_another
             await until(lambda: started.exists() and started.read_text())
             leaving = next(worker for worker in fleet.workers if worker.pid == int(started.read_text()))
             leaving.signal(signal.SIGTERM)
-            await until(lambda: "takes no new calls" in fleet.logs())
+            await until(lambda: "stopped taking calls" in fleet.logs())
             staying = next(worker for worker in fleet.workers if worker is not leaving)
             for _ in range(10):
                 assert (await client.call_tool("whoami", {})).structured_content == staying.pid

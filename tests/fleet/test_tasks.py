@@ -95,7 +95,7 @@ async def test_a_worker_paused_past_its_lease_is_refused_and_told(tmp_path: Path
         running.pause(victim)
         done = await client.until(task, within=25)
         running.resume(victim)
-        await until(lambda: "a task is lost" in running.logs() or "end was refused" in running.logs(), within=10)
+        await until(lambda: "task lost" in running.logs() or "task end refused" in running.logs(), within=10)
         after = await client.get(task)
     assert text_of(done) == "A done"
     assert after == done

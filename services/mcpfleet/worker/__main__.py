@@ -19,7 +19,6 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.bus.service import bus_of, watch_link
 from mcpfleet.console.publish import publish_stats
-from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
@@ -28,18 +27,18 @@ from mcpfleet.process.run import Process, Service, run
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.trace import TraceSampling
 from mcpfleet.worker.announcer import Announcer
+from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.actor import CallActor
-from mcpfleet.worker.frames import Frame
 from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.host import WorkerHost
 from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.publisher import Publisher
-from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.router import FrameRouter
+from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.slots import Slots
 from mcpfleet.worker.tasks.actor import TaskActor
-from mcpfleet.worker.tasks.errands import Errands
-from mcpfleet.worker.tasks.side import AcrossLoops
-from mcpfleet.worker.watched import Sets, Telling, WatchedActor
+from mcpfleet.worker.watched import WatchedActor, WatcherCalls
 
 
 async def serve(process: Process[WorkerSettings]) -> None:
@@ -53,40 +52,36 @@ async def serve(process: Process[WorkerSettings]) -> None:
 async def serve_over(
     process: Process[WorkerSettings], bus: Bus, app: App, pool: str, on_ready: Callable[[], None] = lambda: None
 ) -> None:
-    """The same, over a bus and for an application of the caller's, who may be told once it is ready."""
-    settings = process.settings
+    """Run a worker over a bus, for an application that is loaded; `on_ready` is called once it is ready."""
+    settings, telemetry = process.settings, process.telemetry
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
-    telling = Telling(app, settings.threads, process.log)
-    runner, thread, actor = _sides(process, app, pool, bus, telling)
-    tasking = TaskActor(bus, pool, settings, calls=actor, order=thread.order, log=process.log)
-    actor.on_task(tasking.hear)
-    errands = Errands()
-    runner.serve_tasks(pool, AcrossLoops(errands, tasking))
-    doubtful = settings.bus_question_every + settings.bus_dead_after
-    publisher = Publisher(bus, pool, doubtful=doubtful, log=process.log)
-    sampling = TraceSampling.of(settings.sample_ratio if process.telemetry.enabled else 0.0)
+    side = BusSide(bus, pool, settings, WorkerInstruments(telemetry.metrics), process.log)
+    slots, thread, handlers = Slots(settings.slots, side.instruments), HandlerLoop(), HandlerTable(app)
+    calls = CallActor(side, slots, thread.order)
+    tasks = TaskActor(side, slots, calls, thread.order)
+    publisher = Publisher(bus, pool, doubtful=settings.bus_question_every + settings.bus_dead_after, log=process.log)
     announcer = Announcer(
-        CatalogClient(bus), pool, process.id, app.manifest(), interval=settings.announce_interval,
-        on_counted=publisher.counted, tracer=process.telemetry.tracer, sampling=sampling, log=process.log,
+        side, app.manifest(), on_counted=publisher.counted, tracer=telemetry.tracer,
+        sampling=TraceSampling.of(settings.sample_ratio if telemetry.enabled else 0.0),
     )  # fmt: skip
-    host = WorkerHost(app, runner, actor, tasking, announcer, publisher)
-    runner.on_publish(host.publish)
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(bus.run)
+    host = WorkerHost(handlers, calls, tasks, announcer, publisher)
+    frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasks).route)
+    recorded = RunTelemetry(telemetry.tracer, side.instruments, process.log)
+    runner = Runner(handlers, settings, recorded, tell=frames.put, publish=host.publish, requests=tasks.requests)
+    watchers = WatcherCalls(app, settings.threads, process.log)
+    async with anyio.create_task_group() as group:
+        await group.start(bus.run)
         await Discovery(bus, process.name).listen()
-        tasks.start_soon(publish_stats, process, bus, pool)
-        await tasks.start(thread.run)
-        await actor.listen({each.definition.digest: each.definition.kind for each in app.handlers})
-        await tasks.start(errands.run)
-        await tasks.start(tasking.run)
+        group.start_soon(publish_stats, process, bus, pool)
+        await group.start(thread.run, runner, watchers.run)
+        await calls.listen({each.definition.digest: each.definition.kind for each in app.handlers})
+        await group.start(tasks.run)
         if app.watchers:
-            sets = Sets(lasts=settings.watched_lasts, room=settings.watched_room)
-            watched = WatchedActor(bus, pool, telling.tell, sets, lasts=settings.watched_lasts, log=process.log)
-            tasks.start_soon(watched.run)
-        tasks.start_soon(actor.tick)
-        tasks.start_soon(actor.keep_alive)
-        tasks.start_soon(thread.watch, settings.blocked_after, process.log, actor.hear_blocked)
+            group.start_soon(WatchedActor(side, watchers.tell).run)
+        group.start_soon(calls.tick)
+        group.start_soon(calls.keep_alive)
+        group.start_soon(thread.watch, settings.blocked_after, process.log, calls.hear_blocked)
         async with anyio.create_task_group() as announcing:
             announcing.start_soon(_announce, process, announcer, on_ready)
             announcing.start_soon(host.run)
@@ -95,10 +90,10 @@ async def serve_over(
         with anyio.move_on_after(settings.drain):
             async with anyio.create_task_group() as leaving:
                 leaving.start_soon(announcer.leave)
-                leaving.start_soon(tasking.drain)
-                leaving.start_soon(actor.drain)
-        actor.give_up()
-        tasks.cancel_scope.cancel()
+                leaving.start_soon(tasks.drain)
+                leaving.start_soon(calls.drain)
+        calls.give_up()
+        group.cancel_scope.cancel()
 
 
 async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_ready: Callable[[], None]) -> None:
@@ -107,25 +102,6 @@ async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_r
         await tasks.start(announcer.run)
         process.health.set("catalog", ok=True)
         on_ready()
-
-
-def _sides(
-    process: Process[WorkerSettings], app: App, pool: str, bus: Bus, telling: Telling
-) -> tuple[Runner, HandlerLoop, CallActor]:
-    """Make the handlers' side and the bus's side, on two loops, and the ways between them."""
-    instruments = WorkerInstruments(process.telemetry.metrics)
-    frames: LoopBridge[Frame] = LoopBridge(asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
-    runner = Runner(
-        app,
-        process.settings,
-        tell=frames.put,
-        tracer=process.telemetry.tracer,
-        instruments=instruments,
-        log=process.log,
-    )
-    thread = HandlerLoop(runner, telling.run)
-    actor = CallActor(bus, pool, process.settings, order=thread.order, instruments=instruments, log=process.log)
-    return runner, thread, actor
 
 
 def _load(target: str) -> App:
@@ -140,7 +116,7 @@ def _load(target: str) -> App:
 
 
 def _authors_traceback(error: Exception) -> str:
-    """The error as Python prints it, without the frames of ours and of the import system that led there."""
+    """The error as Python prints it, without our frames and those of the import system."""
     told = traceback.TracebackException.from_exception(error)
     ours = str(Path(mcpfleet.app.__file__).parent), importlib.__file__, "<frozen importlib", __file__
     own = [frame for frame in told.stack if not frame.filename.startswith(ours)]

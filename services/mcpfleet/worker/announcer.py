@@ -1,4 +1,4 @@
-"""Tells the catalog that this worker is alive, and what it serves."""
+"""Announces to the catalog that this worker is alive, and what it serves."""
 
 from __future__ import annotations
 
@@ -9,36 +9,50 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
-from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError, Failed, Fault, TooLarge
 from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.retry import pauses
 from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext, TraceSampling
+from mcpfleet.worker.bus_side import BusSide
 
-_FIRST_PAUSE: Final = 0.1
-"""Seconds before a second announcement where the first was not heard; then longer, up to the interval."""
+_FIRST_PAUSE: Final = 0.2
+"""Seconds between the first announcement and the second, if nobody heard the first; later pauses are longer."""
 
 
 class Announcer:
     """Announces a manifest as one process of a pool."""
 
     def __init__(
-        self, client: CatalogClient, pool: str, process: str, manifest: Manifest, *, interval: float,
-        on_counted: Callable[[Announced], None], tracer: Tracer, sampling: TraceSampling, log: FilteringBoundLogger,
-    ) -> None:  # fmt: skip
-        """Announce nothing yet; `on_counted` hears each answer that counted this worker in."""
-        self._client = client
-        self._pool = pool
-        self._process = process
+        self,
+        side: BusSide,
+        manifest: Manifest,
+        *,
+        on_counted: Callable[[Announced], None],
+        tracer: Tracer,
+        sampling: TraceSampling,
+    ) -> None:
+        """Announce nothing yet.
+
+        Args:
+            side: the worker on its bus.
+            manifest: what is announced at first.
+            on_counted: hears each answer that counted this worker in.
+            tracer: starts the spans of announcements.
+            sampling: which of them are recorded.
+        """
+        self._client = CatalogClient(side.bus)
+        self._pool = side.pool
+        self._process = side.process
+        self._interval = side.settings.announce_interval
+        self._log = side.log
         self._manifest = manifest
-        self._interval = interval
         self._on_counted = on_counted
         self._tracer = tracer
         self._sampling = sampling
-        self._log = log
         self._woken = anyio.Event()
         self._turn = anyio.Lock()
 
@@ -48,20 +62,20 @@ class Announcer:
         Raises:
             ConfigurationError: the catalog will never take this manifest.
         """
-        is_known = False
-        pause = min(_FIRST_PAUSE, self._interval)
+        for pause in pauses(_FIRST_PAUSE, self._interval):
+            if await self._announce(is_known=False, because=self._span()):
+                break
+            await self._rest(pause)
+        self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
+        task_status.started()
         while True:
-            if await self._announce(is_known=is_known, because=nullcontext() if is_known else self._span()):
-                if not is_known:
-                    is_known = True
-                    self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
-                    task_status.started()
-                pause = self._interval
-            else:
-                pause = min(pause * 2, self._interval)
-            with anyio.move_on_after(pause * random.uniform(0.8, 1.2)):  # noqa: S311
-                await self._woken.wait()
-                self._woken = anyio.Event()
+            await self._rest(self._interval)
+            await self._announce(is_known=True, because=nullcontext())
+
+    async def _rest(self, pause: float) -> None:
+        with anyio.move_on_after(pause * random.uniform(0.8, 1.2)):  # noqa: S311
+            await self._woken.wait()
+            self._woken = anyio.Event()
 
     async def replace(self, manifest: Manifest, cause: TraceContext | None) -> None:
         """Announce another manifest from now on, and at once, as a part of the work that changed it."""
@@ -78,7 +92,7 @@ class Announcer:
             with self._span():
                 await self._client.announce(self._pool, message)
         except BusError as error:
-            self._log.warning("the catalog does not know that we leave", error=str(error))
+            self._log.warning("leave not announced", error=str(error))
 
     async def _announce(self, *, is_known: bool, because: AbstractContextManager[Span | None]) -> bool:
         """Announce once; one after the other, so that a former manifest never comes after a newer one."""
@@ -90,7 +104,7 @@ class Announcer:
                 return is_counted
 
     def _span(self, cause: TraceContext | None = None) -> AbstractContextManager[Span | None]:
-        """The span of what may change lists, which begins a trace where no work of ours caused it."""
+        """The span of an announcement that may change lists; it begins a trace if no work of ours caused it."""
         parent = cause or self._sampling.parent(None, trusted=False)
         if cause is None and parent is not None:
             return nullcontext()  # it is not to be recorded, and of no trace that anybody could know
@@ -106,10 +120,10 @@ class Announcer:
         except TooLarge as error:
             raise ConfigurationError(f"the manifest cannot be announced: {error}") from error
         except Failed as error:
-            # Once it was taken, a refusal is another catalog's, of a version that is on its way in or out.
+            # Once the manifest was taken, a refusal comes from another version of the catalog, in a rollout.
             if error.kind == Fault.CONTRACT and not is_known:
                 raise ConfigurationError(f"the catalog refuses the manifest of this application: {error}") from error
-            self._log.warning("the catalog does not count this worker", kind=error.kind, error=str(error))
+            self._log.warning("worker not counted", kind=error.kind, error=str(error))
             return False
         except BusError as error:
             self._log.warning("the catalog does not answer", error=str(error))

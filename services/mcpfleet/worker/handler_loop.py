@@ -1,4 +1,4 @@
-"""The handlers' thread and loop, so that a handler that blocks silences nothing; and the watch over what blocks it."""
+"""The handlers' loop, on a thread of its own: a handler that blocks it silences nothing. A watch names what blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -20,35 +21,44 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process.host import loop_factory
 from mcpfleet.process.logs import reporting
-from mcpfleet.worker.calls.table import Held, Key
 from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.work import Order
 
 _STOP_WITHIN: Final = 2.0
-"""Seconds that the thread gets to end; one that a handler still blocks ends with the process."""
+"""Seconds that the thread gets to end; a thread that a handler still blocks ends with the process."""
 _STACK: Final = 8
 """Frames of a blocked handler that the log shows."""
 
 
 class HandlerLoop:
-    """Runs a runner on a thread of its own."""
+    """Runs a runner on a loop of its own."""
 
-    def __init__(self, runner: Runner, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Describe the thread; what runs beside the runner on its loop goes on until the thread ends."""
-        self._runner = runner
-        self._beside = beside
-        self._thread = threading.Thread(target=self._main, name="handlers", daemon=True)
-        self._orders: Future[LoopBridge[Held | Key]] = Future()
+    def __init__(self) -> None:
+        """Run nothing yet."""
+        self._thread: threading.Thread | None = None
+        self._orders: Future[LoopBridge[Order]] = Future()
         self._done: Future[None] = Future()
         self._scope: anyio.CancelScope | None = None
         self._beat = time.monotonic()
 
-    def order(self, order: Held | Key) -> None:
+    def order(self, order: Order) -> None:
         """Have the runner obey an order, after those before it; once `run` has started."""
         self._orders.result(0).put(order)
 
-    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep the thread until cancelled; what ends it by itself is raised here."""
+    async def run(
+        self,
+        runner: Runner,
+        *beside: Callable[[], Coroutine[Any, Any, None]],
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run a runner on the loop until cancelled, and other functions beside it.
+
+        Raises:
+            RuntimeError: the thread ended by itself; or the error that ended it.
+        """
+        main = partial(self._main, runner, beside)
+        self._thread = threading.Thread(target=main, name="handlers", daemon=True)
         self._thread.start()
         await asyncio.wrap_future(self._orders)
         task_status.started()
@@ -57,15 +67,15 @@ class HandlerLoop:
             raise RuntimeError("the handlers' thread has ended by itself")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_WITHIN):
-                self._stop()
+                self._stop(runner)
                 await asyncio.shield(asyncio.wrap_future(self._done))
 
     async def watch(self, limit: float, log: FilteringBoundLogger, tell: Callable[[bool], Awaitable[None]]) -> None:
-        """Look whether anything holds the handlers' loop for longer than `limit` seconds, until cancelled.
+        """Watch whether anything holds the loop for longer than `limit` seconds, until cancelled.
 
         Args:
             limit: in seconds.
-            log: where what holds the loop is named.
+            log: gets the name of the function that holds the loop.
             tell: hears that the loop is blocked (True), and that it runs again (False).
         """
         is_blocked = False
@@ -78,16 +88,19 @@ class HandlerLoop:
             is_blocked = not is_blocked
             if is_blocked:
                 with reporting(log, "what blocks the handlers' loop"):
-                    frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  # the only way to look
-                    log.warning("a handler blocks its loop", seconds=round(held, 1), **_where(frame))
+                    log.warning("handlers' loop blocked", seconds=round(held, 1), **_where(self._innermost()))
             await tell(is_blocked)
+
+    def _innermost(self) -> FrameType | None:
+        ident = self._thread.ident if self._thread is not None else None
+        return sys._current_frames().get(ident or 0)  # noqa: SLF001  # the only way to look
 
     def _touch(self) -> None:
         self._beat = time.monotonic()
 
-    def _main(self) -> None:
+    def _main(self, runner: Runner, beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...]) -> None:
         try:
-            anyio.run(self._serve, backend_options={"loop_factory": loop_factory()})
+            anyio.run(self._serve, runner, beside, backend_options={"loop_factory": loop_factory()})
         except BaseException as error:
             if not self._orders.done():
                 self._orders.set_exception(error)
@@ -95,30 +108,30 @@ class HandlerLoop:
         else:
             self._done.set_result(None)
 
-    async def _serve(self) -> None:
+    async def _serve(self, runner: Runner, beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...]) -> None:
         with anyio.CancelScope() as self._scope:
             async with anyio.create_task_group() as tasks:
-                await tasks.start(self._runner.run)
-                for each in self._beside:
+                await tasks.start(runner.run)
+                for each in beside:
                     tasks.start_soon(each)
                 self._touch()
                 self._loop = asyncio.get_running_loop()
-                self._orders.set_result(LoopBridge(self._loop, self._runner.obey))
+                self._orders.set_result(LoopBridge(self._loop, runner.obey))
 
-    def _stop(self) -> None:
+    def _stop(self, runner: Runner) -> None:
         if self._done.done() or self._scope is None:
             return
         with suppress(RuntimeError):  # the loop may end between the look and the call
-            self._loop.call_soon_threadsafe(self._cancel)
+            self._loop.call_soon_threadsafe(self._cancel, runner)
 
-    def _cancel(self) -> None:
+    def _cancel(self, runner: Runner) -> None:
         assert self._scope is not None
-        self._runner.cancel_all()
+        runner.cancel_all()
         self._scope.cancel()
 
 
 def _where(frame: FrameType | None) -> dict[str, str]:
-    """Name the application's function in which a thread is, and the way that led there."""
+    """Name the application's function that a thread is in, and the calls that led there."""
     if frame is None:
         return {}
     stack = traceback.extract_stack(frame)

@@ -1,4 +1,4 @@
-"""What the application tells its worker, from whichever thread: what it declares has changed, or a resource has."""
+"""Follows an application that changes while it is served: another declaration, or a resource that has changed."""
 
 from __future__ import annotations
 
@@ -7,55 +7,56 @@ from typing import Final, TypeAlias
 
 import anyio
 
-from mcpfleet.app import App
 from mcpfleet.telemetry.trace import TraceContext, current
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.calls.actor import CallActor
 from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.publisher import Publisher
-from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.runner import HandlerTable
 from mcpfleet.worker.tasks.actor import TaskActor
 
-_Told: TypeAlias = tuple[str | None, TraceContext | None]
-"""A URI, or none where it is what the App declares that has changed; and the work that changed it."""
+_Change: TypeAlias = tuple[str | None, TraceContext | None]
+"""A URI, or None if the App declares something else; and the work that changed it."""
 _SETTLES: Final = 0.05
 """Seconds in which several changes become one."""
 
 
 class WorkerHost:
-    """Serves an App that changes while it is served."""
+    """Serves an App: its changes come on any thread, and are followed on the bus's loop."""
 
-    def __init__(  # noqa: PLR0917  # each hears of it
-        self,
-        app: App,
-        runner: Runner,
-        actor: CallActor,
-        tasks: TaskActor,
-        announcer: Announcer,
-        publisher: Publisher,
+    def __init__(
+        self, handlers: HandlerTable, calls: CallActor, tasks: TaskActor, announcer: Announcer, publisher: Publisher
     ) -> None:
-        """Hear nothing yet; made on the bus's loop."""
-        self._app = app
-        self._runner = runner
-        self._actor = actor
+        """Hear nothing yet; made on the bus's loop.
+
+        Args:
+            handlers: what can be run, and the App.
+            calls: takes calls of what the App declares.
+            tasks: takes tasks of it.
+            announcer: announces it.
+            publisher: sends hints of changed resources and lists.
+        """
+        self._app = handlers.app
+        self._handlers = handlers
+        self._calls = calls
         self._tasks = tasks
         self._announcer = announcer
         self._publisher = publisher
         self._has_changed = anyio.Event()
         self._cause: TraceContext | None = None
-        """The first work that changed what is declared since it was announced last."""
-        self._told: LoopBridge[_Told] = LoopBridge(asyncio.get_running_loop(), self._hear)
+        """The first work that changed the declaration since the last announcement."""
+        self._changes: LoopBridge[_Change] = LoopBridge(asyncio.get_running_loop(), self._take)
 
     def changed(self) -> None:
         """Hear that the App declares something else than before; on any thread."""
-        self._told.put((None, current.get()))
+        self._changes.put((None, current.get()))
 
     def publish(self, uri: str) -> None:
-        """Tell who watches a URI, or of `LISTS` who listens to lists; on any thread."""
-        self._told.put((uri, current.get()))
+        """Tell the watchers of a URI that it has changed, or with `LISTS` the listeners of lists; on any thread."""
+        self._changes.put((uri, current.get()))
 
-    def _hear(self, told: _Told) -> None:
-        uri, cause = told
+    def _take(self, change: _Change) -> None:
+        uri, cause = change
         if uri is not None:
             self._publisher.publish(uri, cause)
             return
@@ -76,15 +77,13 @@ class WorkerHost:
             self._app.hosts.remove(self)
 
     async def _follow(self) -> None:
-        """Take calls of what is new, say so, and only then take none of what is gone; its last calls still run."""
+        """Take calls of what is new, announce it, and only then take no call of what is gone. Its last calls run on."""
         handlers = {each.definition.digest: each for each in self._app.handlers}
-        self._runner.learn(handlers)
-        await self._actor.join({digest: each.definition.kind for digest, each in handlers.items()})
-        tasking = {
-            each.definition.name: digest for digest, each in handlers.items() if each.definition.task is not None
-        }
-        await self._tasks.offer(tasking)
+        self._handlers.learn(handlers)
+        await self._calls.join({digest: each.definition.kind for digest, each in handlers.items()})
+        tools = {each.definition.name: digest for digest, each in handlers.items() if each.definition.task is not None}
+        await self._tasks.offer(tools)
         cause, self._cause = self._cause, None
         await self._announcer.replace(self._app.manifest(), cause)
-        await self._actor.leave_others()
-        self._runner.forget_others(handlers, self._actor.held_definitions() | self._tasks.held_definitions())
+        await self._calls.leave_others()
+        self._handlers.forget_others(handlers, self._calls.held_definitions() | self._tasks.held_definitions())

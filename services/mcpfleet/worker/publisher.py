@@ -1,4 +1,4 @@
-"""Sends the hints that resources and lists have changed, and again where a link's loss may have swallowed them."""
+"""Sends the hints that resources and lists have changed, and sends them again if a lost link may have lost them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEPT: Final = 10_000
 
 
 class Publisher:
-    """Speaks for one worker. A hint that is sent twice does no harm, one that is lost leaves clients with old data."""
+    """Speaks for one worker. A hint that is sent twice does no harm; a lost one leaves clients with old data."""
 
     def __init__(self, bus: Bus, pool: str, *, doubtful: float, log: FilteringBoundLogger) -> None:
         """Publish nothing yet.
@@ -27,7 +27,7 @@ class Publisher:
         Args:
             bus: the worker's.
             pool: in whose name it publishes.
-            doubtful: seconds before a link's loss in which it may have been dead already.
+            doubtful: seconds before the loss of a link in which the link may have been dead already.
             log: for what an operator should know.
         """
         self._bus = bus
@@ -38,11 +38,11 @@ class Publisher:
         """When each URI, and `LISTS`, was published last (monotonic), and because of what."""
         self._lost_at: float | None = None
         self.endpoints: tuple[str, ...] = ()
-        """Whose streams are told; the catalog says which."""
+        """The endpoints whose streams are told; the catalog names them."""
         bus.on_link(self._on_link)
 
     def counted(self, answer: Announced) -> None:
-        """Take what the catalog says of the pool; what was published before anybody knew is told now."""
+        """Take the catalog's answer about the pool. What was published before any answer is sent now."""
         if answer.endpoints and not self.endpoints:
             self.endpoints = answer.endpoints
             self._send_again(since=0.0)
@@ -52,7 +52,7 @@ class Publisher:
         """Tell every endpoint that the pool may serve.
 
         Args:
-            uri: what is read there has changed; `LISTS` for what lists return.
+            uri: the URI of a resource that has changed; `LISTS` if lists have.
             cause: the work that changed it.
         """
         self._recent[uri] = time.monotonic(), cause

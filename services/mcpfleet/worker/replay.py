@@ -1,4 +1,4 @@
-"""Questions by rounds: a question without an answer ends the run, and the handler runs again with the answer (M50)."""
+"""The replay of a handler: a question without an answer ends its run, and it runs again with the answer (M50)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic_core import to_json
 
 from mcpfleet.app import AskError, ClientLacks, Declined, Question
 from mcpfleet.app.input import Suspended, Unleased, Unusable
+from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.wire.capabilities import missing
 
@@ -22,38 +23,31 @@ _ABSENT: Final = object()
 
 
 class Replay(Unleased):
-    """The questions of one run, its answers, and what was remembered of the runs before it."""
+    """One run of a call's handler: the questions that it asks, and what is known from the runs before it."""
 
     most = MOST_QUESTIONS
 
-    def __init__(
-        self,
-        declared: Iterable[str],
-        capabilities: dict[str, Any],
-        answers: Mapping[str, Any] | None,
-        memory: Mapping[str, Any] | None,
-    ) -> None:
+    def __init__(self, declared: Iterable[str], call: CallBody) -> None:
         """Begin a run.
 
         Args:
             declared: what the handler may ask.
-            capabilities: the client's.
-            answers: as the client sent them, unchecked (M51).
-            memory: what the run before this one left; ours, since it was sealed meanwhile.
+            call: has the client's capabilities and answers, which nobody has checked (M51), and its memory: what the
+                run before this one left. The memory is ours, since it was sealed meanwhile.
         """
         self._declared = frozenset(declared)
-        self._capabilities = capabilities
-        self._answers = answers or {}
-        left = memory or {}
-        self._known: dict[str, Any] = dict(left.get("answers") or {})
-        self._steps: dict[str, Any] = dict(left.get("steps") or {})
+        self._capabilities = call.capabilities
+        self._answers: Mapping[str, Any] = call.answers or {}
+        memory = call.memory or {}
+        self._known: dict[str, Any] = dict(memory.get("answers") or {})
+        self._steps: dict[str, Any] = dict(memory.get("steps") or {})
         self._ordinals: Counter[str] = Counter()
         self._keys: set[str] = set()
         self._open: dict[str, Question[Any]] = {}
         self._is_suspended = False
 
     def _continue(self, before: Replay) -> None:
-        """Go on where another kind of asking was: names that it gave are given, and what it knew is known."""
+        """Go on from another replay: its keys stay taken, and its answers and steps stay known."""
         self._declared, self._capabilities, self._answers = before._declared, before._capabilities, {}
         self._known, self._steps = before._known, before._steps
         self._ordinals, self._keys, self._open = before._ordinals, before._keys, {}
@@ -61,7 +55,7 @@ class Replay(Unleased):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a question has no answer: this run has ended, whatever the handler does."""
+        """Whether a question has no answer. Then this run has ended, whatever the handler does."""
         return self._is_suspended
 
     def can_ask(self, name: str) -> bool:
@@ -75,7 +69,7 @@ class Replay(Unleased):
             Suspended: one has no valid answer yet.
             Declined: the user would not answer one.
             ClientLacks: the client cannot answer one.
-            AskError: the declaration does not name one, a key names two, or more is remembered than may be.
+            AskError: the declaration does not name one, a key names two, or too much would be remembered.
         """
         self._check(questions)
         keyed = [(self._key_of(question), question) for question in questions]
@@ -92,7 +86,7 @@ class Replay(Unleased):
         return answers
 
     async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Do a step, or answer with what it gave in an earlier run: by its name, arguments and order among equals."""
+        """Run a step, or return its result of an earlier run, found by name, arguments and order among equals."""
         step = self._next_step(name, arguments)
         if step not in self._steps:
             self._steps[step] = await work()
@@ -100,7 +94,7 @@ class Replay(Unleased):
         return self._steps[step]
 
     def frame(self) -> dict[str, Any]:
-        """What the client is asked, and what the next run needs to know."""
+        """The questions to the client, and the memory for the next run."""
         return {
             "inputRequests": {
                 key: {"method": question.method, "params": question.params} for key, question in self._open.items()
@@ -109,13 +103,13 @@ class Replay(Unleased):
         }
 
     def _next_step(self, name: str, arguments: bytes) -> str:
-        """Name a step: the same in every run, as long as equal ones come in the same order."""
+        """Name a step: the same in every run, as long as equal steps come in the same order."""
         equals = f"{name}:{digest_of(arguments)}"
         self._ordinals[equals] += 1
         return f"{equals}:{self._ordinals[equals]}"
 
     def memory(self) -> dict[str, Any]:
-        """What a later run must know."""
+        """The answers and steps that a later run must know."""
         return {"answers": self._known, "steps": self._steps}
 
     def _is_declared(self, name: str) -> bool:
@@ -145,7 +139,7 @@ class Replay(Unleased):
         return key
 
     def _answer(self, key: str, question: Question[Any]) -> Any:
-        """Read what is known or was sent; an answer that is not of the asked form is as good as none (M55)."""
+        """Read a known or a sent answer; an answer of another form than asked for counts as none (M55)."""
         for source in (self._known, self._answers):
             if key not in source:
                 continue

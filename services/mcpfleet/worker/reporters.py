@@ -1,25 +1,28 @@
-"""What a handler reports while it runs, written as frames: its progress, and messages for its client's log."""
+"""What handlers report while they run, as frames: progress, status messages, and messages for their clients' logs."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mcpfleet.app import LogMessage, Progress, ProgressError
+from mcpfleet.contracts.tasks import MESSAGE_LENGTH
 from mcpfleet.wire.reply import written
-from mcpfleet.worker.calls.table import Key
-from mcpfleet.worker.frames import Logged, Report
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.work import CallKey, Logged, Report, StatusReport, TaskKey
 
-_WINDOW = 1.0
-"""Seconds in which so many log messages may be sent."""
+_WINDOW: Final = 1.0
+"""Seconds over which the rate of log messages is counted."""
 
 
-def reporter(key: Key, tell: Callable[[Report], None], settings: WorkerSettings) -> Callable[[Progress], None]:
-    """Make what takes a call's progress; whoever sends it holds the rate.
+def progress_reporter(
+    key: CallKey, tell: Callable[[Report], None], settings: WorkerSettings
+) -> Callable[[Progress], None]:
+    """Make a function that takes a call's progress; its sender holds the rate.
 
-    What is made raises ProgressError for a report that is no JSON, or too large.
+    The function raises ProgressError for a report that is no JSON, or too large.
     """
 
     def report(progress: Progress) -> None:
@@ -39,13 +42,13 @@ def reporter(key: Key, tell: Callable[[Report], None], settings: WorkerSettings)
     return report
 
 
-def logger(
-    key: Key, least: str, tell: Callable[[Logged], None], settings: WorkerSettings
+def log_reporter(
+    key: CallKey, least: str, tell: Callable[[Logged], None], settings: WorkerSettings
 ) -> Callable[[LogMessage], None]:
-    """Make what takes a call's log messages: those of the wanted levels, at most so many a second (M49).
+    """Make a function that takes a call's log messages: those of the wanted levels, at a bounded rate (M49).
 
-    What is made raises ValueError for a message that is no JSON, or too large. Those beyond the rate are dropped, since
-    a client that is slow to read them would hold up its own result.
+    The function raises ValueError for a message that is no JSON, or too large. It drops messages beyond the rate,
+    since a client that reads them slowly would hold up its own result.
     """
     window, sent = time.monotonic(), 0
 
@@ -67,3 +70,28 @@ def logger(
             tell(Logged(key, body))
 
     return log
+
+
+def status_reporter(key: TaskKey, tell: Callable[[StatusReport], None]) -> Callable[[Progress], None]:
+    """Make a function that takes a task's progress, and tells it as the task's status message."""
+
+    def report(progress: Progress) -> None:
+        value, total = _number(progress.value), progress.total
+        reached = f"{value:g}" if total is None else f"{value:g} of {_number(total):g}"
+        text = f"{progress.message} ({reached})" if progress.message else reached
+        tell(StatusReport(key, status_message(text), value))
+
+    return report
+
+
+def status_message(text: str) -> str:
+    """The text as a status message may be: within its length, without what the store or UTF-8 cannot carry."""
+    return text.replace("\x00", "")[:MESSAGE_LENGTH].encode(errors="replace").decode()
+
+
+def _number(value: float) -> float:
+    """The value as a double; an integer may be larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max

@@ -1,4 +1,4 @@
-"""Runs handlers, on a loop of their own: one task a call, its deadline, its cancel, and its end."""
+"""Runs handlers on a loop of their own: one task for each run, with its deadline, its cancel and its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import Answer, App, Context, Handler, Outcome
+from mcpfleet.app import Answer, App, Context, Handler, Outcome, Progress
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.app.input import NOBODY, Asker
@@ -22,39 +22,77 @@ from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import CallBody, FrameKind
 from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Reservation
+from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.worker.calls.table import Held, Key
-from mcpfleet.worker.frames import Frame
 from mcpfleet.worker.replay import Replay
-from mcpfleet.worker.reporters import logger, reporter
+from mcpfleet.worker.reporters import log_reporter, progress_reporter, status_reporter
 from mcpfleet.worker.result_encoder import ResultEncoder, RunEnd
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.tasks.deferral import Deferral, status_reporter
+from mcpfleet.worker.tasks.deferral import Deferral
 from mcpfleet.worker.tasks.replay import TaskReplay
-from mcpfleet.worker.tasks.side import HeldTask, TaskSide
+from mcpfleet.worker.tasks.requests import TaskRequests
+from mcpfleet.worker.work import CallWork, Frame, Order, Purpose, TaskKey, TaskWork, Work, WorkKey
 
 _TEMPLATE: Final = "pool.{pool}.{definition}.call"
 _CALLBACK_THREADS: Final = 4
+"""Threads that call `on_cancel` functions."""
+
+
+class HandlerTable:
+    """The handlers that a worker can run, by the digests of their definitions."""
+
+    def __init__(self, app: App) -> None:
+        """Have the handlers that the application declares now."""
+        self.app = app
+        self._handlers: Mapping[str, Handler] = {each.definition.digest: each for each in app.handlers}
+
+    def __getitem__(self, definition: str) -> Handler:
+        return self._handlers[definition]
+
+    def learn(self, handlers: Mapping[str, Handler]) -> None:
+        """Have these handlers too; on any thread."""
+        self._handlers = {**self._handlers, **handlers}
+
+    def forget_others(self, handlers: Mapping[str, Handler], held: Collection[str]) -> None:
+        """Of the others, keep those whose work is still held; on any thread."""
+        self._handlers = {
+            digest: each for digest, each in self._handlers.items() if digest in handlers or digest in held
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunTelemetry:
+    """Where runs are recorded: their spans, their durations, and the errors whose text no client may read."""
+
+    tracer: Tracer
+    instruments: WorkerInstruments
+    log: FilteringBoundLogger
 
 
 @dataclass(slots=True, eq=False)
-class _Running:
-    """A call whose handler runs."""
+class _Run:
+    """One run of a handler."""
 
+    work: Work
     signal: CancelSignal
     scope: anyio.CancelScope
     is_overdue: bool = False
-    rounds: Replay | None = None
-    """The questions of a handler that declares some."""
+    replay: Replay | None = None
+    """The questions of a handler that declares some, or runs as a task."""
     timer: asyncio.TimerHandle | None = None
     """Ends the handler's time."""
     once: Reservation | None = None
-    """The idempotency key under which it runs."""
+    """The idempotency key under which a call runs."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a question has no answer."""
+        return self.replay is not None and self.replay.is_waiting
 
     def cancel(self) -> None:
-        """Let the handler hear that nobody wants its result: plain ones by their context, others by being cancelled."""
+        """Let the handler hear that nobody wants its result: a plain one by its context, another by a cancellation."""
         self.signal.cancel()
         self.scope.cancel()
 
@@ -65,137 +103,114 @@ class _Running:
 
 
 class Runner:
-    """Runs what an application declares. Its methods are for the handlers' loop, and `tell` leads out of it."""
+    """Runs an application's handlers. Its methods are for the handlers' loop; `tell` and `publish` lead out of it."""
 
     def __init__(
         self,
-        app: App,
+        handlers: HandlerTable,
         settings: WorkerSettings,
+        telemetry: RunTelemetry,
         *,
         tell: Callable[[Frame], None],
-        tracer: Tracer,
-        instruments: WorkerInstruments,
-        log: FilteringBoundLogger,
+        publish: Callable[[str], None] | None = None,
+        requests: TaskRequests | None = None,
     ) -> None:
-        """Describe the application.
+        """Run nothing yet.
 
         Args:
-            app: whose handlers are run.
+            handlers: what can be run.
             settings: threads and limits.
-            tell: hears a call's progress and log, and once its end, when its handler has really returned.
-            tracer: the worker's.
-            instruments: where durations are counted.
-            log: where the errors go whose text no client may read.
+            telemetry: where runs are recorded.
+            tell: takes a run's frames: reports while it runs, and one end once its handler has returned.
+            publish: takes the URIs of resources that handlers say have changed.
+            requests: asks the tasks service; None in a worker that runs no tasks.
         """
-        self._handlers: Mapping[str, Handler] = {handler.definition.digest: handler for handler in app.handlers}
-        self._interceptors = app.interceptors
+        self._handlers = handlers
+        self._interceptors = handlers.app.interceptors
         self._settings = settings
+        self._telemetry = telemetry
+        self._encoder = ResultEncoder(settings, telemetry.log, handlers.app.clean)
         self._tell = tell
-        self._tracer = tracer
-        self._instruments = instruments
-        self._endings = ResultEncoder(settings, log, app.clean)
-        self._publish: Callable[[str], None] | None = None
-        self._tasks: asyncio.TaskGroup | None = None
-        self._pool = ""
-        self._side: TaskSide | None = None
-        self._running: dict[Key, _Running] = {}
+        self._publish = publish
+        self._requests = requests
+        self._tasks = TaskOwner()
+        self._running: dict[WorkKey, _Run] = {}
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own the handlers' tasks until cancelled."""
         self._threads = anyio.CapacityLimiter(self._settings.threads)
         with ThreadPoolExecutor(_CALLBACK_THREADS, "cancel-callback") as self._callbacks:
-            # asyncio's own group: anyio's costs each call ten microseconds more, and gives nothing here.
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                task_status.started()
-                try:
-                    await anyio.sleep_forever()
-                finally:
-                    self._tasks = None
+            await self._tasks.run(task_status=task_status)
 
-    def on_publish(self, hear: Callable[[str], None]) -> None:
-        """Have somebody hear the URIs of resources that handlers say have changed, on the handlers' loop."""
-        self._publish = hear
-
-    def serve_tasks(self, pool: str, side: TaskSide) -> None:
-        """Run tasks, and let handlers make some; before `run`."""
-        self._pool, self._side = pool, side
-
-    def learn(self, handlers: Mapping[str, Handler]) -> None:
-        """Run calls of these definitions too; on any thread."""
-        self._handlers = {**self._handlers, **handlers}
-
-    def forget_others(self, handlers: Mapping[str, Handler], held: Collection[str]) -> None:
-        """Keep of the others only those whose calls are still held; on any thread."""
-        self._handlers = {
-            digest: each for digest, each in self._handlers.items() if digest in handlers or digest in held
-        }
-
-    def obey(self, order: Held | Key) -> None:
-        """Run a call in a task of its own, or cancel the one of this name, which may have ended meanwhile."""
-        if isinstance(order, Held):
-            # An order may cross to this loop when nothing starts here any more; its edge hears that the worker left.
-            if self._tasks is not None:
-                # Known from now on: a cancel may be the next order, before the task has begun (K28).
-                started = self._running[order.key] = _Running(CancelSignal(self._callbacks), anyio.CancelScope())
-                self._tasks.create_task(self._run(order, started))
-        elif (running := self._running.get(order)) is not None:
-            running.cancel()
+    def obey(self, order: Order) -> None:
+        """Start a run, or cancel the run of this key, which may have ended meanwhile."""
+        if not isinstance(order, Work):
+            if (run := self._running.get(order)) is not None:
+                run.cancel()
+        # An order may cross to this loop when nothing starts here any more; its edge hears that the worker left.
+        elif self._tasks.is_running:
+            # Known from now on: a cancel may be the next order, before the task has begun (K28).
+            started = self._running[order.key] = _Run(order, CancelSignal(self._callbacks), anyio.CancelScope())
+            self._tasks.start(self._run, started)
 
     def cancel_all(self) -> None:
         """Let every handler hear that the worker ends; a plain function would never hear it otherwise (P7)."""
-        for running in list(self._running.values()):
-            running.cancel()
+        for run in list(self._running.values()):
+            run.cancel()
 
-    async def _run(self, held: Held, running: _Running) -> None:
-        started = time.monotonic()
-        handler = self._handlers[held.definition]
+    async def _run(self, run: _Run) -> None:
+        started, work = time.monotonic(), run.work
+        handler = self._handlers[work.definition]
         name = handler.definition.name
-        ending: RunEnd | None = None
+        end: RunEnd | None = None
         try:
             # A task runs in its call's trace, and perhaps hours after that call has ended: the link says so.
-            links = (held.trace,) if held.is_task else ()
-            with consumer_span(self._tracer, _TEMPLATE, held.subject, held.trace, links) as span, span.activate():
+            links = (work.trace,) if isinstance(work, TaskWork) else ()
+            tracer = self._telemetry.tracer
+            with consumer_span(tracer, _TEMPLATE, work.subject, work.trace, links) as span, span.activate():
                 span.set(names.GEN_AI_TOOL_NAME, name)
-                span.set(names.MESSAGING_CONVERSATION_ID, held.key.call)
-                ending = await self._execute(handler, held, running)
-                if running.once is not None and not held.is_task:
-                    ending = await self._remembered(handler, held, running.once, ending)
-                if ending.error_type:
-                    span.fail(ending.error_type)
+                span.set(names.MESSAGING_CONVERSATION_ID, work.key.conversation)
+                end = await self._execute(handler, run)
+                if run.once is not None:
+                    end = await self._remembered(handler, run, run.once, end)
+                if end.error_type:
+                    span.fail(end.error_type)
         finally:
-            del self._running[held.key]
+            del self._running[run.work.key]
             with anyio.CancelScope(shield=True):
-                await running.signal.finished()
-            ending = ending or self._endings.given_up(held, handler)
-            self._tell(ending.frame)
-            if not held.shows and not held.outcome_only:
-                self._instruments.handler_duration.record(time.monotonic() - started, name, ending.error_type)
+                await run.signal.finished()
+            end = end or self._encoder.given_up(run.work, handler)
+            self._tell(end.frame)
+            if work.purpose is Purpose.RESULT:
+                self._telemetry.instruments.handler_duration.record(time.monotonic() - started, name, end.error_type)
 
-    async def _remembered(self, handler: Handler, held: Held, once: Reservation, ending: RunEnd) -> RunEnd:
-        """Have a first result kept before it leaves (D9); where it cannot be, its caller is told what that means."""
-        frame = ending.frame
-        if frame.kind is not FrameKind.RESULT or not frame.body or self._side is None:
-            return ending
-        if await self._side.remember(once, frame.body.decode(), held.deadline):
-            return ending
-        return self._endings.not_kept(held, handler)
+    async def _remembered(self, handler: Handler, run: _Run, once: Reservation, end: RunEnd) -> RunEnd:
+        """Have a call's first result kept before it leaves (D9). If it cannot be kept, its caller is told."""
+        frame = end.frame
+        if frame.kind is not FrameKind.RESULT or not frame.body or self._requests is None:
+            return end
+        if await self._requests.remember(once, frame.body.decode(), run.work.deadline):
+            return end
+        return self._encoder.not_kept(run.work, handler)
 
-    async def _execute(self, handler: Handler, held: Held, running: _Running) -> RunEnd:
+    async def _execute(self, handler: Handler, run: _Run) -> RunEnd:
         """Run the handler within its time; whatever it does, there is an end."""
-        if running.signal:  # cancelled before it began: nobody wants it
-            return self._endings.cancelled(held)
+        work = run.work
+        if run.signal:  # cancelled before it began: nobody wants it
+            return self._encoder.cancelled(work)
         now = time.monotonic()
-        seconds = held.deadline - now if held.is_task else min(held.deadline - now, handler.definition.timeout)
+        seconds = work.deadline - now
+        if isinstance(work, CallWork):
+            seconds = min(seconds, handler.definition.timeout)
         if seconds <= 0:
-            return self._endings.not_run(held, handler)
-        running.timer = asyncio.get_running_loop().call_later(seconds, running.expire)
-        ending: RunEnd | None = None
+            return self._encoder.not_run(work, handler)
+        run.timer = asyncio.get_running_loop().call_later(seconds, run.expire)
+        end: RunEnd | None = None
         try:
-            with running.scope:
+            with run.scope:
                 try:
-                    answer = await self._call(handler, held, running, now + seconds)
-                    ending = self._endings.returned(held, handler, answer)
+                    answer = await self._answer(handler, run, now + seconds)
+                    end = self._encoder.returned(run.work, handler, answer)
                 except BaseException as error:
                     # A cancellation of ours goes through. One of the handler's own is a mistake, as `sys.exit` is, or
                     # an error of its clean-up after ours: none of them may end the other calls.
@@ -203,86 +218,92 @@ class Runner:
                     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                         raise
                     # A plain function hears of ours in its thread, before the loop does, which waits for the thread.
-                    is_ours = isinstance(error, asyncio.CancelledError) and running.scope.cancel_called
-                    if not is_ours and (running.rounds is None or not running.rounds.is_waiting):
-                        ending = self._endings.raised(held, handler, error)
+                    is_ours = isinstance(error, asyncio.CancelledError) and run.scope.cancel_called
+                    if not is_ours and not run.is_waiting:
+                        end = self._encoder.raised(run.work, handler, error)
                 # A question that has no answer ends the run, whatever the handler made of that.
-                if running.rounds is not None and running.rounds.is_waiting:
-                    ending = self._endings.asks(held, handler, running.rounds)
+                if run.replay is not None and run.is_waiting:
+                    end = self._encoder.asks(run.work, handler, run.replay)
         finally:
-            running.timer.cancel()
-        if running.is_overdue:
-            return self._endings.overdue(held, handler, seconds)
-        return ending or self._endings.cancelled(held)
+            run.timer.cancel()
+        if run.is_overdue:
+            return self._encoder.overdue(run.work, handler, seconds)
+        return end or self._encoder.cancelled(run.work)
 
-    async def _call(self, handler: Handler, held: Held, running: _Running, limit: float) -> Answer | Outcome | Kept:
-        if isinstance(held, HeldTask):
-            return await self._run_task(handler, held, running, limit)
-        call = CallBody.read(held.body)
-        if held.shows:
-            return await self._show(handler, call, running, limit)
-        running.once = call.once
+    async def _answer(self, handler: Handler, run: _Run, limit: float) -> Answer | Outcome | Kept:
+        """Call the handler as the kind of its work wants it."""
+        work = run.work
+        if isinstance(work, CallWork):
+            call = CallBody.read(work.body)
+            if work.purpose is Purpose.SHOW:
+                return await self._show(handler, call, run, limit)
+            context = self._call_context(handler, run, work, call, limit)
+        else:
+            assert isinstance(work, TaskWork)
+            call, context = await self._attempt(handler, run, work, limit)
+        return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
+
+    @staticmethod
+    async def _show(handler: Handler, call: CallBody, run: _Run, limit: float) -> Answer | Outcome:
+        """Clear a task's result for one reader."""
+        client = Client(call.client, call.capabilities)
+        context = Context(principal=call.principal, client=client, deadline=limit, cancelled=run.signal)
+        return await handler.show(call.showing or "", context)
+
+    def _call_context(self, handler: Handler, run: _Run, work: CallWork, call: CallBody, limit: float) -> Context:
+        """The context of a call."""
+        run.once = call.once
         asker: Asker = NOBODY
         defer: Deferral | None = None
         if (handler.questions or handler.definition.task is not None) and call.completing is None:
-            asker = running.rounds = Replay(handler.questions, call.capabilities, call.answers, call.memory)
+            asker = run.replay = Replay(handler.questions, call)
             if handler.definition.task is not None:
-                defer = self._deferral(handler, held, running, call)
+                defer = self._deferral(handler, run, work, call, run.replay)
         settings = self._settings
-        context = Context(
+        return Context(
             principal=call.principal,
             client=Client(call.client, call.capabilities),
             deadline=limit,
-            cancelled=running.signal,
-            report=reporter(held.key, self._tell, settings) if held.wants_progress else None,
+            cancelled=run.signal,
+            report=progress_reporter(work.key, self._tell, settings) if work.wants_progress else None,
             asker=asker,
-            log=logger(held.key, call.log_level, self._tell, settings) if call.log_level else None,
+            log=log_reporter(work.key, call.log_level, self._tell, settings) if call.log_level else None,
             threads=self._threads,
             publish=self._publish,
             defer=defer,
         )
-        return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
 
-    @staticmethod
-    async def _show(handler: Handler, call: CallBody, running: _Running, limit: float) -> Answer | Outcome:
-        """Clear a task's result for one who reads it."""
-        client = Client(call.client, call.capabilities)
-        context = Context(principal=call.principal, client=client, deadline=limit, cancelled=running.signal)
-        return await handler.show(call.showing or "", context)
+    def _deferral(self, handler: Handler, run: _Run, work: CallWork, call: CallBody, replay: Replay) -> Deferral:
+        def become(key: TaskKey, asker: TaskReplay) -> Callable[[Progress], None]:
+            """Go on as the task, without the call's deadline; its first result is the task's end."""
+            if run.timer is not None:
+                run.timer.cancel()
+            del self._running[work.key]
+            run.work = TaskWork(
+                key=key, definition=work.definition, subject=work.subject, deadline=work.deadline, trace=work.trace
+            )
+            run.replay, run.once = asker, None
+            self._running[key] = run
+            return status_reporter(key, self._tell)
 
-    def _deferral(self, handler: Handler, held: Held, running: _Running, call: CallBody) -> Deferral:
-        rounds = running.rounds
-        assert rounds is not None
+        return Deferral(work, call, handler.definition, replay, self._requests, become)
 
-        def become(key: Key, asker: TaskReplay) -> None:
-            """Go by the task's name from now on, without the call's deadline."""
-            if running.timer is not None:
-                running.timer.cancel()
-            del self._running[held.key]
-            held.key, held.is_task, running.rounds = key, True, asker
-            self._running[key] = running
-
-        return Deferral(held, call, handler.definition, self._pool, rounds, self._side, become, self._tell)
-
-    async def _run_task(
-        self, handler: Handler, held: HeldTask, running: _Running, limit: float
-    ) -> Answer | Outcome | Kept:
-        """Run one attempt of a task from its top."""
-        origin = Origin.read(held.claimed.origin)
-        call, side = origin.call, self._side
-        assert side is not None
-        before = Replay(handler.questions, call.capabilities, call.answers, call.memory)
-        running.rounds = TaskReplay(held.claimed.id, held.key, side, before, held.claimed)
-        await running.rounds.make_sure()  # the claim may be older than its lease by now
+    async def _attempt(self, handler: Handler, run: _Run, work: TaskWork, limit: float) -> tuple[CallBody, Context]:
+        """The call that a task was made of, and the context of this attempt, which begins at the handler's top."""
+        assert work.claimed is not None
+        assert self._requests is not None
+        call = Origin.read(work.claimed.origin).call
+        run.replay = TaskReplay(work.key, self._requests, Replay(handler.questions, call), work.claimed)
+        await run.replay.make_sure()  # the claim may be older than its lease by now
         context = Context(
             principal=call.principal,
             client=Client(call.client, call.capabilities),
             deadline=limit,
-            cancelled=running.signal,
-            report=status_reporter(held.key, self._tell),
-            asker=running.rounds,
+            cancelled=run.signal,
+            report=status_reporter(work.key, self._tell),
+            asker=run.replay,
             threads=self._threads,
             publish=self._publish,
             is_task=True,
         )
-        return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
+        return call, context

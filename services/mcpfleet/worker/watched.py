@@ -1,4 +1,4 @@
-"""What the fleet's edges watch of a pool's resources, and the application's functions that are told."""
+"""The resources of a pool that edges watch, told to the application's watcher functions."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.app import App
-from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.subscriptions import Watched, watched_subject
+from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.loop_bridge import LoopBridge
 
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NOTHING: Final[frozenset[str]] = frozenset()
 _LOOKS: Final = 10
-"""How often within an edge's time is looked whether it is over."""
+"""Looks for silent edges within the time for which a set holds."""
 _SETTLES: Final = 0.05
-"""Seconds in which what several edges say becomes one set."""
+"""Seconds in which the statements of several edges become one set."""
 
 
 @dataclass(slots=True)
-class _Stated:
+class _Statement:
+    """The set that one edge has stated, and the parts of its next one."""
+
     heard: float
     """When (monotonic)."""
     number: int = -1
-    uris: frozenset[str] = _NOBODY
-    coming: int = -1
-    """The set of which parts are there."""
-    parts: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    uris: frozenset[str] = _NOTHING
     size: int = 0
     """Characters of its URIs."""
+    coming: int = -1
+    """The number of the next set, whose parts are arriving."""
+    parts: dict[int, tuple[str, ...]] = field(default_factory=dict)
     coming_size: int = 0
+    """Characters of the URIs in those parts."""
 
 
-class Sets:
+class WatchedSets:
     """The sets of the edges that were heard lately, and their union."""
 
     def __init__(self, *, lasts: float, room: int) -> None:
@@ -47,18 +50,18 @@ class Sets:
 
         Args:
             lasts: seconds for which an edge's set holds.
-            room: characters of all edges' URIs; what goes beyond is not taken.
+            room: characters of all edges' URIs; a set beyond that is not taken.
         """
         self._lasts = lasts
         self._room = room
-        self._edges: dict[str, _Stated] = {}
+        self._edges: dict[str, _Statement] = {}
 
     def hear(self, message: Watched, now: float) -> bool:
-        """Take a part of an edge's set; returns false where there is no room for it.
+        """Take a part of an edge's set; returns False if there is no room for it.
 
-        An edge has a new number after each statement, so one that comes late changes nothing.
+        An edge numbers its statements, so a late one changes nothing.
         """
-        stated = self._edges.get(message.edge) or _Stated(now)
+        stated = self._edges.get(message.edge) or _Statement(now)
         if message.number < max(stated.number, stated.coming):
             return True
         if message.number != stated.coming:
@@ -73,50 +76,50 @@ class Sets:
         stated.parts[message.part] = message.uris
         if len(stated.parts) == message.parts:
             stated.number, stated.size = message.number, stated.coming_size
-            stated.uris = _NOBODY.union(*stated.parts.values())
+            stated.uris = _NOTHING.union(*stated.parts.values())
             stated.coming_size, stated.parts = 0, {}
         return True
 
     def forget_silent(self, now: float) -> bool:
-        """Forget the edges that were not heard for too long, which died or left; returns whether there were any."""
+        """Forget the edges that were silent for too long: they died or left. Returns whether there were any."""
         silent = [edge for edge, stated in self._edges.items() if now - stated.heard >= self._lasts]
         for edge in silent:
             del self._edges[edge]
         return bool(silent)
 
     def spare(self, now: float) -> None:
-        """Let no silence until now count: nobody could be heard."""
+        """Count no silence until now: nobody could be heard."""
         for stated in self._edges.values():
             stated.heard = now
 
     def union(self) -> frozenset[str]:
-        """What any edge watches."""
-        return _NOBODY.union(*[stated.uris for stated in self._edges.values()])
+        """All URIs that any edge watches."""
+        return _NOTHING.union(*[stated.uris for stated in self._edges.values()])
 
 
-class Telling:
-    """Tells the application's functions, on the handlers' loop, one set after the other."""
+class WatcherCalls:
+    """Calls the application's watcher functions on the handlers' loop, with one set after the other."""
 
     def __init__(self, app: App, threads: int, log: FilteringBoundLogger) -> None:
         self._app = app
         self._threads = threads
         self._log = log
-        self._newest = _NOBODY
-        self._crossing: LoopBridge[frozenset[str]] | None = None
+        self._newest = _NOTHING
+        self._bridge: LoopBridge[frozenset[str]] | None = None
         self._has_news = anyio.Event()
 
     def tell(self, uris: frozenset[str]) -> None:
-        """Have the functions told of a set, once `run` has begun; on any thread. Of several the last counts."""
-        if self._crossing is not None:
-            self._crossing.put(uris)
+        """Have the functions called with a set, once `run` has begun; on any thread. The newest set counts."""
+        if self._bridge is not None:
+            self._bridge.put(uris)
 
     def _hear(self, uris: frozenset[str]) -> None:
         self._newest = uris
         self._has_news.set()
 
     async def run(self) -> None:
-        """Tell, until cancelled; runs on the handlers' loop."""
-        self._crossing = LoopBridge(asyncio.get_running_loop(), self._hear)
+        """Call the functions until cancelled; runs on the handlers' loop."""
+        self._bridge = LoopBridge(asyncio.get_running_loop(), self._hear)
         threads = anyio.CapacityLimiter(self._threads)
         while True:
             await self._has_news.wait()
@@ -125,33 +128,26 @@ class Telling:
                 try:
                     await function.tell(self._newest, threads)
                 except Exception:
-                    self._log.exception("an application could not follow what is watched", function=function.name)
+                    self._log.exception("watcher failed", function=function.name)
 
 
 class WatchedActor:
-    """Hears the edges, where the application wants to know."""
+    """Hears which URIs each edge watches, if the application wants to know."""
 
-    def __init__(
-        self, bus: Bus, pool: str, tell: Callable[[frozenset[str]], None], sets: Sets, *, lasts: float,
-        log: FilteringBoundLogger,
-    ) -> None:  # fmt: skip
+    def __init__(self, side: BusSide, tell: Callable[[frozenset[str]], None]) -> None:
         """Hear nothing yet.
 
         Args:
-            bus: the worker's.
-            pool: whose URIs are told.
-            tell: hears each new union.
-            sets: of the edges.
-            lasts: seconds for which an edge's set holds.
-            log: for what an operator should know.
+            side: the worker on its bus.
+            tell: hears each new union of the edges' sets.
         """
-        self._bus = bus
-        self._pool = pool
+        self._bus = side.bus
+        self._pool = side.pool
+        self._lasts = side.settings.watched_lasts
+        self._log = side.log
         self._tell = tell
-        self._sets = sets
-        self._lasts = lasts
-        self._log = log
-        self._told = _NOBODY
+        self._sets = WatchedSets(lasts=self._lasts, room=side.settings.watched_room)
+        self._told = _NOTHING
         self._has_news = anyio.Event()
 
     async def run(self) -> None:
@@ -169,7 +165,7 @@ class WatchedActor:
                 self._say()
 
     def _on_link(self, is_up: bool) -> None:
-        """Count no silence in which nobody could be heard (D13)."""
+        """Count no silence while nobody could be heard (D13)."""
         if is_up:
             self._sets.spare(time.monotonic())
 
@@ -177,10 +173,10 @@ class WatchedActor:
         try:
             stated = Watched.model_validate_json(message.body)
         except ValidationError as error:
-            self._log.warning("what is watched cannot be read", error=str(error))
+            self._log.warning("malformed watch report", error=str(error))
             return
         if not self._sets.hear(stated, time.monotonic()):
-            self._log.warning("too much is watched (MCPFLEET_WATCHED_ROOM)", edge=stated.edge)
+            self._log.warning("watched URIs not kept", edge=stated.edge, setting="MCPFLEET_WATCHED_ROOM")
         self._has_news.set()
 
     def _say(self) -> None:

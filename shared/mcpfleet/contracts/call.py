@@ -146,7 +146,15 @@ class CallBody:
         Raises:
             ValueError: it is no JSON object of this form.
         """
-        value = from_json(body)
+        return cls.of(from_json(body))
+
+    @classmethod
+    def of(cls, value: Any) -> CallBody:
+        """Make one of the JSON value that an edge wrote.
+
+        Raises:
+            ValueError: it is no object of this form.
+        """
         if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
             raise ValueError("a call's body must be an object with arguments")  # noqa: TRY004  # it is bad input
         principal, completing = value.get("principal"), value.get("completing")

@@ -54,7 +54,7 @@ class Origin:
         value = from_json(text)
         if not isinstance(value, dict) or value.get("version") != ORIGIN_VERSION:
             raise ValueError("a task's origin is of a version that this release does not know")
-        return cls(value["endpoint"], CallBody.read(to_json(value["call"])), TraceContext.parse(value.get("trace")))
+        return cls(value["endpoint"], CallBody.of(value["call"]), TraceContext.parse(value.get("trace")))
 
 
 class Shape(StrEnum):

@@ -35,15 +35,15 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.actor import CallActor
-from mcpfleet.worker.frames import Frame
 from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.loop_bridge import LoopBridge
-from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.router import FrameRouter
+from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.slots import Slots
 from mcpfleet.worker.tasks.actor import TaskActor
-from mcpfleet.worker.tasks.errands import Errands
-from mcpfleet.worker.tasks.side import AcrossLoops
 from tests.contract.bus.fabric import Fabric, heard
 
 POOL = "library"
@@ -136,8 +136,8 @@ class Holder:
 
     @property
     def losses(self) -> int:
-        """How often it was said that a task is lost."""
-        return len(self.fabric.lines("a task is lost"))
+        """How many tasks were lost."""
+        return len(self.fabric.lines("task lost"))
 
 
 @asynccontextmanager
@@ -151,17 +151,15 @@ async def holder(fabric: Fabric, app: App, *, lease: float = 10.0, **settings: A
         answering = Actor(tasks_bus, fabric.settings, tracer=Tracer(), log=fabric.logger)
         await tasks.start(answering.run)
         await service.register(answering)
-        frames = LoopBridge[Frame](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
-        runner = Runner(app, chosen, tell=frames.put, tracer=Tracer(), instruments=instruments, log=fabric.logger)
-        thread = HandlerLoop(runner)
-        actor = CallActor(pool, POOL, chosen, order=thread.order, instruments=instruments, log=fabric.logger)
-        tasking = TaskActor(pool, POOL, chosen, calls=actor, order=thread.order, log=fabric.logger)
-        actor.on_task(tasking.hear)
-        errands = Errands()
-        runner.serve_tasks(POOL, AcrossLoops(errands, tasking))
+        side = BusSide(pool, POOL, chosen, instruments, fabric.logger)
+        slots, thread = Slots(chosen.slots, instruments), HandlerLoop()
+        calls = CallActor(side, slots, thread.order)
+        tasking = TaskActor(side, slots, calls, thread.order)
+        frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasking).route)
+        telemetry = RunTelemetry(Tracer(), instruments, fabric.logger)
+        runner = Runner(HandlerTable(app), chosen, telemetry, tell=frames.put, requests=tasking.requests)
         await heard(tasks_bus)
-        await tasks.start(thread.run)
-        await tasks.start(errands.run)
+        await tasks.start(thread.run, runner)
         await tasks.start(tasking.run)
         made = Holder(service, tasking, fabric)
         await tasking.offer(tools)

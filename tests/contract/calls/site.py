@@ -30,12 +30,15 @@ from mcpfleet.contracts.call import (
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
+from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.actor import CallActor
-from mcpfleet.worker.frames import Frame
 from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.loop_bridge import LoopBridge
-from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.router import FrameRouter
+from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.slots import Slots
+from mcpfleet.worker.tasks.actor import TaskActor
 from tests.contract.bus.fabric import Fabric, heard
 from tests.kit.waiting import until
 
@@ -185,14 +188,15 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
     application = Application()
     instruments = WorkerInstruments(Metrics())
     async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:
-        frames = LoopBridge[Frame](asyncio.get_running_loop(), lambda frame: actor.hear(frame))  # noqa: PLW0108  # it is made below
-        runner = Runner(
-            application.app, chosen, tell=frames.put, tracer=Tracer(), instruments=instruments, log=fabric.logger
-        )
-        thread = HandlerLoop(runner)
-        actor = CallActor(pool, POOL, chosen, order=thread.order, instruments=instruments, log=fabric.logger)
+        side = BusSide(pool, POOL, chosen, instruments, fabric.logger)
+        slots, thread = Slots(chosen.slots, instruments), HandlerLoop()
+        actor = CallActor(side, slots, thread.order)
+        router = FrameRouter(actor, TaskActor(side, slots, actor, thread.order))
+        frames = LoopBridge(asyncio.get_running_loop(), router.route)
+        telemetry = RunTelemetry(Tracer(), instruments, fabric.logger)
+        runner = Runner(HandlerTable(application.app), chosen, telemetry, tell=frames.put)
         edge = Edge(edge_bus)
-        await tasks.start(thread.run)
+        await tasks.start(thread.run, runner)
         await edge.listen()
         await actor.listen({each.definition.digest: each.definition.kind for each in application.app.handlers})
         await heard(edge_bus, pool)

@@ -14,7 +14,7 @@ from mcpfleet.contracts.pool_tasks import Settle, Settled, Stepped
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.tasks.finishing import CompletionWriter
+from mcpfleet.worker.tasks.completion import CompletionWriter
 from mcpfleet.worker.tasks.holdings import Holding, elapsed
 from tests.contract.bus.fabric import Fabric
 from tests.contract.calls.holder import TASK, Service, away, broken, holder
@@ -81,7 +81,7 @@ async def test_k23_an_end_is_offered_until_it_is_taken(fabric: Fabric, refuse: A
     assert len({each.model_dump_json() for each in at.service.settles}) == 1
     assert works.runs == ["work"]
     assert at.losses == 0
-    assert not fabric.lines("a task's end was not written")
+    assert not fabric.lines("task end not written")
 
 
 async def test_k23_an_end_outlasts_the_time_in_which_nothing_was_renewed(fabric: Fabric) -> None:
@@ -95,7 +95,7 @@ async def test_k23_an_end_outlasts_the_time_in_which_nothing_was_renewed(fabric:
         at.service.on_settle = lambda _: Settled()
         await until(lambda: not len(at.actor._held), within=10)
     assert at.losses == 0
-    assert not fabric.lines("a task's end was not written")
+    assert not fabric.lines("task end not written")
 
 
 async def test_k23_an_end_that_is_refused_gives_way_to_a_failure(fabric: Fabric) -> None:
@@ -111,10 +111,10 @@ async def test_k23_an_end_that_is_refused_gives_way_to_a_failure(fabric: Fabric)
     works = Works()
     async with holder(fabric, works.app) as at:
         at.service.on_settle = refuse
-        finishing = CompletionWriter(at.actor._client, WorkerSettings(), fabric.logger, refused_for=0.2)
+        writer = CompletionWriter(at.actor._writer._client, WorkerSettings(), fabric.logger, refused_for=0.2)
         holding = Holding(TASK, 1, "d" * 32, elapsed(), 10.0, TraceContext.fresh(sampled=False))
         with anyio.fail_after(10):
-            await finishing.finish(holding, Settle(id=TASK, fence=1, status=Status.COMPLETED, end="{}"))
+            await writer.write(holding, Settle(id=TASK, fence=1, status=Status.COMPLETED, end="{}"))
         works.release.set()
     assert offered[0].status is Status.COMPLETED
     assert "could not be kept" in str(next(each.end for each in offered if each.status is Status.FAILED))
@@ -129,7 +129,7 @@ async def test_k25_a_renewal_that_crosses_the_end_is_no_loss(fabric: Fabric) -> 
         await until(lambda: len(at.service.extends) > 0, within=5)
         works.release.set()
         await until(lambda: not len(at.actor._held), within=5)
-        answered = at.actor._extending._answered
+        answered = at.actor._renewal._answered
         at.service.may_answer_extends.set()
         with anyio.fail_after(10):
             await answered.wait()

@@ -133,7 +133,7 @@ async def test_a_worker_that_drains_finishes_what_it_holds_and_takes_nothing_new
         at.place("hold", {"name": "2"}, call="2")
         await at.running("1")
         tasks.start_soon(drain)
-        await until(lambda: fabric.lines("takes no new calls"))
+        await until(lambda: fabric.lines("stopped taking calls"))
         at.place("hold", {"name": "3"}, call="3")
         assert isinstance(await at.edge.refused("3"), NoResponders)
         too_early = drained.is_set()

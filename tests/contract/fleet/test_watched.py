@@ -51,7 +51,7 @@ async def test_a_plain_function_is_told_too_and_one_that_fails_keeps_nobody_from
         async with at_every_edge(fleet, resourceSubscriptions=[BOOK]):
             await until(lambda: told and told[-1] == {BOOK})
         await until(lambda: told[-1] == frozenset())
-        assert fleet.lines("an application could not follow what is watched")
+        assert fleet.lines("watcher failed")
 
 
 async def test_what_an_edge_said_goes_with_it_and_a_late_worker_hears_what_is_watched() -> None:

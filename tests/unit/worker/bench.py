@@ -19,11 +19,9 @@ from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.calls.table import Held, Key
-from mcpfleet.worker.frames import Ended, Frame, Logged, Report
-from mcpfleet.worker.progress_rate import ProgressRate
-from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.work import CallKey, CallWork, Ended, Frame, Logged, Report
 from tests.kit.logs import captured
 
 _NOTHING: Mapping[str, Any] = {}
@@ -59,19 +57,17 @@ def held_call(
     wants_progress: bool = False,
     body: bytes | None = None,
     **asked: Any,
-) -> Held:
-    """A call as the worker's table hands it to the handlers' side; `asked` are further parts of its body."""
+) -> CallWork:
+    """A call as the worker's table hands it to the handlers' loop; `asked` are further parts of its body."""
     [digest] = [each.definition.digest for each in app.handlers if each.definition.name == name]
-    now = time.monotonic()
-    return Held(
-        key=Key("e1", str(next(_numbers))),
+    return CallWork(
+        key=CallKey("e1", str(next(_numbers))),
         definition=digest,
         subject=call_subject("test", digest),
         body=CallBody(dict(arguments), **asked).write() if body is None else body,
-        deadline=now + lasts,
+        deadline=time.monotonic() + lasts,
         trace=TraceContext.fresh(sampled=False),
         wants_progress=wants_progress,
-        progress=ProgressRate(20, now),
     )
 
 
@@ -87,27 +83,21 @@ class Bench:
     def __post_init__(self) -> None:
         self._news = anyio.Event()
         self.instruments = WorkerInstruments(Metrics())
-        self.runner = Runner(
-            self.app,
-            self.settings,
-            tell=self.hear,
-            tracer=Tracer(),
-            instruments=self.instruments,
-            log=captured(self.log),
-        )
+        telemetry = RunTelemetry(Tracer(), self.instruments, captured(self.log))
+        self.runner = Runner(HandlerTable(self.app), self.settings, telemetry, tell=self.hear)
 
     def hear(self, frame: Frame) -> None:
         """Take what the runner says, on the test's loop."""
         self.frames.append(frame)
         self._news.set()
 
-    def start(self, tool: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> Held:
+    def start(self, tool: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> CallWork:
         """Have a call run."""
         held = held_call(self.app, tool, arguments, **options)
         self.runner.obey(held)
         return held
 
-    async def end(self, held: Held) -> Ended:
+    async def end(self, held: CallWork) -> Ended:
         """Wait for a call's end, which comes once."""
         with anyio.fail_after(5):
             while not self.ends(held):
@@ -116,11 +106,11 @@ class Bench:
         [end] = self.ends(held)
         return end
 
-    def ends(self, held: Held) -> list[Ended]:
+    def ends(self, held: CallWork) -> list[Ended]:
         """The ends that a call has had."""
         return [frame for frame in self.frames if isinstance(frame, Ended) and frame.key == held.key]
 
-    def reports(self, held: Held) -> list[Any]:
+    def reports(self, held: CallWork) -> list[Any]:
         """What a call has reported."""
         return [json.loads(frame.body) for frame in self.frames if isinstance(frame, Report) and frame.key == held.key]
 
@@ -130,7 +120,7 @@ class Bench:
         assert end.kind is FrameKind.RESULT
         return json.loads(end.body)
 
-    def logs(self, held: Held) -> list[Any]:
+    def logs(self, held: CallWork) -> list[Any]:
         """What a call has told its client's log."""
         return [json.loads(frame.body) for frame in self.frames if isinstance(frame, Logged) and frame.key == held.key]
 

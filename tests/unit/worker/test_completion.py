@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import structlog
 from pydantic_core import to_json
 
 from mcpfleet.contracts.call import FrameKind
-from mcpfleet.contracts.pool_tasks import Settle
+from mcpfleet.contracts.pool_tasks import Release, Settle
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.worker.frames import Ended
-from mcpfleet.worker.tasks.completion import TRY_AGAIN, Release, following
-from mcpfleet.worker.tasks.holdings import Holding, Holdings, holding_key
+from mcpfleet.worker.tasks.completion import completion_of
+from mcpfleet.worker.tasks.holdings import Holding, Holdings
+from mcpfleet.worker.work import TRY_AGAIN, Ended, TaskKey
 
 ID = "t" * 32
+GIVEN_BACK = Release(id=ID, fence=3)
 RESULT, FAILURE = (b'{"_meta":{},"content":[],"isError":%b}' % flag for flag in (b"false", b"true"))
 ERROR = to_json({"code": -31000, "message": "no\x00 paper"})
 
 
 def ended(body: bytes, kind: FrameKind = FrameKind.RESULT, line: str | None = None) -> Ended:
-    return Ended(holding_key(ID, 3), kind, body, line)
+    return Ended(TaskKey(ID, 3), kind, body, line)
 
 
 def holding(**said: Any) -> Holding:
@@ -41,34 +43,34 @@ def holding(**said: Any) -> Holding:
     ],
 )
 def test_m68_k10_an_end_is_a_result_an_error_or_a_cancel(held: Holding, frame: Ended, status: Status) -> None:
-    then = following(held, frame)
+    then = completion_of(held, frame)
     assert isinstance(then, Settle)
     assert (then.status, then.fence) == (status, 3)
     assert (then.end is None) is (status is Status.CANCELLED)
 
 
 def test_m68_a_failure_says_why_in_its_status_message() -> None:
-    then = following(holding(), ended(ERROR, FrameKind.ERROR))
+    then = completion_of(holding(), ended(ERROR, FrameKind.ERROR))
     assert isinstance(then, Settle)
     assert then.message == "no paper"
 
 
 @pytest.mark.parametrize("body", [b"", RESULT, FAILURE])
 def test_k21_what_a_run_says_that_was_told_to_end_is_no_result(body: bytes) -> None:
-    assert following(holding(is_stopped=True), ended(body)) == Release()
+    assert completion_of(holding(is_stopped=True), ended(body)) == GIVEN_BACK
 
 
 def test_a_run_that_nobody_cancelled_and_that_ended_without_a_word_is_given_back() -> None:
-    assert following(holding(), ended(b"")) == Release()
+    assert completion_of(holding(), ended(b"")) == GIVEN_BACK
 
 
 @pytest.mark.parametrize("frame", [ended(RESULT), ended(b""), ended(b"", FrameKind.ASK)])
 def test_k7_nothing_is_written_of_a_task_that_is_lost(frame: Ended) -> None:
-    assert following(holding(is_lost=True), frame) is None
+    assert completion_of(holding(is_lost=True), frame) is None
 
 
 def test_an_attempt_that_asks_for_another_is_given_back_with_its_end() -> None:
-    then = following(holding(), ended(FAILURE, line=f"{TRY_AGAIN} 2.500"))
+    then = completion_of(holding(), ended(FAILURE, line=f"{TRY_AGAIN} 2.500"))
     assert isinstance(then, Release)
     assert then.after == 2.5
     assert then.failed is not None
@@ -76,7 +78,7 @@ def test_an_attempt_that_asks_for_another_is_given_back_with_its_end() -> None:
 
 
 def held(*holdings: Holding) -> Holdings:
-    found = Holdings()
+    found = Holdings(lambda _: None, structlog.get_logger())
     for each in holdings:
         found.add(each)
     return found

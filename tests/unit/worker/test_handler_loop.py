@@ -18,10 +18,10 @@ from mcpfleet.app import App
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.worker.frames import Ended, Frame
 from mcpfleet.worker.handler_loop import HandlerLoop
-from mcpfleet.worker.runner import Runner
+from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.work import Ended, Frame
 from tests.kit.logs import captured
 from tests.kit.waiting import until
 from tests.unit.worker.bench import held_call
@@ -63,20 +63,18 @@ class Frames:
         return [json.loads(end.body) for end in self.ends]
 
 
-def thread_of(frames: Frames, log: LogCapture) -> HandlerLoop:
+def runner_of(frames: Frames, log: LogCapture) -> Runner:
     started.clear()
     release.clear()
-    instruments = WorkerInstruments(Metrics())
-    return HandlerLoop(
-        Runner(app, WorkerSettings(), tell=frames.hear, tracer=Tracer(), instruments=instruments, log=captured(log))
-    )
+    telemetry = RunTelemetry(Tracer(), WorkerInstruments(Metrics()), captured(log))
+    return Runner(HandlerTable(app), WorkerSettings(), telemetry, tell=frames.hear)
 
 
 @asynccontextmanager
 async def handler_thread(frames: Frames, log: LogCapture) -> AsyncIterator[HandlerLoop]:
-    thread = thread_of(frames, log)
+    thread = HandlerLoop()
     async with anyio.create_task_group() as tasks:
-        await tasks.start(thread.run)
+        await tasks.start(thread.run, runner_of(frames, log))
         try:
             yield thread
         finally:
@@ -134,7 +132,7 @@ async def test_the_watch_names_the_function_that_blocks_the_loop(tool: str) -> N
         await until(lambda: log.entries, within=5)
         [line] = log.entries
         tasks.cancel_scope.cancel()
-    assert line["event"] == "a handler blocks its loop"
+    assert line["event"] == "handlers' loop blocked"
     assert line["file"].startswith(__file__)
     assert tool in line["stack"]
     assert line["function"] in (tool, "<lambda>")
@@ -167,8 +165,8 @@ async def test_a_thread_that_a_handler_blocks_does_not_hold_up_the_end() -> None
     """It gets two seconds, and ends with the process otherwise."""
     frames = Frames()
     async with anyio.create_task_group() as tasks:
-        thread = thread_of(frames, LogCapture())
-        await tasks.start(thread.run)
+        thread = HandlerLoop()
+        await tasks.start(thread.run, runner_of(frames, LogCapture()))
         thread.order(held_call(app, "block_the_loop"))
         await until(started.is_set, within=5)
         began = time.monotonic()

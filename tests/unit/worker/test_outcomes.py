@@ -9,6 +9,7 @@ import pytest
 from mcpfleet.app import App, Context, NotFound, ProtocolError, ToolError, question
 from mcpfleet.app.handler import CallNext, Invocation
 from mcpfleet.contracts.call import AUTHORED_ERROR, LACKING, NOT_FOUND, REFUSED, FrameKind
+from mcpfleet.worker.work import Purpose
 from tests.unit.worker.bench import Bench, bench, held_call
 
 URI = "library://books/{how}"
@@ -40,7 +41,7 @@ def library() -> App:
 async def outcome(runs: Bench, how: str, **asked: Any) -> tuple[FrameKind, bytes, str | None]:
     """The frame that ends a call."""
     held = held_call(runs.app, URI, uri=f"library://books/{how}", **asked)
-    held.outcome_only = True
+    held.purpose = Purpose.OUTCOME
     runs.runner.obey(held)
     end = await runs.end(held)
     return end.kind, end.body, end.header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.worker.progress_rate import ProgressRate
+from mcpfleet.worker.calls.table import ProgressRate
 
 
 def sent(rate: ProgressRate, moments: list[float], *, tick: float = 0.1) -> list[bytes]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from mcpfleet.contracts.subscriptions import PART, Watched, statements
-from mcpfleet.worker.watched import Sets
+from mcpfleet.worker.watched import WatchedSets
 
 ONE, TWO = "1" * 16, "2" * 16
 
 
-def sets(lasts: float = 45.0, room: int = 1_000) -> Sets:
-    return Sets(lasts=lasts, room=room)
+def sets(lasts: float = 45.0, room: int = 1_000) -> WatchedSets:
+    return WatchedSets(lasts=lasts, room=room)
 
 
 def said(edge: str, number: int, *uris: str, part: int = 0, parts: int = 1) -> Watched:

@@ -1,4 +1,4 @@
-"""Says to each edge which of its calls are here, and hears what it makes of that: both sides then hold the same."""
+"""Compares held calls with each edge at every interval, so that both sides hold the same calls."""
 
 from __future__ import annotations
 
@@ -8,96 +8,91 @@ from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
-from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.rpc import ask
 from mcpfleet.contracts.call import ALIVE, Alive
+from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.recent_ends import RecentEnds
-from mcpfleet.worker.calls.table import Key, Table
-from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.worker.calls.table import Table
+from mcpfleet.worker.work import CallKey
 
 
-class Holder(Protocol):
-    """Who holds the calls."""
+class CallHolder(Protocol):
+    """Does what the comparison shows to be missing."""
 
-    def cancel(self, key: Key) -> None:
+    def cancel(self, key: CallKey) -> None:
         """Cancel a call that its edge does not want."""
 
-    def send_again(self, key: Key) -> None:
+    def send_again(self, key: CallKey) -> None:
         """Send the end of a call again, if it is still kept."""
 
 
 class Liveness:
-    """One question to each edge at every interval; a silent edge holds up no other."""
+    """Asks each edge one question at every interval; a silent edge holds up no other."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        pool: str,
-        settings: WorkerSettings,
-        *,
-        table: Table,
-        ends: RecentEnds,
-        holder: Holder,
-        log: FilteringBoundLogger,
-    ) -> None:
-        self._bus = bus
-        self._pool = pool
-        self._settings = settings
+    def __init__(self, side: BusSide, *, table: Table, ends: RecentEnds, holder: CallHolder) -> None:
+        """Ask nothing yet.
+
+        Args:
+            side: the worker's bus, and its intervals.
+            table: the held calls.
+            ends: the newest ends.
+            holder: cancels calls, and sends ends again.
+        """
+        self._side = side
+        self._settings = side.settings
         self._table = table
         self._ends = ends
         self._holder = holder
-        self._log = log
         self._heard: dict[str, float] = {}
+        """When each edge answered last (monotonic)."""
         self._asking: set[str] = set()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Compare at every interval until cancelled."""
         async with anyio.create_task_group() as tasks:
             while True:
                 await anyio.sleep(self._settings.alive_interval)
-                self._tell_all(tasks)
+                self._ask_all(tasks)
 
-    def _tell_all(self, tasks: TaskGroup) -> None:
-        since = self._bus.proven_since
+    def _ask_all(self, tasks: TaskGroup) -> None:
+        since = self._side.bus.proven_since
         if since is None:
             return  # silence counts only while our own link is proven
-        # An end that was kept before an outage counts from when it was over: its edge could not ask meanwhile.
+        # An end that was kept before an outage counts from the end of the outage: its edge could not ask meanwhile.
         self._ends.forget_before(time.monotonic() - self._settings.end_kept, since)
         calls: defaultdict[str, list[str]] = defaultdict(list)
-        for held in self._table.all():
-            if not held.is_cancelled:
-                calls[held.key.edge].append(held.key.call)
+        for call in self._table.all():
+            if not call.is_cancelled:
+                calls[call.key.edge].append(call.key.call)
         edges = calls.keys() | self._ends.edges()
         self._heard = {edge: heard for edge, heard in self._heard.items() if edge in edges}
         for edge in edges - self._asking:
             self._asking.add(edge)
-            tasks.start_soon(self._tell, edge, tuple(calls[edge]))
+            tasks.start_soon(self._ask, edge, tuple(calls[edge]))
 
-    async def _tell(self, edge: str, calls: tuple[str, ...]) -> None:
+    async def _ask(self, edge: str, calls: tuple[str, ...]) -> None:
         try:
             await self._compare(edge, calls)
         finally:
             self._asking.discard(edge)
 
     async def _compare(self, edge: str, calls: tuple[str, ...]) -> None:
+        bus, interval = self._side.bus, self._settings.alive_interval
         heard = self._heard.setdefault(edge, time.monotonic())
-        question = Alive(worker=self._bus.process, calls=calls)
+        question = Alive(worker=bus.process, calls=calls)
         try:
-            answer = await ask(
-                self._bus, ALIVE, question, timeout=self._settings.alive_interval, edge=edge, pool=self._pool
-            )
+            answer = await ask(bus, ALIVE, question, timeout=interval, edge=edge, pool=self._side.pool)
         except BusError as error:
-            if self._bus.silence(heard) > self._settings.lost_after:
+            if bus.silence(heard) > self._settings.lost_after:
                 if calls:
-                    self._log.warning("edge lost", edge=edge, calls=len(calls), error=str(error))
+                    self._side.log.warning("edge lost", edge=edge, calls=len(calls), error=str(error))
                 for call in calls:
-                    self._holder.cancel(Key(edge, call))
+                    self._holder.cancel(CallKey(edge, call))
             return
         self._heard[edge] = time.monotonic()
         for call in answer.unwanted:
-            self._holder.cancel(Key(edge, call))
+            self._holder.cancel(CallKey(edge, call))
         for call in answer.missing:
-            self._holder.send_again(Key(edge, call))
+            self._holder.send_again(CallKey(edge, call))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,89 +10,64 @@ import anyio
 
 from mcpfleet.app import ClientLacks, Progress
 from mcpfleet.app.task import DeferredCall
-from mcpfleet.contracts.call import CallBody
+from mcpfleet.contracts.call import CallBody, Deferring
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Binding, NewTask, new_task_id
 from mcpfleet.wire.capabilities import TASKS
-from mcpfleet.worker.calls.table import Held, Key
-from mcpfleet.worker.frames import Report
 from mcpfleet.worker.replay import Replay
-from mcpfleet.worker.tasks.completion import status_message
 from mcpfleet.worker.tasks.replay import TaskReplay
-from mcpfleet.worker.tasks.side import TaskSide
+from mcpfleet.worker.tasks.requests import TaskRequests
+from mcpfleet.worker.work import CallWork, TaskKey
 
 
 @dataclass(slots=True, eq=False)
 class Deferral:
     """Makes a task of one call."""
 
-    held: Held
+    work: CallWork
     call: CallBody
     definition: Definition
-    pool: str
-    rounds: Replay
-    side: TaskSide | None
-    become: Callable[[Key, TaskReplay], None]
-    """Has the run go by the task's name, without the call's deadline."""
-    tell: Callable[[Report], None]
+    replay: Replay
+    requests: TaskRequests | None
+    become: Callable[[TaskKey, TaskReplay], Callable[[Progress], None]]
+    """Has the run go by the task's key, without the call's deadline; returns what takes its progress."""
 
     @property
     def can(self) -> bool:
         """Whether the client takes a handle."""
-        return self.call.deferring is not None and self.side is not None
+        return self.call.deferring is not None and self.requests is not None
 
     async def __call__(self) -> DeferredCall:
         """Make the task.
 
         Raises:
-            ClientLacks: the client takes none.
+            ClientLacks: the client takes no handle.
             BusError: the tasks service does not answer.
         """
-        deferring, side = self.call.deferring, self.side
-        if deferring is None or side is None:
+        deferring, requests = self.call.deferring, self.requests
+        if deferring is None or requests is None:
             raise ClientLacks([TASKS])
-        task = self._task()
-        # Whoever cancels the call meanwhile cancels the task's run right after: nobody must lose sight of it.
+        task = self._task(deferring, requests.pool)
+        # A cancel of the call meanwhile cancels the task's run right after: nobody must lose sight of it.
         with anyio.CancelScope(shield=True):
-            key = await side.defer(self.held, task, self.call.once)
-        asker = TaskReplay(task.id, key, side, self.rounds)
-        self.become(key, asker)
-        return DeferredCall(asker, status_reporter(key, self.tell), time.monotonic() + self.definition.run_limit)
+            key = await requests.defer(self.work, task, self.call.once)
+        replay = TaskReplay(key, requests, self.replay)
+        report = self.become(key, replay)
+        return DeferredCall(replay, report, time.monotonic() + self.definition.run_limit)
 
-    def _task(self) -> NewTask:
-        assert self.call.deferring is not None
-        deferring, definition = self.call.deferring, self.definition
-        # What was answered and remembered goes with the task, and is not asked again (M69).
-        call = replace(self.call, answers=None, memory=self.rounds.memory(), deferring=None, once=None, log_level=None)
+    def _task(self, deferring: Deferring, pool: str) -> NewTask:
+        definition = self.definition
+        # Answers and steps go with the task: nothing is asked or done again (M69).
+        call = replace(self.call, answers=None, memory=self.replay.memory(), deferring=None, once=None, log_level=None)
         return NewTask(
             id=new_task_id(),
             binding=Binding.of(deferring.endpoint, call.principal),
-            pool=self.pool,
-            definition=self.held.definition,
+            pool=pool,
+            definition=self.work.definition,
             name=definition.name,
-            origin=Origin(deferring.endpoint, call, self.held.trace).write(),
+            origin=Origin(deferring.endpoint, call, self.work.trace).write(),
             policy=deferring.policy,
             run_limit=definition.run_limit,
             retention=definition.retention,
         )
-
-
-def _number(value: float) -> float:
-    """The value as a double; an integer may be larger than any."""
-    try:
-        return float(value)
-    except OverflowError:
-        return sys.float_info.max if value > 0 else -sys.float_info.max
-
-
-def status_reporter(key: Key, tell: Callable[[Report], None]) -> Callable[[Progress], None]:
-    """Make what takes a task's progress: its status message."""
-
-    def report(progress: Progress) -> None:
-        value, total = _number(progress.value), progress.total
-        reached = f"{value:g}" if total is None else f"{value:g} of {_number(total):g}"
-        text = f"{progress.message} ({reached})" if progress.message else reached
-        tell(Report(key, status_message(text).encode(errors="replace"), value))
-
-    return report

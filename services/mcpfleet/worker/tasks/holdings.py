@@ -1,78 +1,73 @@
-"""The tasks that a worker holds, as the bus's side knows them: what is due for each, decided without I/O."""
+"""The tasks that a worker holds, as the bus's side knows them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
-from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.calls.table import Key
+from structlog.typing import FilteringBoundLogger
 
-NO_EDGE: Final = ""
-"""Stands where a call's key has its edge: no edge has this name."""
-
-
-def holding_key(task: str, fence: int) -> Key:
-    """Name one holding of a task among calls: taken again, it is another one."""
-    return Key(NO_EDGE, f"{task}.{fence}")
-
+from mcpfleet.telemetry.trace import TraceContext, current
+from mcpfleet.worker.work import TaskKey
 
 _CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 _SURE: Final = 0.5
-"""The part of a lease within which its holder is sure of it: the rest is for what it is about to begin."""
+"""The part of a lease within which its holder is sure of it; the rest is for what the holder is about to begin."""
 
 
 def elapsed() -> float:
-    """Seconds by a clock that also runs while this process is stopped, or its machine sleeps, where there is one."""
+    """Seconds by a clock that also runs while this process is stopped, or its machine sleeps, if there is one."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 @dataclass(slots=True, eq=False)
 class Holding:
-    """A task from its claim until its end is written, it is given back, or lost."""
+    """A task from its claim until its end is written, it is given back, or it is lost."""
 
     id: str
     fence: int
     definition: str
     extended: float
-    """When the newest lease that was confirmed was asked for, by `elapsed`."""
+    """When the newest confirmed lease was asked for, by `elapsed`."""
     lease: float = 0.0
-    """Seconds that it lasts from then on, at least."""
+    """Seconds that the lease lasts from then on, at least."""
     trace: TraceContext | None = None
-    """Of the call that made it; what is written of the task is part of that."""
+    """The trace of the call that made it; all writes for the task are part of that."""
     alone: bool = False
+    """No other task may run beside it."""
     message: str | None = None
     """The newest status message that is not written."""
     progress: float | None = None
-    """The progress that it tells."""
+    """The progress that the message tells."""
     is_cancelled: bool = False
     """Its client wants it to end."""
     is_stopped: bool = False
     """Its run was told to end, since the worker leaves."""
     is_lost: bool = False
-    """It is another's, or has ended: nothing is written for it any more."""
+    """Another worker has it, or it has ended: nothing is written for it any more."""
     is_refused: bool = False
     """Its lease was not renewed: it is not asked for again."""
     deciding: int = 0
     """Messages on their way that may end the holding: their own answers alone say what became of the task."""
     has_returned: bool = False
-    """Its handler has really returned, and its slot is free."""
+    """Its handler has returned, and its slot is free."""
 
     @property
-    def key(self) -> Key:
-        """Names it on the handlers' side."""
-        return holding_key(self.id, self.fence)
+    def key(self) -> TaskKey:
+        """Names it on the handlers' loop."""
+        return TaskKey(self.id, self.fence)
 
     @property
     def is_renewed(self) -> bool:
-        """Whether its lease is to be renewed."""
+        """Whether its lease must be renewed."""
         return not self.is_lost and not self.is_refused
 
     @property
     def is_deciding(self) -> bool:
-        """Whether such a message is on its way."""
+        """Whether a message is on its way that may end the holding."""
         return self.deciding > 0
 
     @property
@@ -80,17 +75,35 @@ class Holding:
         """Whether the lease was confirmed so lately that nobody else can have the task (K26)."""
         return not self.is_lost and elapsed() - self.extended < self.lease * _SURE
 
-    def say(self, message: str, progress: float | None) -> None:
-        """Keep a status message until it is written; one that says less than another that waits is dropped."""
-        if progress is None or self.progress is None or progress >= self.progress:
+    def report(self, message: str, progress: float) -> None:
+        """Keep a status message until it is written. Drop one that tells less progress than one that waits."""
+        if self.progress is None or progress >= self.progress:
             self.message, self.progress = message, progress
 
+    @contextmanager
+    def traced(self) -> Iterator[None]:
+        """Make its trace the current one for a block."""
+        outer = current.get()
+        current.set(self.trace)
+        try:
+            yield
+        finally:
+            current.set(outer)
 
-@dataclass(slots=True)
+
 class Holdings:
-    """All that are held."""
+    """All tasks that are held. It stops the runs of tasks that are lost or cancelled."""
 
-    _held: dict[Key, Holding] = field(default_factory=dict)
+    def __init__(self, stop: Callable[[TaskKey], None], log: FilteringBoundLogger) -> None:
+        """Hold nothing yet.
+
+        Args:
+            stop: tells the handlers' loop to cancel the run of a task.
+            log: gets a line for each task that is lost.
+        """
+        self._stop = stop
+        self._log = log
+        self._held: dict[TaskKey, Holding] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -99,26 +112,35 @@ class Holdings:
         return iter(list(self._held.values()))
 
     def add(self, holding: Holding) -> None:
-        """Hold it."""
+        """Hold a task."""
         self._held[holding.key] = holding
 
-    def get(self, key: Key) -> Holding | None:
-        """The holding of this name."""
+    def get(self, key: TaskKey) -> Holding | None:
+        """The holding of this key; on any thread."""
         return self._held.get(key)
 
     def drop(self, holding: Holding) -> None:
-        """Hold it no more."""
+        """Hold a task no more."""
         self._held.pop(holding.key, None)
 
-    @property
-    def running(self) -> int:
-        """How many take a slot."""
-        return sum(not each.has_returned for each in self)
+    def lose(self, holding: Holding, why: str) -> None:
+        """Stop a task that is not ours any more, and write nothing more for it."""
+        if holding.is_lost:
+            return
+        self._log.warning("task lost", task=holding.id, why=why)
+        holding.is_lost = True
+        self.stop(holding)
 
-    @property
-    def has_alone(self) -> bool:
-        """Whether one runs beside which nothing else may."""
-        return any(each.alone and not each.has_returned for each in self)
+    def cancel(self, holding: Holding) -> None:
+        """End a task's run, since its client wants that."""
+        if not holding.is_cancelled:
+            holding.is_cancelled = True
+            self.stop(holding)
+
+    def stop(self, holding: Holding) -> None:
+        """Cancel a task's run, unless its handler has returned."""
+        if not holding.has_returned:
+            self._stop(holding.key)
 
     def room(self, *, free: int, most: int, waits_alone: bool) -> int:
         """How many more to claim.
@@ -128,6 +150,7 @@ class Holdings:
             most: slots that tasks may take.
             waits_alone: a task waits for a worker that runs no other.
         """
-        if self.has_alone or (waits_alone and self._held):
+        running = [each for each in self._held.values() if not each.has_returned]
+        if (waits_alone and self._held) or any(each.alone for each in running):
             return 0
-        return max(0, min(free, most - self.running))
+        return max(0, min(free, most - len(running)))

@@ -1,4 +1,4 @@
-"""A task's questions and steps: kept by the tasks service, known in every attempt, on every worker (M69, M70)."""
+"""The replay of a task: the tasks service keeps questions and steps, for every attempt on every worker (M69, M70)."""
 
 from __future__ import annotations
 
@@ -14,39 +14,38 @@ from mcpfleet.contracts import pool_tasks
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Claimed, step_key
 from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS
-from mcpfleet.worker.calls.table import Key
+from mcpfleet.worker import texts
 from mcpfleet.worker.replay import Replay
-from mcpfleet.worker.tasks.side import TaskSide
+from mcpfleet.worker.tasks.requests import TaskRequests
+from mcpfleet.worker.work import TaskKey
 
 _TRIES: Final = 10
-"""Times that one question is asked, where its answers are not of the form that the handler reads."""
+"""Times that one question is asked, if its answers are not of the form that the handler reads."""
 
 _Known = dict[str, tuple[str, Any]]
 
 
 class TaskReplay(Replay):
-    """Asks a task's client through the service. A question without an answer ends the run, as in rounds.
+    """One attempt of a task. Its questions go through the tasks service; one without an answer ends the attempt.
 
-    The answers come by `tasks/update`, and the handler runs again from its top, on whichever worker takes the task.
-    What was answered by rounds before a call became a task is known besides.
+    The answers come by `tasks/update`. The handler then runs again from its top, on any worker that claims the task. A
+    call that became a task brings what its rounds knew.
     """
 
     most = MOST_ANSWERS
 
-    def __init__(self, task: str, key: Key, side: TaskSide, before: Replay, claimed: Claimed | None = None) -> None:
-        """Begin a run, or go on with one.
+    def __init__(self, key: TaskKey, requests: TaskRequests, before: Replay, claimed: Claimed | None = None) -> None:
+        """Begin an attempt, or go on with a call's run.
 
         Args:
-            task: the task's id.
             key: names the holding.
-            side: the way to the service.
+            requests: asks the tasks service.
             before: the declaration, the client's capabilities, and what a call knew before it became the task.
-            claimed: what earlier attempts left.
+            claimed: has what earlier attempts left.
         """
         self._continue(before)
-        self._task = task
         self._key = key
-        self._side = side
+        self._requests = requests
         self._given: _Known = {}
         """Answers by their keys, with the digests of their questions."""
         self._done: dict[str, str] = {}
@@ -56,17 +55,17 @@ class TaskReplay(Replay):
 
     @property
     def is_sure(self) -> bool:
-        """Whether what begins now begins within the task's lease."""
-        return self._side.is_sure(self._key)
+        """Whether an effect that begins now begins within the task's lease."""
+        return self._requests.is_sure(self._key)
 
     async def make_sure(self) -> None:
-        """Have the lease confirmed: this process may have been stopped for longer than it lasts (K26).
+        """Have the lease confirmed: this process may have been stopped for longer than the lease lasts (K26).
 
         Raises:
-            Suspended: the task is another's by now.
+            Suspended: another worker has the task by now.
         """
         while not self.is_sure:
-            if not await self._side.confirm(self._key):
+            if not await self._requests.confirm(self._key):
                 self._suspend({})
 
     async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
@@ -100,12 +99,12 @@ class TaskReplay(Replay):
         return answers
 
     async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Do a step, or answer with what it gave in an earlier attempt: by name, arguments and order among equals."""
+        """Run a step, or return its result of an earlier attempt, found by name, arguments and order among equals."""
         known = self._next_step(name, arguments)
-        if known in self._steps:  # of the rounds before it was a task
+        if known in self._steps:  # by the call, before it became the task
             return self._steps[known]
         ordinal = int(known.rpartition(":")[2]) - 1
-        key = step_key(self._task, name, digest_of(arguments), ordinal)
+        key = step_key(self._key.task, name, digest_of(arguments), ordinal)
         if key in self._done:
             return from_json(self._done[key])
         token = running_step.set(key)
@@ -113,13 +112,13 @@ class TaskReplay(Replay):
             value = await work()
         finally:
             running_step.reset(token)
-        kept = await self._side.step(self._key, key, name[:KEY_LENGTH], to_json(value).decode())
+        kept = await self._requests.step(self._key, key, name[:KEY_LENGTH], to_json(value).decode())
         if kept.lost:
             self._suspend({})
         return value if kept.result is None else from_json(kept.result)
 
     def _read(self, key: str, question: Question[Any], names: dict[str, str], found: dict[str, Any]) -> bool:
-        """Read what is there; one that the handler cannot read is asked for again, by another key (M70)."""
+        """Read a given answer. If the handler cannot read it, ask for it again under another key (M70)."""
         while True:
             name = names[key]
             if name == key and key in self._known:
@@ -145,7 +144,7 @@ class TaskReplay(Replay):
             pool_tasks.TaskQuestion(key=name, digest=_digest(question), request=_request(question).decode())
             for name, question in waiting
         )
-        answered = await self._side.ask(self._key, asked)
+        answered = await self._requests.ask(self._key, asked)
         if answered.clash is not None:
             raise _clash(answered.clash)
         self._given |= {each.key: (each.digest, from_json(each.answer)) for each in answered.answers}
@@ -167,7 +166,4 @@ def _digest(question: Question[Any]) -> str:
 
 
 def _clash(key: str) -> QuestionChanged:
-    return QuestionChanged(
-        f"The question {key!r} was asked otherwise before: what it says must be the same in every attempt, or have "
-        "another key."
-    )
+    return QuestionChanged(texts.question_changed(key))

@@ -1,4 +1,4 @@
-"""Says which tools this worker runs tasks of, so that a rollout leaves no task behind (K21)."""
+"""Reports which tools this worker runs tasks of, so that a rollout leaves no task behind (K21)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcpfleet.process.logs import reporting
 
 
 class ToolReport:
-    """Says it from time to time, and when it is something else."""
+    """Reports at every interval, and when the tools change."""
 
     def __init__(self, client: PoolTasksClient, process: str, interval: float, log: FilteringBoundLogger) -> None:
         self._client = client
@@ -26,12 +26,12 @@ class ToolReport:
         self._news = anyio.Event()
 
     def offer(self, tools: Mapping[str, str]) -> None:
-        """Say from now on that these are here: by each tool's name its definition."""
+        """Report these tools from now on: the definition of each, by its name."""
         self._tools = tools
         self._news.set()
 
     async def run(self) -> None:
-        """Say it until cancelled."""
+        """Report until cancelled."""
         while True:
             with anyio.move_on_after(self._interval * random.uniform(0.75, 1.0)):  # noqa: S311  # no secret
                 await self._news.wait()
@@ -39,10 +39,10 @@ class ToolReport:
             if not self._tools:
                 continue
             with reporting(self._log, "tasks that run here"):
-                await self._say()
+                await self._report()
 
-    async def _say(self) -> None:
+    async def _report(self) -> None:
         try:
             await self._client.serve(Serve(process=self._process, tools=dict(self._tools)))
         except BusError as error:
-            self._log.debug("it was not heard which tasks run here", error=str(error))
+            self._log.debug("tool report not acknowledged", error=str(error))
