@@ -63,8 +63,20 @@ class Headers:
         values = self._values.get(VERSION)
         if values is None:
             return None
-        if len(values) > 1 or b"," in values[0]:
-            values = tuple({part.strip(b" \t") for value in values for part in value.split(b",")} - {b""}) or (b"",)
+        values = _different(values)
         if len(values) > 1 or not _PLAIN.issuperset(values[0]):
             raise header_mismatch(f"{VERSION.decode()} has several values or invalid characters")
         return values[0].decode("ascii").strip(" \t")
+
+    def session(self) -> bytes | None:
+        """The session that a request of 2025 names, a repeated one once; None where it names none, or several (L21)."""
+        values = _different(self._values.get(SESSION, ()))
+        return values[0] if len(values) == 1 else None
+
+
+def _different(values: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The values of a header that may have one, each once, whether in a line of its own or behind a comma."""
+    if len(values) == 1 and b"," not in values[0]:
+        return values
+    parts = {part.strip(b" \t") for value in values for part in value.split(b",")} - {b""}
+    return tuple(parts) or (values and (b"",))

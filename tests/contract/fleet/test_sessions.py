@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 import anyio
+import pytest
 
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.wire.protocol import LEGACY, MODERN, OLDEST
@@ -32,6 +33,7 @@ STATED: Final[dict[str, list[str]]] = {
 ITS_OWN: Final = ("none", "its own", "its own in two lines", "its own twice in a line")
 OK: Final = [200, 202, 202, 200, 204]
 REFUSED: Final = [400] * 5
+UNKNOWN: Final = [404] * 5
 """The statuses of a request, a notification, a response, GET and DELETE."""
 
 
@@ -113,11 +115,39 @@ async def test_l21_what_comes_in_a_session_is_of_its_revision() -> None:
     assert found == {name: OK if name in ITS_OWN else REFUSED for name in STATED}
 
 
-async def statuses(visitors: Visitors, stated: list[str]) -> list[int]:
-    """Send everything that a session's client sends, under version headers of these values, in a session of its own."""
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (["{}", "{}"], OK),
+        (["{}, {}"], OK),
+        (["{}, {},", "{}"], OK),
+        (["{}", "another"], UNKNOWN),
+        (["{}, another"], UNKNOWN),
+        ([","], UNKNOWN),
+    ],
+)
+async def test_l21_a_session_that_is_named_twice_is_named_once(written: list[str], expected: list[int]) -> None:
+    """The library that adds the version header a second time adds this one as well."""
+    async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
+        assert await statuses(visitors, [NEWEST], written) == expected
+
+
+async def statuses(visitors: Visitors, stated: list[str], written: list[str] | None = None) -> list[int]:
+    """Send everything that a session's client sends, in a session of its own.
+
+    Args:
+        visitors: who has it.
+        stated: the version headers' values.
+        written: the session headers' values; `{}` is the session's id.
+    """
     visitor, [http] = await visitors.one(), visitors.https
-    kept = [pair for pair in visitor.headers().items() if pair[0] != "mcp-protocol-version"]
-    headers = kept + [("mcp-protocol-version", each) for each in stated]
+    named = [each.replace("{}", visitor.session or "") for each in written or ["{}"]]
+    kept = [pair for pair in visitor.headers().items() if pair[0] not in ("mcp-protocol-version", "mcp-session-id")]
+    headers = [
+        *kept,
+        *(("mcp-protocol-version", each) for each in stated),
+        *(("mcp-session-id", each) for each in named),
+    ]
     messages: list[Any] = [
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
         {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"},

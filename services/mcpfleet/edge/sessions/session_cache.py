@@ -40,7 +40,6 @@ from mcpfleet.wire.errors import (
     other_revision,
     unchanged,
 )
-from mcpfleet.wire.headers import SESSION
 
 SERVICE: Final = "the subscriptions service"
 _RETRY_AFTER: Final = 5
@@ -127,10 +126,10 @@ class Sessions:
             Rejection: 404 where there is none of this caller at this endpoint, 400 where the request states another
                 revision than the session's, 429 where the caller asks too often, 504 where nobody can say.
         """
-        identifiers = client.headers.all(SESSION)
-        if len(identifiers) != 1:
+        identifier = client.headers.session()
+        if identifier is None:
             raise UnknownSession
-        key, owner = session_key(identifiers[0].decode("latin-1")), Binding.of(endpoint, principal).digest
+        key, owner = session_key(identifier.decode("latin-1")), Binding.of(endpoint, principal).digest
         kept = self._kept.get(key)
         if kept is not None and (kept.named.owner != owner or self._age(kept) > self._settings.session_kept):
             kept = None
