@@ -1,8 +1,9 @@
 """nats-py's client with a short way through it: messages are delivered where they are parsed, and written in batches.
 
 The client as it is gives each message a queue, a task's turn and a parsed set of headers, and each batch of writes a
-future and another task's turn: a third of what an edge spends on a call outside of HTTP. What is overridden here is
-private to nats-py, whose version the lock file pins; `tests/contract/bus` holds all of it (`docs/decisions/bus.md`).
+future and another task's turn: a third of what an edge spends on a call outside of HTTP. The overridden methods are
+private to nats-py. `pyproject.toml` bounds its release, and `tests/contract/bus` holds what they do
+(`docs/decisions/bus.md`).
 """
 
 from __future__ import annotations
