@@ -8,12 +8,12 @@ import re
 import signal
 import sys
 from asyncio import StreamReader
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 
@@ -25,9 +25,47 @@ _READY: Final = re.compile(r"ready(?: (?P<url>https?://\S+))?")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def _die_with_parent() -> None:
+class Started(Protocol):
+    """A process that was started, as asyncio gives it."""
+
+    stdout: StreamReader | None
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    async def wait(self) -> int:
+        """Wait until it has ended; returns its exit code."""
+
+    def send_signal(self, signal: int, /) -> None:
+        """Send it a signal."""
+
+
+Launch: TypeAlias = Callable[[Sequence[str], Mapping[str, str], int | None], Awaitable[Started]]
+"""Starts a command with an environment, in a process group of its own; the descriptor is for its standard error."""
+
+
+def die_with_parent() -> None:
     """Have Linux end this process when its parent is killed, which cannot drain it any more."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+async def execute(command: Sequence[str], environment: Mapping[str, str], stderr: int | None) -> Started:
+    """Start a command as a process; its standard error is ours where no descriptor is given."""
+    # Its own process group, so that ^C reaches us alone, and we drain it.
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=stderr,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=die_with_parent if sys.platform == "linux" else None,
+    )
 
 
 class Child:
@@ -40,6 +78,7 @@ class Child:
         environment: Mapping[str, str] = _NOTHING,
         *,
         log: Path | None = None,
+        launch: Launch = execute,
     ) -> None:
         """Describe the process.
 
@@ -48,6 +87,7 @@ class Child:
             command: what is run.
             environment: all of its variables.
             log: a file that its standard error is added to; none shows it on ours.
+            launch: starts it.
         """
         self.name = name
         self.url: str | None = None
@@ -57,7 +97,8 @@ class Child:
         self._command = list(command)
         self.environment = dict(environment)
         self.log = log
-        self._process: Process | None = None
+        self._launch = launch
+        self._process: Started | None = None
         self._unheard = anyio.Event()
         """Set while nobody hears what the process says."""
         self._unheard.set()
@@ -82,17 +123,8 @@ class Child:
         """Start the process."""
         if self.ready.is_set():
             self.ready = anyio.Event()
-        # Its own process group, so that ^C reaches us alone, and we drain it.
         with self.log.open("ab") if self.log else nullcontext() as stderr:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=stderr,
-                env=self.environment,
-                start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-            )
+            self._process = await self._launch(self._command, self.environment, stderr.fileno() if stderr else None)
 
     async def listen(self) -> int:
         """Hear what the process says on its standard output until it ends; returns its exit code."""

@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import TaskStatus
 from pydantic import SecretStr
 
-from mcpfleet.cli.child import Child
+from mcpfleet.cli.child import Child, Launch, execute
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
@@ -71,6 +71,8 @@ class Plan:
     """Leads processes to NATS another way, for a test that severs it."""
     logs: Path | None = None
     """Where each process's standard error is kept, in a file of its name; none shows it on ours."""
+    launch: Launch = execute
+    """Starts the processes that are ours."""
     settings: ProcessSettings = field(default_factory=ProcessSettings)
 
 
@@ -236,6 +238,7 @@ class FleetProcesses:
             [sys.executable, "-m", *module],
             {**_inherited(), **own},
             log=self.plan.logs / f"{name}.log" if self.plan.logs else None,
+            launch=self.plan.launch,
         )
 
     def _nats_environment(self, user: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from mcpfleet.cli.services import SETTINGS
 from mcpfleet.process.settings import PREFIX, ProcessSettings
 from mcpfleet.process.settings_table import scaled
 from mcpfleet.testing.environment import AT_ONCE
+from mcpfleet.testing.fork_server import launcher
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -72,6 +73,7 @@ class Fleet:
             own=own,
             route=route,
             store_url=store,
+            launch=launcher(),
             settings=ProcessSettings(**{_field(name): value for name, value in of_all.items()}),  # type: ignore[arg-type]  # pydantic reads text
         )
         self._processes: FleetProcesses | None = None
