@@ -26,9 +26,9 @@ from anyio.abc import TaskGroup
 
 from mcpfleet.app import App, Context
 from mcpfleet.bus.bus import Bus
+from mcpfleet.edge.sessions.elicitation import ClientRequests
 from mcpfleet.edge.sessions.event_streams import SessionStreams
-from mcpfleet.edge.sessions.in_flight import Running
-from mcpfleet.edge.sessions.questions import Questions
+from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos import soaking
@@ -82,8 +82,8 @@ class Holdings:
     async def now(cls, fleet: LocalFleet) -> Holdings:
         """Count them; what has died is not there any more."""
         megabytes = soaking.megabytes()
-        kept = sum(len(each._open) + len(each._tokens) for each in alive(Running))
-        kept += sum(len(each._waiting) for each in alive(Questions))
+        kept = sum(len(each._open) + len(each._tokens) for each in alive(InFlightRequests))
+        kept += sum(len(each._waiting) for each in alive(ClientRequests))
         kept += sum(len(each._here) + len(each._old) for each in alive(SessionStreams))
         return cls(
             sum(map(len, alive(Hub))),

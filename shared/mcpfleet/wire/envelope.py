@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from mcpfleet.wire.errors import bad_envelope, bad_params
-from mcpfleet.wire.protocol import MODERN
 from mcpfleet.wire.strict import is_utf8, refuse_surrogates
 
 RequestId: TypeAlias = str | int | float
@@ -19,13 +18,6 @@ class Envelope(NamedTuple):
     method: str
     params: dict[str, Any]
     meta: dict[str, Any]
-    revision: str = MODERN
-    """The protocol revision that it is of."""
-
-    @property
-    def is_legacy(self) -> bool:
-        """Whether it is of a revision of 2025."""
-        return self.revision != MODERN
 
 
 class Response(NamedTuple):

@@ -14,16 +14,6 @@ from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import header_mismatch, unknown_header
 from mcpfleet.wire.headers import VERSION, Headers
 
-NAMED: Final = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-"""The methods that state `Mcp-Name`, and the parameter that it mirrors."""
-
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
 
@@ -56,15 +46,19 @@ def check_version(headers: Headers, version: str) -> None:
         raise header_mismatch("MCP-Protocol-Version is missing or differs from the body")
 
 
-def check_method_and_name(headers: Headers, envelope: Envelope) -> None:
-    """Compare `Mcp-Method`, and `Mcp-Name` where the method has one, with the body (T3).
+def check_method_and_name(headers: Headers, envelope: Envelope, parameter: str | None) -> None:
+    """Compare `Mcp-Method` and `Mcp-Name` with the body (T3).
+
+    Args:
+        headers: the request's.
+        envelope: its body.
+        parameter: the one that `Mcp-Name` mirrors; None for a method without `Mcp-Name`.
 
     Raises:
         Rejection: -32020.
     """
     if headers.single(b"mcp-method") != envelope.method:
         raise header_mismatch("Mcp-Method is missing or differs from the body")
-    parameter = NAMED.get(envelope.method)
     if parameter is None:
         return
     stated = headers.single(b"mcp-name")

@@ -34,25 +34,27 @@ from mcpfleet.contracts.call import (
     pull_subject,
     replies_to_edge,
 )
-from mcpfleet.contracts.catalog import Snapshot
+from mcpfleet.contracts.catalog import Listed, Snapshot
+from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.calls.end import Ends, Use
-from mcpfleet.edge.calls.in_flight import Call, Calls, Order
-from mcpfleet.edge.calls.large_results import Bodies
-from mcpfleet.edge.calls.queue import Dispatch
-from mcpfleet.edge.calls.relay import Answering as Answers
-from mcpfleet.edge.calls.relay import Listening
-from mcpfleet.edge.protocol.continuation import Rounds
-from mcpfleet.edge.protocol.exchange import Inquiry, Request
-from mcpfleet.edge.protocol.sealer import Protector
+from mcpfleet.edge.calls import relay
+from mcpfleet.edge.calls.end import CallEnds
+from mcpfleet.edge.calls.in_flight import Call, InFlightCalls, Order
+from mcpfleet.edge.calls.invocation import Invocation
+from mcpfleet.edge.calls.large_results import LargeResults
+from mcpfleet.edge.calls.queue import CallQueue
+from mcpfleet.edge.calls.relay import CallParts
+from mcpfleet.edge.protocol.continuation import Continuation
+from mcpfleet.edge.protocol.exchange import NEWEST
+from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.memory_budget import Room
+from mcpfleet.edge.transport.memory_budget import MemoryBudget
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy, Rights
-from mcpfleet.views.view import view_of
+from mcpfleet.views.view import Target, view_of
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.reply import result_body
 from tests.contract.bus.fabric import Fabric, by_edges, heard
@@ -63,8 +65,11 @@ POOL: Final = "library"
 DEFINITION: Final = "d1"
 REFERENCE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-_SNAPSHOT: Final = Snapshot(endpoint="mcp", number=1, name="library", version="1")
+_TOOL: Final = Definition(kind="tool", name="search", wire={"name": "search", "inputSchema": {"type": "object"}})
+_LISTED: Final = Listed(pool=POOL, digest=_TOOL.digest, definition=_TOOL)
+_SNAPSHOT: Final = Snapshot(endpoint="mcp", number=1, name="library", version="1", listed=(_LISTED,))
 VIEW: Final = view_of(_SNAPSHOT, Policy.of(_SNAPSHOT, hides_uncovered=False), Rights(is_named=False))
+TARGET: Final = Target(_LISTED)
 
 PATIENT: Final = {"unaccepted_after": 5.0, "lost_after": 5.0, "silent_after": 5.0, "keepalive": 5.0, "queue_wait": 5.0}
 """Nothing runs out by itself, unless a test has it so."""
@@ -208,9 +213,9 @@ class Desk:
         self.settings = settings
         self.worker = Worker(pool)
         self.instruments = EdgeInstruments(Metrics())
-        self.calls = Calls(edge, settings, fabric.logger)
-        self.dispatch = Dispatch(self.calls, settings, self.instruments)
-        self.room = Room(settings.result_room, "MCPFLEET_RESULT_ROOM")
+        self.calls = InFlightCalls(edge, settings, fabric.logger)
+        self.dispatch = CallQueue(self.calls, settings, self.instruments)
+        self.room = MemoryBudget(settings.result_room, "MCPFLEET_RESULT_ROOM")
         self.tasks = tasks
         self._ids = itertools.count(1)
 
@@ -230,22 +235,25 @@ class Desk:
     def answer(self, *, token: Any = None, post: Post | None = None, **fields: Any) -> Answering:
         """Begin to answer a client's `tools/call`."""
         exchange = Exchange(post or Post(), parts=[])
-        envelope = Envelope(next(self._ids), "tools/call", {"name": "search"}, {})
-        trace = TraceContext(REFERENCE, "0" * 15 + "1", sampled=False)
-        request = Request(exchange.client(), "mcp", envelope.id or 0, envelope, Span(trace))
-        use = Use(Inquiry(request, ANONYMOUS, VIEW))
+        served = exchange.client()
+        meta = {} if token is None else {"progressToken": token}
+        served.message = Envelope(next(self._ids), "tools/call", {"name": "search"}, meta)
+        served.endpoint, served.id, served.revision = "mcp", served.message.id or 0, NEWEST
+        served.span = Span(TraceContext(REFERENCE, "0" * 15 + "1", sampled=False))
+        served.caller, served.view = ANONYMOUS, VIEW
         log = self.fabric.logger
-        answers = Answers(
+        parts = CallParts(
             self.calls,
             self.dispatch,
-            Bodies(self.edge, self.room, self.settings),
-            Ends(Rounds(Protector("", adopted_after=0, log=log), self.settings), log),
-            settings=self.settings,
-            log=log,
+            LargeResults(self.edge, self.room, self.settings),
+            CallEnds(Continuation(Sealer("", adopted_after=0, log=log), self.settings), log),
+            self.settings,
+            log,
         )
+        invocation = Invocation(served, TARGET, lambda _view: TARGET)
         order = functools.partial(self.order, **fields)
         answering = Answering(exchange)
-        self.tasks.start_soon(answering.run, functools.partial(answers.answer, use, Listening(token), order))
+        self.tasks.start_soon(answering.run, functools.partial(relay.answer, parts, invocation, order))
         return answering
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.edge.transport.client import ClientStalled
+from mcpfleet.edge.transport.http_exchange import ClientStalled
 from tests.contract.bus.fabric import Fabric, heard
 from tests.contract.calls.desk import desk, text_of
 from tests.kit.waiting import until

@@ -11,14 +11,14 @@ import anyio
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.tasks import Binding, Status, TasksClient, TaskView, task_hint_subject, task_key
-from mcpfleet.edge.calls.in_flight import Calls
-from mcpfleet.edge.calls.large_results import Bodies
-from mcpfleet.edge.calls.queue import Dispatch
+from mcpfleet.edge.calls.in_flight import InFlightCalls
+from mcpfleet.edge.calls.large_results import LargeResults
+from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.streams.task_updates import KEY, TaskNews
-from mcpfleet.edge.tasks.sanitize import Showing
-from mcpfleet.edge.transport.memory_budget import Room
+from mcpfleet.edge.streams.task_updates import KEY, TaskUpdates
+from mcpfleet.edge.tasks.sanitize import Sanitizer
+from mcpfleet.edge.transport.memory_budget import MemoryBudget
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
@@ -60,15 +60,15 @@ class News:
 
     def __init__(self, edge: Bus, tasks: Bus, fabric: Fabric, **chosen: Any) -> None:
         settings, log = EdgeSettings(**chosen), fabric.logger
-        calls = Calls(edge, settings, log)
-        dispatch = Dispatch(calls, settings, EdgeInstruments(Metrics()))
-        bodies = Bodies(edge, Room(1000, "MCPFLEET_RESULT_ROOM"), settings)
+        calls = InFlightCalls(edge, settings, log)
+        dispatch = CallQueue(calls, settings, EdgeInstruments(Metrics()))
+        bodies = LargeResults(edge, MemoryBudget(1000, "MCPFLEET_RESULT_ROOM"), settings)
         snapshots = Snapshots(
             edge, CatalogClient(edge), settings.endpoints, settings=settings, tracer=Tracer(), log=log
         )
-        showing = Showing(dispatch, bodies, snapshots, settings=settings, log=log)
+        showing = Sanitizer(dispatch, bodies, snapshots, settings=settings, log=log)
         self.service = Service(edge)
-        self.news = TaskNews(edge, self.service, showing, settings, tracer=Tracer(), log=log)
+        self.news = TaskUpdates(edge, self.service, showing, settings, tracer=Tracer(), log=log)
         self._edge, self._tasks = edge, tasks
 
     async def watching(self, *ids: str, **settings: Any) -> Open:

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from mcpfleet.app import App, Context
-from mcpfleet.edge.sessions.in_flight import Running
+from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos.streams import alive
 from tests.contract.fleet.sessions_app import Wish
@@ -119,7 +119,7 @@ async def cancel(visitor: Visitor, edge: int) -> None:
 
 def open_requests() -> int:
     """The ids that edges know as running."""
-    return sum(len(requests) for each in alive(Running) for requests in each._open.values())
+    return sum(len(requests) for each in alive(InFlightRequests) for requests in each._open.values())
 
 
 LONG: Final = [

@@ -13,7 +13,7 @@ from mcpfleet.bus.memory.faults import Faults
 from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CHANGE, READ, session_key
-from mcpfleet.edge.sessions.in_flight import Running
+from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.testing.local import LocalFleet
 from tests.chaos.streams import alive
 from tests.contract.fleet.sessions_app import asking
@@ -272,7 +272,7 @@ async def test_l7_ids_that_are_taken_back_are_remembered_for_a_moment_and_not_ho
     """Whoever takes back what there is not costs no edge its memory."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
-        running = [each for each in alive(Running) if each._bus.is_up]
+        running = [each for each in alive(InFlightRequests) if each._bus.is_up]
         for number in range(5):
             await visitor.notify("notifications/cancelled", {"requestId": f"{number}" * 2_000})
         assert [len(each._taken_back) for each in running] == [0, 0]

@@ -25,7 +25,7 @@ from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
 from mcpfleet.contracts.subscriptions import statements, watched_subject
 from mcpfleet.contracts.task_payloads import KeptResult
 from mcpfleet.edge.calls import end, in_flight
-from mcpfleet.edge.protocol.sealer import Protector
+from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.telemetry.trace import TraceContext
 from tests.kit.logs import captured
 from tests.unit.contracts.test_messages import DEFINITION, MESSAGES, SNAPSHOT, exchanges
@@ -206,15 +206,15 @@ def _subjects() -> Kind:
 # -- what clients keep ------------------------------------------------------------------------------------------------
 
 
-def _protector() -> Protector:
+def _sealer() -> Sealer:
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
         file.write(_KEY)
         file.flush()
-        return Protector(file.name, adopted_after=0.0, log=captured(LogCapture()))
+        return Sealer(file.name, adopted_after=0.0, log=captured(LogCapture()))
 
 
 def _sealed(name: str, *contents: Any) -> Kind:
-    keys, century = _protector(), 3e9
+    keys, century = _sealer(), 3e9
     samples = tuple(keys.seal(content, bound=b"recorded", lasts=century).encode() for content in contents)
     return Kind(name, lambda raw: keys.open(raw.decode(), bound=b"recorded"), samples, is_random=True)
 

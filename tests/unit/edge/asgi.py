@@ -10,7 +10,13 @@ from typing import Any
 
 import anyio
 
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.contracts.principal import ANONYMOUS, Principal
+from mcpfleet.edge.protocol.exchange import NEWEST
+from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
+from mcpfleet.telemetry.spans import Span
+from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.views.view import View
+from mcpfleet.wire.envelope import Envelope
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -111,9 +117,9 @@ class Exchange:
         self.sent.append(message)
         self._news.set()
 
-    def client(self, *, closing: bool = False) -> Client:
+    def client(self, *, closing: bool = False) -> ServerExchange:
         """The same as the edge sees it."""
-        return Client(self.scope, self.receive, self.send, closing=closing, write_timeout=5.0)
+        return ServerExchange(self.scope, self.receive, self.send, closing=closing, write_timeout=5.0)
 
     def pause(self) -> None:
         """Read nothing, so that the server's `send` waits."""
@@ -173,3 +179,12 @@ class Exchange:
         """The body of an answer that is JSON."""
         assert self.headers[b"content-type"] == b"application/json"
         return json.loads(self.body)
+
+
+def admitted(message: Envelope, view: View, caller: Principal = ANONYMOUS, *, endpoint: str = "mcp") -> ServerExchange:
+    """A request of 2026-07-28 whose caller is admitted."""
+    exchange = Exchange(Post()).client()
+    exchange.endpoint, exchange.id, exchange.message = endpoint, message.id or 0, message
+    exchange.revision, exchange.span = NEWEST, Span(TraceContext.fresh(sampled=False))
+    exchange.caller, exchange.view = caller, view
+    return exchange

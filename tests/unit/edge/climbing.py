@@ -1,34 +1,74 @@
-"""How far up the ladder a request comes, before its caller is needed."""
+"""How far a request comes before its caller is needed."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import structlog
 
-from mcpfleet.edge.protocol.validation import check_form, check_message, check_place
-from mcpfleet.edge.transport.allowed_hosts import Doors
+from mcpfleet.contracts.endpoints import Endpoint
+from mcpfleet.edge.methods.registry import MethodTable, protocol_methods
+from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
+from mcpfleet.edge.protocol.exchange import Method
+from mcpfleet.edge.protocol.validation import check_form, check_place
+from mcpfleet.edge.server.compat_2025 import Compat2025
+from mcpfleet.edge.server.router import Gate, Router
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
+from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.strict import parse
 from tests.unit.edge.asgi import Exchange, Post
 
-DOORS = Doors("127.0.0.1:8000", [], log=structlog.get_logger())
+HOSTS = AllowedHosts("127.0.0.1:8000", [], log=structlog.get_logger())
+PATHS = {"/mcp": "mcp"}
 
 
-def climb(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Envelope:
+class Unneeded:
+    """Stands where a part is that no check before the caller needs."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+UNNEEDED: Any = Unneeded()
+ROWS: tuple[Method, ...] = protocol_methods(UNNEEDED, UNNEEDED, UNNEEDED, UNNEEDED, UNNEEDED)
+METHODS = MethodTable(ROWS)
+
+
+def router(*, legacy: bool = True) -> Router:
+    """The edge's order of checks over one endpoint."""
+    endpoints = {"mcp": Endpoint(path="/mcp", legacy=legacy)}
+    gate = Gate(endpoints, PATHS, HOSTS, Cors(()), None, UNNEEDED, UNNEEDED)
+    return Router(gate, UNNEEDED, Compat2025(endpoints, UNNEEDED, UNNEEDED), METHODS, UNNEEDED)
+
+
+MODERN_ALONE = router(legacy=False)
+
+
+def identified(
+    post: Post, *, more: tuple[tuple[bytes, bytes], ...] = (), checks: Router = MODERN_ALONE
+) -> ServerExchange:
     """Take a request up to where its caller is needed; `more` are headers that may repeat others."""
     exchange = Exchange(post)
     exchange.scope["headers"].extend(more)
-    client = exchange.client()
-    assert check_place(client, {"/mcp": "mcp"}, DOORS) == "mcp"
-    check_form(client)
-    return check_message(client.headers, post.body, parse(post.body))
+    served = exchange.client()
+    served.endpoint = check_place(served, PATHS, HOSTS)
+    check_form(served)
+    checks.identify(served, post.body, parse(post.body))
+    return served
 
 
-def refusal(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Rejection:
+def climb(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Envelope:
+    """The message of a request that comes so far."""
+    return identified(post, more=more).message
+
+
+def refusal(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = (), checks: Router = MODERN_ALONE) -> Rejection:
     """Why a request does not come so far."""
     with pytest.raises(Rejection) as raised:
-        climb(post, more=more)
+        identified(post, more=more, checks=checks)
     return raised.value
 
 

@@ -123,7 +123,7 @@ async def edge(*definitions: Definition, settings: EdgeSettings = SETTINGS) -> A
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.hub.run)
         await tasks.start(made.snapshots.run)
-        await tasks.start(made.wired.callers.limits.run)
+        await tasks.start(made.wired.identity.limits.run)
         made.snapshots._refresh("mcp")  # as a hint would have it, which nobody sends here
         with anyio.fail_after(5):
             await made.snapshots.wait_known()

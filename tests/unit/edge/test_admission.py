@@ -12,7 +12,7 @@ from mcpfleet.bus.errors import BusError, Unanswered, Unavailable
 from mcpfleet.contracts.authorization import Admit, Admitted, AuthorizationClient, Revocation
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.identity.admission import Admission
-from mcpfleet.edge.identity.metadata import Access
+from mcpfleet.edge.identity.metadata import ResourceMetadata
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.credential import Credential
 from mcpfleet.wire.errors import Rejection
@@ -180,10 +180,10 @@ async def test_credentials_are_asked_for_apart_and_told_to_authorization() -> No
     assert client.tokens == ["token-1", "token-2", None]
 
 
-def wants_credentials() -> Access:
+def wants_credentials() -> ResourceMetadata:
     """What an edge tells of itself whose callers need a credential."""
     settings = EdgeSettings(authorization="static", public_url="https://mcp.example.com")
-    return Access(settings, "http://127.0.0.1:8000", lambda _endpoint: ())
+    return ResourceMetadata(settings, "http://127.0.0.1:8000", lambda _endpoint: ())
 
 
 @pytest.mark.parametrize("principal", [Principal(client="cli"), Principal(subject="ann", scopes=("write",))])

@@ -13,16 +13,16 @@ import pytest
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.protocol.exchange import Inquiry, Request
-from mcpfleet.edge.server.audit import AUDITED, Audit
+from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
+from mcpfleet.edge.server.audit import Audit
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.telemetry.spans import Span
-from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy
 from mcpfleet.views.view import view_of
 from mcpfleet.wire.envelope import Envelope
-from tests.unit.edge.asgi import Exchange, Post
+from mcpfleet.wire.protocol import MODERN
+from tests.unit.edge.asgi import admitted
+from tests.unit.edge.climbing import METHODS
 
 NAME, URI = "search", "library://books"
 DEFINITIONS = (
@@ -41,11 +41,12 @@ POLICY = Policy.of(SNAPSHOT, hides_uncovered=False)
 VIEW = view_of(SNAPSHOT, POLICY, POLICY.rights(ANONYMOUS))
 
 
-def inquiry(method: str = "tools/call") -> Inquiry:
+def exchange(method: str = "tools/call") -> ServerExchange:
     """A request that names a tool, a prompt and a resource, whatever it is of."""
     params: dict[str, Any] = {"name": NAME, "uri": URI}
-    span = Span(TraceContext.fresh(sampled=False))
-    return Inquiry(Request(Exchange(Post()).client(), "mcp", 1, Envelope(1, method, params, {}), span), ANONYMOUS, VIEW)
+    of = admitted(Envelope(1, method, params, {}), VIEW)
+    of.method = METHODS.find("mcp", method, MODERN)
+    return of
 
 
 def lost(metrics: Metrics) -> float:
@@ -68,10 +69,12 @@ async def test_each_method_that_leaves_a_line_says_what_it_used(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
     audit = Audit("edge", "e1", is_on=True, lost=EdgeInstruments(Metrics()).audit_lost)
-    audit.note(inquiry(method), "ok", 0.1)
+    audited = exchange(method)
+    audit.note(audited, "ok", 0.1)
     audit.write()
     assert json.loads(written.getvalue())["target"] == target
-    assert method in AUDITED
+    assert audited.method is not None
+    assert audited.method.audit is not None
 
 
 async def test_lines_that_nobody_reads_are_counted_and_no_call_fails_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,10 +85,10 @@ async def test_lines_that_nobody_reads_are_counted_and_no_call_fails_for_them(mo
     with io.TextIOWrapper(io.FileIO(writer, "w"), write_through=True) as unread, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", unread)
         for _ in range(3):
-            audit.note(inquiry(), "ok", 0.1)
+            audit.note(exchange(), "ok", 0.1)
         audit.write()
     assert lost(metrics) == 3
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
-    audit.note(inquiry(), "ok", 0.1)
+    audit.note(exchange(), "ok", 0.1)
     audit.write()
     assert (written.getvalue().count("\n"), lost(metrics)) == (1, 3), "it goes on where somebody reads again"

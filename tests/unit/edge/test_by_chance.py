@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 from structlog.testing import LogCapture
 
-from mcpfleet.edge.protocol.schema import METHODS
-from mcpfleet.edge.protocol.validation import check_message
-from mcpfleet.edge.transport.allowed_hosts import Doors
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire import mirror, reply
@@ -23,8 +21,11 @@ from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.mirror import Mirrored
 from mcpfleet.wire.strict import parse
 from tests.kit.logs import captured
-from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post
+from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Exchange, Post
+from tests.unit.edge.climbing import MODERN_ALONE, ROWS, router
 
+METHODS = {row.name: row for row in ROWS}
+BOTH = router()
 WORDS = (
     *(
         "jsonrpc",
@@ -102,9 +103,13 @@ def test_t11_a_message_passes_the_ladder_or_is_refused(
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": own}}
     post = Post(message)
     with suppress(Rejection, UnicodeEncodeError):  # a test's own headers cannot say every text
-        for headers in (Headers(pairs), Headers(post.pairs())):
-            envelope = check_message(headers, post.body, message, legacy=legacy)
-            assert to_json(envelope.params), "what passes can be sent on"
+        for headers in (pairs, post.pairs()):
+            asked = Exchange(post)
+            asked.scope["headers"] = headers
+            exchange = asked.client()
+            exchange.endpoint = "mcp"
+            (BOTH if legacy else MODERN_ALONE).identify(exchange, post.body, message)
+            assert to_json(exchange.params), "what passes can be sent on"
 
 
 @by_chance
@@ -124,7 +129,7 @@ def test_m3_m5_m6_headers_are_read_or_refused(pairs: list[tuple[bytes, bytes]], 
 @by_chance
 @given(st.binary(max_size=24) | st.sampled_from([b"localhost", b"http://localhost", b"null", b"[::1]:1"]))
 def test_m17_a_host_and_an_origin_come_in_or_are_refused(value: bytes) -> None:
-    doors, cors = Doors("127.0.0.1:8000", ["a.example"], log=captured(LogCapture())), Cors(["https://a.example"])
+    doors, cors = AllowedHosts("127.0.0.1:8000", ["a.example"], log=captured(LogCapture())), Cors(["https://a.example"])
     headers = Headers([(b"host", value), (b"origin", value), (b"access-control-request-headers", value)])
     for check in (doors.check_host, doors.check_origin):
         with suppress(Rejection):

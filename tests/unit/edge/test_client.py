@@ -7,7 +7,7 @@ import time
 import anyio
 import pytest
 
-from mcpfleet.edge.transport.client import Client, ClientGone
+from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.asgi import Exchange, Post
 
@@ -126,4 +126,6 @@ async def test_d15_what_cannot_be_answered_is_cut_and_not_ended() -> None:
 def test_the_address_may_be_unknown() -> None:
     exchange = Exchange(Post())
     exchange.scope["client"] = None
-    assert Client(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=5.0).address is None
+    assert (
+        HttpExchange(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=5.0).address is None
+    )

@@ -15,7 +15,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from h2.connection import H2Connection
 from psutil import Process
 
-from mcpfleet.edge.transport.client import Client, ClientStalled
+from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange
 from mcpfleet.edge.transport.hypercorn.connection import Waits
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
@@ -35,7 +35,7 @@ class Desk:
             return
         self.open += 1
         await self.may_answer.wait()
-        await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(503, b"{}")
+        await HttpExchange(scope, receive, send, closing=False, write_timeout=5.0).answer(503, b"{}")
         self.open -= 1
 
 
@@ -135,7 +135,7 @@ class Patient:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
         await client.read_body(100, 5.0)
         self.is_waiting = True
         await client.wait_gone()
@@ -161,7 +161,7 @@ async def test_t20_a_client_has_left_whatever_it_sent_behind_its_request(rest: b
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
         await client.open_stream()
         waiting.set()
         await client.wait_gone()
@@ -216,7 +216,7 @@ class Streaming:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        client = Client(scope, receive, send, closing=False, write_timeout=self.write_timeout)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=self.write_timeout)
         await client.read_body(1000, 5.0)
         await client.open_stream()
         try:
@@ -287,7 +287,7 @@ class Large:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
         await client.read_body(1000, 5.0)
         self.is_sending = True
         await self.may_send.wait()

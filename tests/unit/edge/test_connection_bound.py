@@ -14,7 +14,7 @@ from anyio.abc import SocketStream
 from h2.events import ConnectionTerminated, ResponseReceived
 from h2.settings import SettingCodes
 
-from mcpfleet.edge.transport.client import Client, ClientGone, while_there
+from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange, while_there
 from mcpfleet.edge.transport.hypercorn.connection import Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.process.host import RESERVE, connections_within, raise_limit
@@ -37,7 +37,7 @@ class Desk:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.asked += 1
-        client = Client(scope, receive, send, closing=False, write_timeout=60.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=60.0)
         with suppress(ClientGone):
             if client.path == "/slow":
                 await while_there(client, self.may_answer.wait)

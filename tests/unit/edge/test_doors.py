@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.edge.transport.allowed_hosts import Doors
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
 from tests.kit.logs import captured
 
 LOG = captured(LogCapture())
-LOOPBACK = Doors("127.0.0.1:8000", [], log=LOG)
-PUBLIC = Doors("0.0.0.0:8000", ["MCP.example.com", "edge.example.com:8443"], log=LOG)
+LOOPBACK = AllowedHosts("127.0.0.1:8000", [], log=LOG)
+PUBLIC = AllowedHosts("0.0.0.0:8000", ["MCP.example.com", "edge.example.com:8443"], log=LOG)
 
 
-def lets_in(doors: Doors, *, host: list[str] | None = None, origin: list[str] | None = None) -> bool:
+def lets_in(doors: AllowedHosts, *, host: list[str] | None = None, origin: list[str] | None = None) -> bool:
     headers = Headers(
         [(b"host", name.encode("latin-1")) for name in host or []]
         + [(b"origin", name.encode("latin-1")) for name in origin or []]
@@ -121,7 +121,7 @@ def test_i5_an_edge_that_others_reach_lets_its_public_names_in(origin: str, welc
 def test_t33_what_is_refused_is_named_in_the_log() -> None:
     """Strangers make these names: what is told of one is short, and in ASCII; its pace is the log's own (T23)."""
     lines = LogCapture()
-    doors = Doors("127.0.0.1:8000", [], log=captured(lines))
+    doors = AllowedHosts("127.0.0.1:8000", [], log=captured(lines))
     name = "evil.example.com\x1b\xe9" + "x" * 500
     assert not lets_in(doors, host=[name])
     assert not lets_in(doors, origin=[f"https://{name}"])

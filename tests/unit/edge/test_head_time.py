@@ -13,7 +13,7 @@ from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded
 from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, SettingsFrame
 
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.edge.transport.hypercorn.connection import Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.wire.errors import Rejection
@@ -39,10 +39,10 @@ class Desk:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.is_asked.set()
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
         if client.path == "/slow":
             await self.may_answer.wait()
-        elif client.method == "POST":
+        elif client.http_method == "POST":
             try:
                 await client.read_body(1_000_000, self._body)
             except Rejection as rejection:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from tests.unit.edge.serving import connect, serving
 
@@ -26,7 +26,7 @@ class Echo:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
         body = await client.read_body(1000, 5.0)
         try:
             await client.answer(self.status, body, self.headers)

@@ -13,7 +13,7 @@ from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, Strea
 from hyperframe.frame import DataFrame, GoAwayFrame
 
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
 from tests.kit.http2 import HEAD, Frames, Peer
 from tests.kit.waiting import until
@@ -22,7 +22,7 @@ from tests.kit.waiting import until
 async def refuse(scope: Any, receive: Any, send: Any) -> None:
     """Refuse every request before its body is read."""
     if scope["type"] == "http":
-        await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(403, b"{}")
+        await HttpExchange(scope, receive, send, closing=False, write_timeout=5.0).answer(403, b"{}")
 
 
 class Slow:
@@ -36,7 +36,7 @@ class Slow:
         if scope["type"] == "http":
             if scope["path"] == "/slow":
                 await self.may_end.wait()
-            await Client(scope, receive, send, closing=False, write_timeout=5.0).answer(200, b"{}")
+            await HttpExchange(scope, receive, send, closing=False, write_timeout=5.0).answer(200, b"{}")
 
 
 def served() -> EdgeConfig:

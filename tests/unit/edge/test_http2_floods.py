@@ -16,7 +16,7 @@ from h2.exceptions import FlowControlError
 from h2.stream import H2Stream
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
 
-from mcpfleet.edge.transport.client import Client, ClientGone
+from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange
 from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
 from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
@@ -44,7 +44,7 @@ class Desk:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
         self.running += 1
         self.began += 1
         try:

@@ -13,7 +13,7 @@ import pytest
 from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame
 
-from mcpfleet.edge.transport.client import Client, ClientGone
+from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange
 from tests.kit import h2_bytes as h2
 from tests.kit.h2_bytes import END_HEADERS, END_STREAM, block, frame, head
 from tests.kit.http2 import Frames, Peer
@@ -37,7 +37,7 @@ class Desk:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        client = Client(scope, receive, send, closing=False, write_timeout=5.0)
+        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
         self.begun.append(client.path)
         try:
             await client.read_body(100_000, 5.0)

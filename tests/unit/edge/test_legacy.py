@@ -8,13 +8,11 @@ import pytest
 
 from mcpfleet.bus.errors import Unanswered
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.protocol.validation import check_message
-from mcpfleet.wire.envelope import Envelope
+from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
 from mcpfleet.wire.errors import Rejection
-from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.protocol import LEGACY, MODERN, SERVED_WITH_LEGACY
-from mcpfleet.wire.strict import parse
 from tests.unit.edge.asgi import Exchange, Post, request
+from tests.unit.edge.climbing import MODERN_ALONE, identified, router
 from tests.unit.edge.served import SETTINGS, edge, tool
 
 
@@ -30,8 +28,11 @@ def handshake(version: str = LEGACY[0], header: str | None = None) -> Post:
     return legacy("initialize", params, header)
 
 
-def told(post: Post, *, served: bool = True) -> Envelope:
-    return check_message(Headers(post.pairs()), post.body, parse(post.body), legacy=served)
+BOTH = router()
+
+
+def told(post: Post, *, served: bool = True) -> ServerExchange:
+    return identified(post, checks=BOTH if served else MODERN_ALONE)
 
 
 def refused(post: Post, *, served: bool = True) -> Rejection:
@@ -42,7 +43,7 @@ def refused(post: Post, *, served: bool = True) -> Rejection:
 
 @pytest.mark.parametrize("version", LEGACY)
 def test_l1_a_header_of_2025_makes_a_request_legacy(version: str) -> None:
-    assert told(legacy("tools/list", version=version)).revision == version
+    assert told(legacy("tools/list", version=version)).revision.name == version
 
 
 def test_m1_a_modern_claim_in_the_body_is_modern_whatever_the_header_says() -> None:
@@ -60,12 +61,12 @@ def test_m1_a_modern_claim_in_the_body_is_modern_whatever_the_header_says() -> N
     ],
 )
 def test_l3_m74_a_handshake_agrees_on_a_served_revision(requested: str, header: str | None, agreed: str) -> None:
-    assert told(handshake(requested, header)).revision == agreed
+    assert told(handshake(requested, header)).revision.name == agreed
 
 
 @pytest.mark.parametrize("header", ["2024-11-05", "2099-01-01", MODERN, "nonsense", ""])
 def test_l20_a_handshake_is_not_judged_by_its_header(header: str) -> None:
-    assert told(handshake(header=header)).revision == LEGACY[0]
+    assert told(handshake(header=header)).revision.name == LEGACY[0]
 
 
 def test_m30_an_unknown_revision_is_told_all_that_are_served() -> None:

@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import LogCapture
 
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.identity.metadata import Access, Challenges, Metadata
+from mcpfleet.edge.identity.metadata import Challenges, Metadata, ResourceMetadata
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.allowed_hosts import Doors
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.wire.errors import Rejection
 from tests.kit.logs import captured
 from tests.unit.edge.asgi import Exchange, Post
@@ -21,8 +21,8 @@ ISSUER = "https://auth.example.com"
 NAMED = {"authorization": "jwt", "issuer": ISSUER}
 
 
-def access(scopes: tuple[str, ...] = ("write", "read"), **settings: Any) -> Access:
-    return Access(EdgeSettings(**{**NAMED, **settings}), "http://127.0.0.1:8000", lambda _: scopes)
+def access(scopes: tuple[str, ...] = ("write", "read"), **settings: Any) -> ResourceMetadata:
+    return ResourceMetadata(EdgeSettings(**{**NAMED, **settings}), "http://127.0.0.1:8000", lambda _: scopes)
 
 
 def challenge(rejection: Rejection) -> str:
@@ -32,7 +32,7 @@ def challenge(rejection: Rejection) -> str:
 async def answer(path: str, method: str = "GET", host: str = "127.0.0.1", **settings: Any) -> Exchange | None:
     """Ask for a document; nothing where it is none of them."""
     own = EdgeSettings(**{**NAMED, **settings})
-    doors = Doors("127.0.0.1:8000", ["mcp.example.com"], log=captured(LogCapture()))
+    doors = AllowedHosts("127.0.0.1:8000", ["mcp.example.com"], log=captured(LogCapture()))
     metadata = Metadata(access(**settings), own.endpoints, doors)
     exchange = Exchange(
         Post(path=path, method=method, raw=b"", headers={"host": host, "origin": "https://any.example"})

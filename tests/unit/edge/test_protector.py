@@ -10,7 +10,7 @@ import anyio
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.edge.protocol.sealer import NotOurs, Protector, Unsealable
+from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
 from tests.kit.logs import captured
@@ -21,18 +21,18 @@ def key() -> str:
     return base64.b64encode(os.urandom(32)).decode()
 
 
-def protector(path: Path, *, adopted_after: float = 0.0) -> Protector:
-    return Protector(str(path), adopted_after=adopted_after, log=captured(LogCapture()))
+def sealer(path: Path, *, adopted_after: float = 0.0) -> Sealer:
+    return Sealer(str(path), adopted_after=adopted_after, log=captured(LogCapture()))
 
 
 def test_m52_what_was_sealed_opens_on_every_edge_that_has_the_key(tmp_path: Path) -> None:
     path = make_keys(tmp_path)
-    text = protector(path).seal({"answer": [1, None, "x"]}, bound=b"use", lasts=60)
-    assert protector(path).open(text, bound=b"use") == {"answer": [1, None, "x"]}
+    text = sealer(path).seal({"answer": [1, None, "x"]}, bound=b"use", lasts=60)
+    assert sealer(path).open(text, bound=b"use") == {"answer": [1, None, "x"]}
 
 
 def test_m52_it_is_a_token_that_differs_each_time_and_shows_nothing(tmp_path: Path) -> None:
-    sealing = protector(make_keys(tmp_path))
+    sealing = sealer(make_keys(tmp_path))
     first, second = (sealing.seal("secret", bound=b"", lasts=60) for _ in range(2))
     assert first != second
     assert "secret" not in first
@@ -52,7 +52,7 @@ def test_m52_it_is_a_token_that_differs_each_time_and_shows_nothing(tmp_path: Pa
     ids=["appended", "cut", "changed", "empty", "json", "no ascii"],
 )
 def test_m52_what_was_changed_is_not_ours(tmp_path: Path, spoil: object) -> None:
-    sealing = protector(make_keys(tmp_path))
+    sealing = sealer(make_keys(tmp_path))
     text = sealing.seal(1, bound=b"", lasts=60)
     assert callable(spoil)
     with pytest.raises(NotOurs):
@@ -60,14 +60,14 @@ def test_m52_what_was_changed_is_not_ours(tmp_path: Path, spoil: object) -> None
 
 
 def test_m52_it_opens_for_the_use_that_it_was_sealed_for_alone(tmp_path: Path) -> None:
-    sealing = protector(make_keys(tmp_path))
+    sealing = sealer(make_keys(tmp_path))
     text = sealing.seal(1, bound=b"one", lasts=60)
     with pytest.raises(NotOurs):
         sealing.open(text, bound=b"another")
 
 
 def test_m52_its_time_ends(tmp_path: Path) -> None:
-    sealing = protector(make_keys(tmp_path))
+    sealing = sealer(make_keys(tmp_path))
     with pytest.raises(NotOurs):
         sealing.open(sealing.seal(1, bound=b"", lasts=-1), bound=b"")
 
@@ -77,7 +77,7 @@ async def test_keys_rotate_while_edges_run(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     old, new = key(), key()
     path.write_text(old + "\n")
-    early, late = protector(path, adopted_after=60), protector(path)
+    early, late = sealer(path, adopted_after=60), sealer(path)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(early.watch, 0.02)
         tasks.start_soon(late.watch, 0.02)
@@ -90,13 +90,13 @@ async def test_keys_rotate_while_edges_run(tmp_path: Path) -> None:
         tasks.cancel_scope.cancel()
 
 
-def sealed_by(sealing: Protector, secret: str) -> bool:
+def sealed_by(sealing: Sealer, secret: str) -> bool:
     """Whether a key that stands alone in a file opens what is sealed now."""
     text = sealing.seal(1, bound=b"", lasts=60)
     alone = Path(sealing.path).with_name("alone")
     alone.write_text(secret)
     try:
-        protector(alone).open(text, bound=b"")
+        sealer(alone).open(text, bound=b"")
     except NotOurs:
         return False
     return True
@@ -106,7 +106,7 @@ async def test_a_file_that_becomes_unreadable_leaves_the_known_keys(tmp_path: Pa
     path = tmp_path / "keys"
     path.write_text(key())
     log = LogCapture()
-    sealing = Protector(str(path), adopted_after=0, log=captured(log))
+    sealing = Sealer(str(path), adopted_after=0, log=captured(log))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sealing.watch, 0.02)
         path.write_text("no key")
@@ -121,12 +121,12 @@ def test_a_file_without_a_key_is_refused_at_the_start(tmp_path: Path, text: str)
     path = tmp_path / "keys"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match="MCPFLEET_SEAL_KEYS"):
-        protector(path)
+        sealer(path)
 
 
 def test_without_a_file_nothing_is_sealed_and_the_operator_knows() -> None:
     log = LogCapture()
-    sealing = Protector("", adopted_after=0, log=captured(log))
+    sealing = Sealer("", adopted_after=0, log=captured(log))
     with pytest.raises(Unsealable):
         sealing.seal(1, bound=b"", lasts=60)
     assert log.entries[0]["setting"] == "MCPFLEET_SEAL_KEYS"

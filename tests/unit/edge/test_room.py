@@ -1,4 +1,4 @@
-"""Room in memory for large bodies, shared by all of an edge's clients."""
+"""The memory budget for large bodies, shared by all clients of an edge."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 import anyio
 import pytest
 
-from mcpfleet.edge.transport.memory_budget import NoRoom, Room
+from mcpfleet.edge.transport.memory_budget import MemoryBudget, NoRoom
 from tests.kit.waiting import until
 
 
 class Tenant:
     """Somebody who takes room in a task of its own, and keeps it until told."""
 
-    def __init__(self, room: Room, size: int, *, within: float = 5.0) -> None:
+    def __init__(self, room: MemoryBudget, size: int, *, within: float = 5.0) -> None:
         self._room = room
         self._size = size
         self._within = within
@@ -30,14 +30,14 @@ class Tenant:
 
 
 async def test_room_is_taken_for_the_length_of_a_block() -> None:
-    room = Room(10, "MCPFLEET_RESULT_ROOM")
+    room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     async with room.hold(4, within=5), room.hold(6, within=5):
         assert room.used == 10
     assert room.used == 0
 
 
 async def test_room_is_given_back_when_the_block_fails() -> None:
-    room = Room(10, "MCPFLEET_RESULT_ROOM")
+    room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     with pytest.raises(ZeroDivisionError):
         async with room.hold(4, within=5):
             raise ZeroDivisionError
@@ -45,14 +45,14 @@ async def test_room_is_given_back_when_the_block_fails() -> None:
 
 
 async def test_what_is_larger_than_all_the_room_takes_all_of_it() -> None:
-    room = Room(10, "MCPFLEET_RESULT_ROOM")
+    room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     async with room.hold(1000, within=5):
         assert room.used == 10
     assert room.used == 0
 
 
 async def test_whoever_waits_too_long_is_told_the_setting() -> None:
-    room = Room(10, "MCPFLEET_RESULT_ROOM")
+    room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     async with room.hold(10, within=5):
         began = time.monotonic()
         with pytest.raises(NoRoom, match="MCPFLEET_RESULT_ROOM"):
@@ -64,7 +64,7 @@ async def test_whoever_waits_too_long_is_told_the_setting() -> None:
 
 async def test_those_who_wait_are_served_in_their_order() -> None:
     """A small body does not overtake a large one for ever."""
-    room = Room(10, "MCPFLEET_RESULT_ROOM")
+    room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     first, large, small = Tenant(room, 8), Tenant(room, 9), Tenant(room, 1)
     async with anyio.create_task_group() as tasks:
         for tenant in (first, large, small):
@@ -81,7 +81,7 @@ async def test_those_who_wait_are_served_in_their_order() -> None:
 
 @pytest.mark.parametrize("when", ["waiting", "given in the same moment", "holding"])
 async def test_whoever_leaves_takes_no_room_along(when: str) -> None:
-    room = Room(10, "MCPFLEET_RESULT_ROOM")
+    room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     holder, leaver, last = Tenant(room, 10), Tenant(room, 10), Tenant(room, 10)
     async with anyio.create_task_group() as tasks:
         for tenant in (holder, leaver, last):
@@ -105,7 +105,7 @@ async def test_whoever_leaves_takes_no_room_along(when: str) -> None:
 
 
 async def test_one_who_gives_up_lets_those_behind_it_have_what_is_free() -> None:
-    room = Room(10, "MCPFLEET_RESULT_ROOM")
+    room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     holder, large, small = Tenant(room, 5), Tenant(room, 9, within=0.1), Tenant(room, 5)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(holder.run)

@@ -13,9 +13,9 @@ from structlog.testing import LogCapture
 
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.protocol.continuation import FIRST, Round, Rounds, TooManyRounds
-from mcpfleet.edge.protocol.exchange import Inquiry, Request
-from mcpfleet.edge.protocol.sealer import Protector
+from mcpfleet.edge.protocol.continuation import FIRST, Continuation, Round, TooManyRounds
+from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
+from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.keys import make_keys
 from mcpfleet.telemetry.spans import Span
@@ -26,7 +26,7 @@ from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.reply import NotSpliceable
 from tests.kit.logs import captured
-from tests.unit.edge.asgi import Exchange, Post
+from tests.unit.edge.asgi import admitted
 
 SNAPSHOT = Snapshot(endpoint="mcp", number=1, name="library", version="1")
 VIEW = view_of(SNAPSHOT, Policy.of(SNAPSHOT, hides_uncovered=False), Rights(is_named=False))
@@ -35,29 +35,30 @@ ANN = Principal(subject="ann", client="agent", tenant="acme")
 
 
 @pytest.fixture
-def rounds(tmp_path: Path) -> Rounds:
-    protector = Protector(str(make_keys(tmp_path)), adopted_after=0, log=captured(LogCapture()))
-    return Rounds(protector, EdgeSettings(max_rounds=3))
+def rounds(tmp_path: Path) -> Continuation:
+    sealer = Sealer(str(make_keys(tmp_path)), adopted_after=0, log=captured(LogCapture()))
+    return Continuation(sealer, EdgeSettings(max_rounds=3))
 
 
-def inquiry(
+def request(
     params: Mapping[str, Any],
     *,
     method: str = "tools/call",
     endpoint: str = "mcp",
     principal: Principal = ANN,
     span: Span | None = None,
-) -> Inquiry:
+) -> ServerExchange:
     envelope = Envelope(1, method, dict(params), {})
-    span = span or Span(TraceContext.fresh(sampled=False))
-    return Inquiry(Request(Exchange(Post()).client(), endpoint, 1, envelope, span), principal, VIEW)
+    exchange = admitted(envelope, VIEW, principal, endpoint=endpoint)
+    exchange.span = span or exchange.span
+    return exchange
 
 
 def frame(**fields: Any) -> bytes:
     return to_json({"inputRequests": {"who": QUESTION}, "memory": {"step": 1}} | fields)
 
 
-def asked(rounds: Rounds, of: Inquiry, before: Round = FIRST, body: bytes | None = None) -> dict[str, Any]:
+def asked(rounds: Continuation, of: ServerExchange, before: Round = FIRST, body: bytes | None = None) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(rounds.ask(of, before, frame() if body is None else body))
     return result
 
@@ -65,17 +66,17 @@ def asked(rounds: Rounds, of: Inquiry, before: Round = FIRST, body: bytes | None
 CALL = {"name": "report", "arguments": {"a": 1, "b": [2]}}
 
 
-def test_m50_a_question_is_a_result_without_cache_hints(rounds: Rounds) -> None:
-    result = asked(rounds, inquiry(CALL))
+def test_m50_a_question_is_a_result_without_cache_hints(rounds: Continuation) -> None:
+    result = asked(rounds, request(CALL))
     assert result.keys() == {"_meta", "resultType", "inputRequests", "requestState"}
     assert result["resultType"] == "input_required"
     assert result["inputRequests"] == {"who": QUESTION}
 
 
-def test_m50_a_retry_brings_back_what_the_handler_remembers_and_the_answers(rounds: Rounds) -> None:
-    state = asked(rounds, inquiry(CALL))["requestState"]
+def test_m50_a_retry_brings_back_what_the_handler_remembers_and_the_answers(rounds: Continuation) -> None:
+    state = asked(rounds, request(CALL))["requestState"]
     answers = {"who": {"action": "accept", "content": {"name": "Ann"}}}
-    begun = rounds.begin(inquiry({**CALL, "requestState": state, "inputResponses": answers}))
+    begun = rounds.begin(request({**CALL, "requestState": state, "inputResponses": answers}))
     assert begun == Round(1, answers, {"step": 1})
 
 
@@ -91,22 +92,24 @@ class Linked(Span):
 
 
 @pytest.mark.parametrize("sampled", [True, False])
-def test_m50_a_retry_is_linked_to_the_round_before_where_that_is_recorded(rounds: Rounds, *, sampled: bool) -> None:
+def test_m50_a_retry_is_linked_to_the_round_before_where_that_is_recorded(
+    rounds: Continuation, *, sampled: bool
+) -> None:
     first, second = Linked(TraceContext.fresh(sampled=sampled)), Linked(TraceContext.fresh(sampled=True))
-    state = asked(rounds, inquiry(CALL, span=first))["requestState"]
-    rounds.begin(inquiry({**CALL, "requestState": state}, span=second))
+    state = asked(rounds, request(CALL, span=first))["requestState"]
+    rounds.begin(request({**CALL, "requestState": state}, span=second))
     assert first.links == []
     assert second.links == ([first.context] if sampled else [])
 
 
-def test_m51_answers_without_a_state_are_taken(rounds: Rounds) -> None:
-    assert rounds.begin(inquiry({**CALL, "inputResponses": {"who": {}}})) == Round(0, {"who": {}}, None)
+def test_m51_answers_without_a_state_are_taken(rounds: Continuation) -> None:
+    assert rounds.begin(request({**CALL, "inputResponses": {"who": {}}})) == Round(0, {"who": {}}, None)
 
 
-def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: Rounds) -> None:
-    state = asked(rounds, inquiry(CALL))["requestState"]
+def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: Continuation) -> None:
+    state = asked(rounds, request(CALL))["requestState"]
     again = {"_meta": {"x": 1}, "arguments": {"b": [2], "a": 1}, "name": "report", "requestState": state}
-    assert rounds.begin(inquiry(again)).number == 1
+    assert rounds.begin(request(again)).number == 1
 
 
 @pytest.mark.parametrize(
@@ -123,33 +126,33 @@ def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: Rou
     ids=["target", "arguments", "method", "endpoint", "subject", "tenant", "nobody"],
 )
 def test_m52_a_state_is_good_for_its_own_request_alone_and_refused_in_the_same_words(
-    rounds: Rounds, other: dict[str, Any]
+    rounds: Continuation, other: dict[str, Any]
 ) -> None:
-    state = asked(rounds, inquiry(CALL))["requestState"]
-    of = inquiry({**other.pop("params", CALL), "requestState": state}, **other)
+    state = asked(rounds, request(CALL))["requestState"]
+    of = request({**other.pop("params", CALL), "requestState": state}, **other)
     foreign = refusal(rounds, of)
-    tampered = refusal(rounds, inquiry({**CALL, "requestState": state + "-TAMPERED"}))
+    tampered = refusal(rounds, request({**CALL, "requestState": state + "-TAMPERED"}))
     assert (foreign.status, foreign.code, foreign.message) == (400, -32602, tampered.message)
 
 
-def test_m52_a_state_that_is_too_long_is_refused_unread(rounds: Rounds) -> None:
-    assert refusal(rounds, inquiry({**CALL, "requestState": "A" * 1_000_000})).code == -32602
+def test_m52_a_state_that_is_too_long_is_refused_unread(rounds: Continuation) -> None:
+    assert refusal(rounds, request({**CALL, "requestState": "A" * 1_000_000})).code == -32602
 
 
-def refusal(rounds: Rounds, of: Inquiry) -> Rejection:
+def refusal(rounds: Continuation, of: ServerExchange) -> Rejection:
     with pytest.raises(Rejection) as raised:
         rounds.begin(of)
     return raised.value
 
 
-def test_m53_a_handler_asks_as_often_as_clients_answer(rounds: Rounds) -> None:
+def test_m53_a_handler_asks_as_often_as_clients_answer(rounds: Continuation) -> None:
     before = FIRST
     for number in range(3):
-        state = asked(rounds, inquiry(CALL), before)["requestState"]
-        before = rounds.begin(inquiry({**CALL, "requestState": state}))
+        state = asked(rounds, request(CALL), before)["requestState"]
+        before = rounds.begin(request({**CALL, "requestState": state}))
         assert before.number == number + 1
     with pytest.raises(TooManyRounds):
-        rounds.ask(inquiry(CALL), before, frame())
+        rounds.ask(request(CALL), before, frame())
 
 
 @pytest.mark.parametrize(
@@ -164,20 +167,20 @@ def test_m53_a_handler_asks_as_often_as_clients_answer(rounds: Rounds) -> None:
         frame(inputRequests={"x": "who?"}),
     ],
 )
-def test_a_malformed_question_of_a_worker_reaches_nobody(rounds: Rounds, body: bytes) -> None:
+def test_a_malformed_question_of_a_worker_reaches_nobody(rounds: Continuation, body: bytes) -> None:
     with pytest.raises(NotSpliceable):
-        rounds.ask(inquiry(CALL), FIRST, body)
+        rounds.ask(request(CALL), FIRST, body)
 
 
 def test_without_keys_a_question_is_503(tmp_path: Path) -> None:
-    rounds = Rounds(Protector("", adopted_after=0, log=captured(LogCapture())), EdgeSettings())
+    rounds = Continuation(Sealer("", adopted_after=0, log=captured(LogCapture())), EdgeSettings())
     with pytest.raises(Rejection) as raised:
-        rounds.ask(inquiry(CALL), FIRST, frame())
+        rounds.ask(request(CALL), FIRST, frame())
     assert (raised.value.status, raised.value.code) == (503, -32603)
 
 
-def test_m52_what_is_too_large_for_a_state_says_to_use_a_task(rounds: Rounds) -> None:
+def test_m52_what_is_too_large_for_a_state_says_to_use_a_task(rounds: Continuation) -> None:
     with pytest.raises(Rejection) as raised:
-        rounds.ask(inquiry(CALL), FIRST, frame(memory={"x": "y" * 200_000}))
+        rounds.ask(request(CALL), FIRST, frame(memory={"x": "y" * 200_000}))
     assert raised.value.code == -32603
     assert "task" in raised.value.message

@@ -101,11 +101,11 @@ def mirrored(method: str = "tools/call", name: str | None = "search") -> Pairs:
 
 @pytest.mark.parametrize("name", ["search", "=?base64?c2VhcmNo?="])
 def test_t3_a_calls_method_and_name_are_mirrored(name: str) -> None:
-    check_method_and_name(Headers(mirrored(name=name)), call())
+    check_method_and_name(Headers(mirrored(name=name)), call(), "name")
 
 
 def test_t3_a_name_that_no_header_can_carry_comes_as_base64() -> None:
-    check_method_and_name(Headers(mirrored(name=encoded("Bücher"))), call("Bücher"))
+    check_method_and_name(Headers(mirrored(name=encoded("Bücher"))), call("Bücher"), "name")
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_t3_a_name_that_no_header_can_carry_comes_as_base64() -> None:
 )
 def test_t3_the_methods_that_name_their_target(method: str, parameter: str) -> None:
     envelope = Envelope(1, method, {parameter: "x"}, {})
-    check_method_and_name(Headers(mirrored(method, "x")), envelope)
+    check_method_and_name(Headers(mirrored(method, "x")), envelope, parameter)
     with pytest.raises(Rejection) as raised:
-        check_method_and_name(Headers(mirrored(method, None)), envelope)
+        check_method_and_name(Headers(mirrored(method, None)), envelope, parameter)
     assert is_mismatch(raised.value)
 
 
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "completion/complete"])
 def test_t3_other_methods_state_no_name(method: str) -> None:
-    check_method_and_name(Headers(mirrored(method, None)), Envelope(1, method, {}, {}))
+    check_method_and_name(Headers(mirrored(method, None)), Envelope(1, method, {}, {}), None)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_t3_other_methods_state_no_name(method: str) -> None:
 )
 def test_t3_what_differs_from_the_body_is_a_mismatch(headers: Pairs, envelope: Envelope) -> None:
     with pytest.raises(Rejection) as raised:
-        check_method_and_name(Headers(headers), envelope)
+        check_method_and_name(Headers(headers), envelope, "name")
     assert is_mismatch(raised.value)
 
 
 def test_t16_a_mismatch_repeats_nothing_that_was_sent() -> None:
     with pytest.raises(Rejection) as raised:
-        check_method_and_name(Headers(mirrored(name="secret-1")), call("secret-2"))
+        check_method_and_name(Headers(mirrored(name="secret-1")), call("secret-2"), "name")
     assert "secret" not in raised.value.message

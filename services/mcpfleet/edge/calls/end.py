@@ -1,84 +1,37 @@
-"""What a client is told of a call that has ended: the one place where ends become results and errors."""
+"""The end of a call as its client gets it: the one place where ends become results and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND
 from mcpfleet.edge.calls.in_flight import Call, End
-from mcpfleet.edge.protocol.continuation import FIRST, Round, Rounds, TooManyRounds
-from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.edge.calls.invocation import Invocation
+from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
+from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.telemetry import names
-from mcpfleet.wire import reply
-from mcpfleet.wire.envelope import Envelope
-from mcpfleet.wire.errors import Rejection, SessionFault, bad_params, internal, missing_capabilities, unknown_resource
-from mcpfleet.wire.protocol import OLDEST
+from mcpfleet.wire import reply, texts
+from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
 
 _UNCERTAIN: Final = {
-    End.UNACCEPTED: "No worker confirmed that it received this call, and one may still have run it.",
-    End.LOST: "The worker that ran this call is no longer heard from.",
-    End.RESULT_LOST: "This call has ended, and its result was lost on the way.",
-    End.GIVEN_UP: "The server that waited for this call had to stop.",
-    End.OVERDUE: "This call was not finished in time. It was told to stop.",
+    End.UNACCEPTED: texts.UNACCEPTED,
+    End.LOST: texts.WORKER_LOST,
+    End.RESULT_LOST: texts.RESULT_LOST,
+    End.GIVEN_UP: texts.EDGE_STOPPED,
+    End.OVERDUE: texts.OVERDUE,
 }
-NO_SESSION: Final = (
-    "This asks its caller something, which clients of this protocol revision can only be asked within a session, and "
-    "there is none. A client of 2026-07-28 can be asked."
-)
-"""M81."""
-_TOO_MANY: Final = "The tool asked its caller more often than a client answers."
-CANNOT_ANSWER: Final = "This asks its caller something that the client did not say it can answer: "
-RESOURCE_NOT_FOUND: Final = -32002
-"""Of the revisions of 2025 alone (M24)."""
-_OPERATION: Final = frozenset({400, 404, 500})
 _FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS})
 """The lines of results by which a tool says what went wrong."""
 _MOST_LACKING: Final = 8
 """Capabilities that a worker may say are missing."""
 
-Finish = Callable[[bytes], bytes]
-"""Adds to a worker's result what is the edge's to say; raises `NotSpliceable` where it is malformed."""
 
-
-def as_it_is(body: bytes) -> bytes:
-    """Leave a result as its worker wrote it."""
-    return body
-
-
-Handle = Callable[[bytes], Awaitable[bytes]]
-"""Makes the result of a call that has become a task, of its id: only once its caller can read it (K5)."""
-
-
-class Use(NamedTuple):
-    """A request that a worker answers, and how its end is told."""
-
-    inquiry: Inquiry
-    asks: frozenset[str] = frozenset()
-    """What the handler may ask of its caller; a worker that asks anything else breaks its own declaration."""
-    finish: Finish = as_it_is
-    round: Round = FIRST
-    wraps: bool = False
-    """The revisions of 2025 see the tool's structured content below a member."""
-    handle: Handle | None = None
-
-    @property
-    def is_tool(self) -> bool:
-        """Whether a model reads what went wrong (D3)."""
-        return self.inquiry.request.envelope.method == "tools/call"
-
-    @property
-    def reference(self) -> str:
-        """Ties what the client reads to the logs and the trace."""
-        return self.inquiry.request.trace.trace_id
-
-
-class Told(NamedTuple):
-    """What is sent."""
+class CallEnd(NamedTuple):
+    """The last message of a call to its client."""
 
     status: int
     body: bytes
@@ -86,128 +39,116 @@ class Told(NamedTuple):
     """None for a result."""
 
 
-def tool_failed(inquiry: Inquiry, text: str, error_type: str) -> Told:
-    """Tell of a tool's failure, which a model reads."""
-    return Told(200, inquiry.response(reply.failed_result(text)), error_type)
+def tool_failed(exchange: Exchange, text: str, error_type: str) -> CallEnd:
+    """Return a tool's failure, which a model reads."""
+    return CallEnd(200, exchange.response(reply.failed_result(text)), error_type)
 
 
 class NoAnswer(Exception):
-    """Raised when a client that was asked something has not answered; the sentence is for the model."""
+    """Raised when a client did not give the input that it was asked for; the sentence is for the model."""
 
 
-class Ends:
-    """Tells ends."""
+class CallEnds:
+    """Composes ends."""
 
-    def __init__(self, rounds: Rounds, log: FilteringBoundLogger) -> None:
-        self._rounds = rounds
+    def __init__(self, continuation: Continuation, log: FilteringBoundLogger) -> None:
+        self._continuation = continuation
         self._log = log
 
-    async def tell_task(self, call: Call, use: Use) -> Told:
+    async def of_task(self, call: Call, invocation: Invocation) -> CallEnd:
         """Compose the handle of a call that has become a task."""
-        if use.handle is None:
+        if invocation.handle is None:
             self._log.error("a worker sent a task that nobody asked for", pool=call.order.pool)
-            return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
+            return CallEnd(200, reply.error(invocation.exchange.id, internal(invocation.reference)), "malformed_end")
         try:
-            return Told(200, use.inquiry.response(await use.handle(call.body)), None)
+            return CallEnd(200, invocation.exchange.response(await invocation.handle(call.body)), None)
         except Rejection as rejection:
-            return self._refused(use, rejection)
+            return self._refused(invocation, rejection)
 
-    def tell(self, call: Call, use: Use) -> Told:
+    def of_call(self, call: Call, invocation: Invocation) -> CallEnd:
         """Compose the one answer of a call that has ended."""
         try:
-            return self._told(call, use)
+            return self._told(call, invocation)
         except reply.NotSpliceable as error:
             self._log.error("a worker sent a malformed end", pool=call.order.pool, error=str(error))
-            return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
+            return CallEnd(200, reply.error(invocation.exchange.id, internal(invocation.reference)), "malformed_end")
         except TooManyRounds:
-            return self._failed(use, _TOO_MANY, "too_many_rounds")
+            return self._failed(invocation, texts.TOO_MANY_ROUNDS, "too_many_rounds")
         except Rejection as rejection:
-            return self._refused(use, rejection)
+            return self._refused(invocation, rejection)
 
-    def unanswered(self, use: Use, error: Exception) -> Told:
-        """Tell that a call cannot go on after its question."""
+    def unanswered(self, invocation: Invocation, error: Exception) -> CallEnd:
+        """Return that a call cannot go on after its question."""
         match error:
             case NoAnswer():
-                return self._failed(use, str(error), "no_answer")
+                return self._failed(invocation, str(error), "no_answer")
             case TooManyRounds():
-                return self._failed(use, _TOO_MANY, "too_many_rounds")
+                return self._failed(invocation, texts.TOO_MANY_ROUNDS, "too_many_rounds")
         self._log.error("a worker sent a malformed end", error=str(error))
-        return Told(200, reply.error(use.inquiry.request.id, internal(use.reference)), "malformed_end")
+        return CallEnd(200, reply.error(invocation.exchange.id, internal(invocation.reference)), "malformed_end")
 
-    def _told(self, call: Call, use: Use) -> Told:
+    def _told(self, call: Call, invocation: Invocation) -> CallEnd:
         match call.end:
-            case End.RESULT if call.line == BAD_ARGUMENTS and use.inquiry.request.envelope.revision == OLDEST:
-                return self._refused(use, bad_params(_text(call.body)))
+            case End.RESULT if call.line == BAD_ARGUMENTS and invocation.exchange.revision.bad_arguments_are_errors:
+                return self._refused(invocation, bad_params(_text(call.body)))
             case End.RESULT:
                 error_type = names.TOOL_ERROR if call.line in _FAILURES else None
-                return Told(200, use.inquiry.response(use.finish(call.body), wraps=use.wraps), error_type)
+                result = invocation.finish(call.body)
+                return CallEnd(200, invocation.exchange.response(result, invocation.definition), error_type)
             case End.ASK:
-                if use.inquiry.request.envelope.is_legacy:
-                    return self._failed(use, NO_SESSION, "no_session")
-                asked = self._rounds.ask(use.inquiry, use.round, call.body)
-                return Told(200, use.inquiry.response(asked), None)
+                if not invocation.exchange.revision.takes_rounds:
+                    return self._failed(invocation, texts.NEEDS_SESSION, "no_session")
+                asked = self._continuation.ask(invocation.exchange, invocation.round, call.body)
+                return CallEnd(200, invocation.exchange.response(asked), None)
             case End.ERROR:
-                return self._error(call, use)
+                return self._error(call, invocation)
             case None:
                 raise RuntimeError("the call has not ended")
             case uncertain:
-                return self._uncertain(call, use, uncertain)
+                return self._uncertain(call, invocation, uncertain)
 
-    def _uncertain(self, call: Call, use: Use, end: End) -> Told:
-        """Tell that nobody knows whether the call ran: of a tool a model must be warned (D3, I3)."""
+    def _uncertain(self, call: Call, invocation: Invocation, end: End) -> CallEnd:
+        """Return that it is unknown whether the call ran; a model that called a tool is warned (D3, I3)."""
         self._log.warning("uncertain call", pool=call.order.pool, worker=call.worker, end=end)
         text = _UNCERTAIN[end]
-        if use.is_tool:
-            text += " The outcome is uncertain: it may have had its effect, in whole or in part. "
-            text += "Find out, by a tool that reads, before calling it again."
-        return self._failed(use, text, f"uncertain_{end}")
+        if invocation.is_tool:
+            text += f" {texts.UNCERTAIN_CALL}"
+        return self._failed(invocation, text, f"uncertain_{end}")
 
-    def rejection(self, call: Call, use: Use) -> Rejection:
-        """Say of a call without a result, whose result was to be a part of something, that it failed."""
+    def rejection(self, call: Call, invocation: Invocation) -> Rejection:
+        """Return the error of a call whose result was to be a part of something, and that has none."""
         self._log.warning("a call failed", pool=call.order.pool, worker=call.worker, end=call.end)
-        return internal(use.reference, 200)
+        return internal(invocation.reference, 200)
 
-    def _error(self, call: Call, use: Use) -> Told:
-        """Tell an error frame: the application's own error, or what the edge composes from a closed list (M24)."""
-        identifier = use.inquiry.request.id
+    def _error(self, call: Call, invocation: Invocation) -> CallEnd:
+        """Return the application's own error, or one that the edge composes from a closed list (M24)."""
+        identifier = invocation.exchange.id
         kind, words = read_line(call.line)
         if kind == NOT_FOUND:
-            return self._refused(use, unknown_resource(str(use.inquiry.request.params.get("uri", ""))))
+            return self._refused(invocation, unknown_resource(str(invocation.exchange.params.get("uri", ""))))
         if kind == BAD_PARAMS:
-            return self._refused(use, bad_params(_message(call.body)))
+            return self._refused(invocation, bad_params(_message(call.body)))
         if kind == LACKING:
-            if use.inquiry.session is not None:
-                lacking = ", ".join(word for word in words if word in use.asks)
-                return self._failed(use, f"{CANNOT_ANSWER}{lacking}.", "client_lacks")
-            if use.inquiry.request.envelope.is_legacy:
-                return self._failed(use, NO_SESSION, "no_session")
-            return self._refused(use, missing_capabilities(word for word in words if word in use.asks))
-        status = 400 if kind == AUTHORED_ERROR and not use.inquiry.request.envelope.is_legacy else 200
-        return Told(status, reply.error_body(identifier, call.body), "application_error")
+            if invocation.exchange.session is not None:
+                lacking = ", ".join(word for word in words if word in invocation.asks)
+                return self._failed(invocation, f"{texts.CANNOT_ANSWER}{lacking}.", "client_lacks")
+            if not invocation.exchange.revision.takes_rounds:
+                return self._failed(invocation, texts.NEEDS_SESSION, "no_session")
+            return self._refused(invocation, missing_capabilities(word for word in words if word in invocation.asks))
+        status = invocation.exchange.revision.status(400) if kind == AUTHORED_ERROR else 200
+        return CallEnd(status, reply.error_body(identifier, call.body), "application_error")
 
-    def _refused(self, use: Use, rejection: Rejection) -> Told:
-        rejection = as_told(use.inquiry.request.envelope, rejection)
-        body = reply.error(use.inquiry.request.id, rejection)
-        return Told(rejection.status, body, str(rejection.code or rejection.status))
+    def _refused(self, invocation: Invocation, rejection: Rejection) -> CallEnd:
+        rejection = invocation.exchange.revision.rejection(rejection)
+        body = reply.error(invocation.exchange.id, rejection)
+        return CallEnd(rejection.status, body, str(rejection.code or rejection.status))
 
-    def _failed(self, use: Use, text: str, error_type: str) -> Told:
-        """Tell the model where it is a tool, and the client's code otherwise (D3)."""
-        request, text = use.inquiry.request, f"{text} (reference {use.reference})"
-        if not use.is_tool:
-            return Told(200, reply.error(request.id, Rejection(200, INTERNAL_ERROR, text)), error_type)
-        return tool_failed(use.inquiry, text, error_type)
-
-
-def as_told(envelope: Envelope, rejection: Rejection) -> Rejection:
-    """An operation's error as the request's revision has it: in 2025 HTTP says 200, and a resource has its own code.
-
-    An error about the caller, its session or the server's capacity keeps its status (L2, M42).
-    """
-    if not envelope.is_legacy or rejection.status not in _OPERATION or isinstance(rejection, SessionFault):
-        return rejection
-    is_resource = rejection.code == INVALID_PARAMS and isinstance(rejection.data, dict) and "uri" in rejection.data
-    code = RESOURCE_NOT_FOUND if is_resource else rejection.code
-    return Rejection(200, code, rejection.message, rejection.data)
+    def _failed(self, invocation: Invocation, text: str, error_type: str) -> CallEnd:
+        """Return a failure: to the model for a tool, to the client's code otherwise (D3)."""
+        exchange, text = invocation.exchange, f"{text} (reference {invocation.reference})"
+        if not invocation.is_tool:
+            return CallEnd(200, reply.error(exchange.id, Rejection(200, INTERNAL_ERROR, text)), error_type)
+        return tool_failed(exchange, text, error_type)
 
 
 def read_line(line: str | None) -> tuple[str | None, list[str]]:

@@ -152,7 +152,7 @@ class Call:
             self._wake.set_result(news)
 
 
-class Calls:
+class InFlightCalls:
     """The table of open calls, and what the bus says of them."""
 
     def __init__(self, bus: Bus, settings: EdgeSettings, log: FilteringBoundLogger) -> None:

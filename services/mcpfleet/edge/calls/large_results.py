@@ -13,17 +13,17 @@ from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.call import Pull, pull_subject
 from mcpfleet.edge.calls.in_flight import Remote
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.memory_budget import NoRoom, Room
+from mcpfleet.edge.transport.memory_budget import MemoryBudget, NoRoom
 
 
 class ResultLost(Exception):
     """Raised when a call has ended, and its result could not be fetched."""
 
 
-class Bodies:
+class LargeResults:
     """Fetches results."""
 
-    def __init__(self, bus: Bus, room: Room, settings: EdgeSettings) -> None:
+    def __init__(self, bus: Bus, room: MemoryBudget, settings: EdgeSettings) -> None:
         """Prepare to fetch results.
 
         Args:

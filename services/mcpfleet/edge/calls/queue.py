@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
 
 from mcpfleet.bus.errors import NotRun, TooLarge
 from mcpfleet.contracts.call import WANTS_ACCEPTED
-from mcpfleet.edge.calls.in_flight import Call, Calls, Order
+from mcpfleet.edge.calls.in_flight import Call, InFlightCalls, Order
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.wire.errors import Rejection, bad_params, no_capacity
@@ -49,7 +50,7 @@ class _Line:
         self._tickets: deque[_Ticket] = deque()
         self._probing: _Ticket | None = None
         self.size = 0
-        """Calls in line, those that are trying included."""
+        """Calls in line, including those that are trying."""
 
     def release(self, *, probes: bool = False) -> None:
         """Let the first try: there is room, or there may be."""
@@ -104,10 +105,32 @@ class _Line:
             self._tickets[0].news.set()
 
 
-class Dispatch:
+class Watch:
+    """Hears a call before its end. This one, for who waits for the end alone, passes nothing on."""
+
+    def __init__(self, settings: EdgeSettings) -> None:
+        self._settings = settings
+
+    @property
+    def is_taken_back(self) -> bool:
+        """Whether the client has said that it wants no answer."""
+        return False
+
+    async def heard(self, call: Call) -> None:
+        """Take the news of a call."""
+
+    def patience(self, call: Call) -> float:
+        """Return the seconds after which silence is worth an action."""
+        return max(0.0, call.order.deadline - time.monotonic()) + self._settings.probe_max
+
+    async def silent(self) -> None:
+        """Act on silence."""
+
+
+class CallQueue:
     """Places orders: at once where nobody waits for the pool, else behind those who do."""
 
-    def __init__(self, calls: Calls, settings: EdgeSettings, instruments: EdgeInstruments) -> None:
+    def __init__(self, calls: InFlightCalls, settings: EdgeSettings, instruments: EdgeInstruments) -> None:
         self._calls = calls
         self._settings = settings
         self._instruments = instruments
@@ -128,30 +151,51 @@ class Dispatch:
         except NotRun:
             return None
 
-    async def run(self, make_order: MakeOrder) -> Call:
-        """Place an order, wait for room where it is refused, and return the call once it has ended.
+    @asynccontextmanager
+    async def ended(self, make_order: MakeOrder) -> AsyncIterator[Call]:
+        """Place an order, and hold its ended call for the length of a block, so that its result can be fetched.
 
-        Nobody hears what it says before its end. The asker bounds the wait, by cancelling it: that cancels the call.
+        Raises:
+            Rejection: as `follow`.
+        """
+        watch = Watch(self._settings)
+        call = await self.follow(self.place(make_order()), make_order, watch)
+        try:
+            yield call
+        finally:
+            self._release(call, watch)
+
+    async def follow(self, call: Call | None, make_order: MakeOrder, watch: Watch) -> Call:
+        """Wait for room where an order was refused, and return its call once that has ended; the asker releases it.
+
+        The asker bounds the wait, by cancelling it: that cancels the call.
+
+        Args:
+            call: the order's first placing; None where there was no room.
+            make_order: makes the order from what exists now.
+            watch: hears the call before its end.
 
         Raises:
             Rejection: as `wait_for_room`, and as `make_order`.
         """
-        call = self.place(make_order())
         try:
             while True:
                 if call is None or call.refusal is not None:
-                    self._release(call)
+                    self._release(call, watch)
                     call = None
                     call = await self.wait_for_room(make_order)
+                await watch.heard(call)
                 if call.end is not None:
                     return call
-                await call.wait(max(0.0, call.order.deadline - time.monotonic()) + self._settings.probe_max)
-        finally:
-            self._release(call)
+                if not await call.wait(watch.patience(call)):
+                    await watch.silent()
+        except BaseException:
+            self._release(call, watch)
+            raise
 
-    def _release(self, call: Call | None) -> None:
+    def _release(self, call: Call | None, watch: Watch) -> None:
         if call is not None:
-            self._calls.release(call)
+            self._calls.release(call, taken_back=watch.is_taken_back)
 
     def drop_result(self, call: Call) -> None:
         """Have the worker of a call that has ended drop the result that it keeps there."""

@@ -17,7 +17,7 @@ from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOU
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.calls.end import read_line
 from mcpfleet.edge.calls.in_flight import Call, End, Order
-from mcpfleet.edge.calls.queue import Dispatch
+from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.settings import EdgeSettings
@@ -55,7 +55,7 @@ class ReadCheck:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        queue: CallQueue,
         snapshots: Snapshots,
         limits: Limits,
         settings: EdgeSettings,
@@ -63,7 +63,7 @@ class ReadCheck:
         instruments: StreamInstruments,
         log: FilteringBoundLogger,
     ) -> None:
-        self._dispatch = dispatch
+        self._queue = queue
         self._snapshots = snapshots
         self._limits = limits
         self._within = settings.read_checked_within
@@ -121,12 +121,12 @@ class ReadCheck:
         try:
             if counts:
                 await self._limits.take_read(question.endpoint, question.principal)
-            call = await self._dispatch.run(make_order)
+            async with self._queue.ended(make_order) as call:
+                if call.remote is not None:  # a worker from before this flag would keep it for a while
+                    self._queue.drop_result(call)
+                return Decision(_may_read(call), definition)
         except Rejection as rejection:
             raise Undecided(rejection.message) from rejection
-        if call.remote is not None:  # of a worker from before this flag, which would keep it for a while
-            self._dispatch.drop_result(call)
-        return Decision(_may_read(call), definition)
 
 
 def _may_read(call: Call) -> bool:

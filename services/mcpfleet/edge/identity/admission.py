@@ -23,10 +23,10 @@ from mcpfleet.contracts.authorization import (
     names_of,
 )
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.identity.metadata import Access, Challenges
-from mcpfleet.edge.identity.verdict_cache import Hearing, Key, Shelf, Verdict
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.identity.metadata import Challenges, ResourceMetadata
+from mcpfleet.edge.identity.verdict_cache import Hearing, Key, Verdict, VerdictCache
 from mcpfleet.edge.transport.credential import Credential, NotBearer, read_credential
+from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.telemetry.instruments import AdmissionInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.rights import holds
@@ -88,7 +88,7 @@ class Admission:
         client: AuthorizationClient,
         *,
         entries: int,
-        access: Access | None = None,
+        access: ResourceMetadata | None = None,
         silence: float = 5.0,
         together: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -112,8 +112,8 @@ class Admission:
         self._client = client
         self._access = access
         self._challenges = Challenges(access) if access is not None else None
-        self._good = Shelf(entries)
-        self._bad = Shelf(max(1, entries // _REFUSALS))
+        self._good = VerdictCache(entries)
+        self._bad = VerdictCache(max(1, entries // _REFUSALS))
         self._clock = clock
         self._silence = silence
         self._ask_for_request = client.admit_request if together else client.admit
@@ -136,7 +136,7 @@ class Admission:
 
     # -- before the body is read --------------------------------------------------------------------------------------
 
-    def read(self, endpoint: str, client: Client) -> Credential | None:
+    def read(self, endpoint: str, exchange: HttpExchange) -> Credential | None:
         """Group 4b: take the credential out of a request's head; where nobody needs one, none is looked at.
 
         Raises:
@@ -144,10 +144,10 @@ class Admission:
         """
         if self._challenges is None:
             return None
-        if b"access_token=" in client.query:
+        if b"access_token=" in exchange.query:
             raise self._challenges.malformed(endpoint)
         try:
-            credential = read_credential(client.headers)
+            credential = read_credential(exchange.headers)
         except NotBearer:
             raise self._challenges.refused(endpoint) from None
         if credential is None:

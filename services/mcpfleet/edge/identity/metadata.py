@@ -11,8 +11,8 @@ from pydantic_core import to_json
 from mcpfleet.contracts.access import is_scope, resource_of
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.allowed_hosts import Doors
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
+from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.edge.transport.target import normal
 from mcpfleet.wire.errors import Rejection, forbidden, malformed_authorization, unauthorized, wrong_http_method
 
@@ -31,7 +31,7 @@ ScopesOf = Callable[[str], Iterable[str]]
 """The scopes that an endpoint's definitions name."""
 
 
-class Access:
+class ResourceMetadata:
     """What each endpoint is called by its clients, and which scopes it knows."""
 
     def __init__(self, settings: EdgeSettings, base_url: str, scopes_of: ScopesOf) -> None:
@@ -74,7 +74,7 @@ class Access:
 class Challenges:
     """The answers to requests that lack a credential, or one that is good enough."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ResourceMetadata) -> None:
         self._access = access
 
     def missing(self, endpoint: str) -> Rejection:
@@ -107,7 +107,7 @@ class Challenges:
 class Metadata:
     """Serves the documents: without a credential, and to scripts of any page (T1)."""
 
-    def __init__(self, access: Access, endpoints: Mapping[str, Endpoint], doors: Doors) -> None:
+    def __init__(self, access: ResourceMetadata, endpoints: Mapping[str, Endpoint], doors: AllowedHosts) -> None:
         self._access = access
         self._doors = doors
         self._paths: dict[str, str] = {}
@@ -119,21 +119,21 @@ class Metadata:
             # Its root names one resource: the first, which is the only one of most fleets.
             self._paths[WELL_KNOWN] = next(iter(endpoints))
 
-    def is_asked_by(self, client: Client) -> bool:
+    def is_asked_by(self, exchange: HttpExchange) -> bool:
         """Whether a request is for one of the documents."""
-        return client.path in self._paths
+        return exchange.path in self._paths
 
-    async def answer(self, client: Client) -> None:
+    async def answer(self, exchange: HttpExchange) -> None:
         """Answer a request for a document.
 
         Raises:
             Rejection: 403 for another Host, 405 for another method.
         """
-        self._doors.check_host(client.headers)
-        if client.method == "OPTIONS":
-            await client.answer(204, headers=_PREFLIGHT)
-        elif client.method == "GET":
-            document = self._access.document(self._paths[client.path])
-            await client.answer(200, to_json(document), _OPEN)
+        self._doors.check_host(exchange.headers)
+        if exchange.http_method == "OPTIONS":
+            await exchange.answer(204, headers=_PREFLIGHT)
+        elif exchange.http_method == "GET":
+            document = self._access.document(self._paths[exchange.path])
+            await exchange.answer(200, to_json(document), _OPEN)
         else:
             raise wrong_http_method("GET, OPTIONS")

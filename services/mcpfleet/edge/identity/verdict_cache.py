@@ -59,7 +59,7 @@ class Verdict:
         return min(self.expires, self.sure_until) if good_for is None else self.asked + good_for
 
 
-class Shelf:
+class VerdictCache:
     """Verdicts within a bound; the least recently used go first."""
 
     def __init__(self, entries: int) -> None:

@@ -16,13 +16,14 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.contracts.manifest import Kind
-from mcpfleet.edge.methods.invoke import Uses
-from mcpfleet.edge.protocol.exchange import Inquiry
-from mcpfleet.edge.protocol.sealer import NotOurs, Protector, Unsealable
+from mcpfleet.edge.methods.invoke import Invoker
+from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.views.view import LISTS, Target
-from mcpfleet.wire import projection, reply
+from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params, cannot_seal, internal
+from mcpfleet.wire.protocol import SERVED, SERVED_WITH_LEGACY
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
@@ -55,21 +56,20 @@ BEGINNING: Final = Place()
 class Lists:
     """Answers lists."""
 
-    def __init__(self, protector: Protector, uses: Uses, settings: EdgeSettings) -> None:
-        self._protector = protector
-        self._uses = uses
+    def __init__(self, sealer: Sealer, invoker: Invoker, settings: EdgeSettings) -> None:
+        self._sealer = sealer
+        self._invoker = invoker
         self._settings = settings
 
-    async def answer(self, inquiry: Inquiry) -> None:
+    async def answer(self, exchange: Exchange) -> None:
         """Answer a list (M34, M45, M46).
 
         Raises:
             Rejection: -32602 for a cursor that is not ours, or whose place is gone.
             ClientGone: the client left while a lister ran.
         """
-        request, view = inquiry.request, inquiry.view
-        kind = KINDS[request.envelope.method]
-        place = self._open(inquiry)
+        view, kind = exchange.view, KINDS[exchange.message.method]
+        place = self._open(exchange)
         items, following, is_private = b"", None, view.is_private
         if place.lister is None:
             page = view.page(kind, self._settings.page_size, place.after)
@@ -81,21 +81,20 @@ class Lists:
             name = place.lister if place.lister is not None else next(iter(listers))
             if name not in listers:
                 raise bad_params("bad cursor")
-            found, following = await self._list(inquiry, listers, name, place.cursor)
+            found, following = await self._list(exchange, listers, name, place.cursor)
             items = b",".join(part for part in (items, found) if part)
             is_private = True  # what a handler lists may depend on who asks
-        if request.envelope.is_legacy:
-            items = projection.declarations(kind, items, request.envelope.revision)
-        result = self._compose(inquiry, kind, items, following, is_private=is_private)
-        await request.client.answer(200, inquiry.response(result))
+        items = exchange.revision.declarations(kind, items)
+        result = self._compose(exchange, kind, items, following, is_private=is_private)
+        await exchange.reply(result)
 
     async def _list(
-        self, inquiry: Inquiry, listers: Mapping[str, Target], name: str, cursor: str | None
+        self, exchange: Exchange, listers: Mapping[str, Target], name: str, cursor: str | None
     ) -> tuple[bytes, Place | None]:
         """Have a lister list: its resources, and where the list goes on."""
-        found = _read(await self._uses.list_resources(inquiry, listers[name], cursor))
+        found = _read(await self._invoker.list_resources(exchange, listers[name], cursor))
         if found is None:
-            raise internal(inquiry.request.trace.trace_id, 200)
+            raise internal(exchange.trace.trace_id, 200)
         resources, following = found
         items = to_json(resources)[1:-1]
         if following is not None:
@@ -105,43 +104,43 @@ class Lists:
         return items, Place(lister=rest[0]) if rest else None
 
     def _compose(
-        self, inquiry: Inquiry, kind: Kind, items: bytes, following: Place | None, *, is_private: bool
+        self, exchange: Exchange, kind: Kind, items: bytes, following: Place | None, *, is_private: bool
     ) -> bytes:
         scope = b"private" if is_private else b"public"
         ttl = round(self._settings.list_ttl * 1000)
-        more = b',"nextCursor":"%b"' % self._seal(inquiry, following).encode() if following is not None else b""
+        more = b',"nextCursor":"%b"' % self._seal(exchange, following).encode() if following is not None else b""
         head = b'{"_meta":{},"resultType":"complete","ttlMs":%d,"cacheScope":"%b","%b":[%b]%b}'
         return head % (ttl, scope, LISTS[kind].encode(), items, more)
 
-    def _seal(self, inquiry: Inquiry, place: Place) -> str:
+    def _seal(self, exchange: Exchange, place: Place) -> str:
         content = [place.after, place.lister, place.cursor]
         try:
-            return self._protector.seal(content, bound=_bound(inquiry), lasts=self._settings.cursor_lasts)
+            return self._sealer.seal(content, bound=_bound(exchange), lasts=self._settings.cursor_lasts)
         except Unsealable:
             raise cannot_seal() from None
 
-    def _open(self, inquiry: Inquiry) -> Place:
+    def _open(self, exchange: Exchange) -> Place:
         """Read a cursor; the empty text is one, too, and none of ours (M47)."""
-        cursor = inquiry.request.params.get("cursor")
+        cursor = exchange.params.get("cursor")
         if cursor is None:
             return BEGINNING
         if len(cursor) > LONGEST_CURSOR:
             raise bad_params("bad cursor")
         try:
-            return Place(*self._protector.open(cursor, bound=_bound(inquiry)))
+            return Place(*self._sealer.open(cursor, bound=_bound(exchange)))
         except NotOurs:
             raise bad_params("bad cursor") from None
 
-    async def discover(self, inquiry: Inquiry, versions: tuple[str, ...]) -> None:
+    async def discover(self, exchange: Exchange) -> None:
         """Answer `server/discover` (D15, M29)."""
-        request, view = inquiry.request, inquiry.view
-        result = view.discover(versions, round(self._settings.discover_ttl * 1000))
-        await request.client.answer(200, reply.response(request.id, result, view.server))
+        has_2025 = self._settings.endpoints[exchange.endpoint].legacy
+        versions = SERVED_WITH_LEGACY if has_2025 else SERVED
+        await exchange.reply(exchange.view.discover(versions, round(self._settings.discover_ttl * 1000)))
 
 
-def _bound(inquiry: Inquiry) -> bytes:
+def _bound(exchange: Exchange) -> bytes:
     """A cursor is for one list of one endpoint, whoever follows it."""
-    return hashlib.sha256(f"{inquiry.request.endpoint} {inquiry.request.envelope.method}".encode()).digest()
+    return hashlib.sha256(f"{exchange.endpoint} {exchange.message.method}".encode()).digest()
 
 
 def _read(body: bytes) -> tuple[list[dict[str, Any]], str | None] | None:

@@ -1,63 +1,81 @@
-"""What clients of 2025 ask for within a session: its beginning, subscriptions, the log level (M74, M80, L11)."""
+"""Handlers of the revisions of 2025 alone: the handshake, subscriptions, the log level (M74, M80, L11)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from mcpfleet.contracts.sessions import Session
+from pydantic_core import to_json
+
 from mcpfleet.edge.calls.read_check import ReadQuestion, Undecided
-from mcpfleet.edge.identity.admission import Admission
-from mcpfleet.edge.identity.limits import Limits
-from mcpfleet.edge.protocol.exchange import Inquiry
-from mcpfleet.edge.protocol.validation import LOG_LEVELS
+from mcpfleet.edge.methods.invoke import Callers
+from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
 from mcpfleet.edge.sessions.event_stream import LISTS
 from mcpfleet.edge.sessions.event_streams import SessionStreams
-from mcpfleet.edge.sessions.session_cache import Known, Named, Sessions
+from mcpfleet.edge.sessions.session_cache import SessionCache, SessionInfo
+from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params, unchanged, unknown_resource
-from mcpfleet.wire.filter import LONGEST_URI
-from mcpfleet.wire.protocol import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    LOG_LEVEL_META_KEY,
-    PROTOCOL_VERSION_META_KEY,
-)
 
-_LEVEL: Final = "info"
-"""What a client hears that has not said what it wants."""
+_OFFERED: Final = ("tools", "resources", "prompts", "completions")
+"""Capabilities that need no session."""
+_SESSION_ID: Final = "Mcp-Session-Id"
 
 
 class SessionMethods:
-    """Answers what only sessions have."""
+    """Answers the methods of the revisions of 2025."""
 
     def __init__(
-        self, sessions: Sessions, streams: SessionStreams, admission: Admission, limits: Limits, permits: UriPermits
+        self,
+        sessions: SessionCache,
+        streams: SessionStreams,
+        callers: Callers,
+        permits: UriPermits,
+        settings: EdgeSettings,
     ) -> None:
         self._sessions = sessions
         self._streams = streams
-        self._admission = admission
-        self._limits = limits
+        self._admission, self._limits, _ = callers
         self._permits = permits
+        self._endpoints = settings.endpoints
 
-    async def begin(self, inquiry: Inquiry) -> str:
-        """Begin a session for who shakes hands; returns its id.
+    async def initialize(self, exchange: Exchange) -> None:
+        """Agree on the revision that the adapter chose, and begin a session where the endpoint has them (M74).
 
         Raises:
-            Rejection: as `Sessions.begin`, and 429 where the caller asks too often.
+            Rejection: as `SessionCache.begin`, and 429 where the caller asks too often.
         """
-        request = inquiry.request
-        await self._limits.take_request(request.endpoint, inquiry.principal)
-        client, declared = request.params.get("clientInfo"), request.params.get("capabilities")
-        known = Known(
-            request.envelope.revision,
+        snapshot, has_sessions = exchange.view.snapshot, self._endpoints[exchange.endpoint].has_sessions
+        server = {"name": snapshot.name, "version": snapshot.version}
+        if snapshot.title:
+            server["title"] = snapshot.title
+        fields: dict[str, Any] = {
+            "protocolVersion": exchange.revision.name,
+            "capabilities": capabilities(exchange, has_sessions=has_sessions),
+            "serverInfo": server,
+        }
+        if snapshot.instructions:
+            fields["instructions"] = snapshot.instructions
+        headers = {_SESSION_ID: await self._begin(exchange)} if has_sessions else {}
+        await exchange.answer(200, reply.plain_response(exchange.id, to_json(fields)), headers)
+
+    async def _begin(self, exchange: Exchange) -> str:
+        """Begin a session, and return its id."""
+        await self._limits.take_request(exchange.endpoint, exchange.caller)
+        client, declared = exchange.params.get("clientInfo"), exchange.params.get("capabilities")
+        info = SessionInfo(
+            exchange.revision.name,
             client if isinstance(client, dict) else {},
             declared if isinstance(declared, dict) else {},
-            {kind: inquiry.view.list_digest(kind).hex() for kind in LISTS},
+            {kind: exchange.view.list_digest(kind).hex() for kind in LISTS},
         )
-        return await self._sessions.begin(request.endpoint, inquiry.principal, known)
+        return await self._sessions.begin(exchange.endpoint, exchange.caller, info)
 
-    async def subscribe(self, inquiry: Inquiry, named: Named) -> None:
+    async def ping(self, exchange: Exchange) -> None:
+        """Answer `{}`, and nothing else in it (M77)."""
+        await _done(exchange)
+
+    async def subscribe(self, exchange: Exchange) -> None:
         """Answer `resources/subscribe`: once it is answered, changes are told on the session's stream.
 
         Raises:
@@ -65,20 +83,20 @@ class SessionMethods:
                 the session subscribes to as much as it may; 403 where a scope is lacking; 504 where the resource does
                 not say whether the caller may read it.
         """
-        uri = _uri(inquiry)
-        target = inquiry.view.find_resource(uri)
+        uri = exchange.params["uri"]
+        target = exchange.view.find_resource(uri)
         if target is None:
             raise unknown_resource(uri)
-        endpoint, principal = inquiry.request.endpoint, inquiry.principal
+        endpoint, principal = exchange.endpoint, exchange.caller
         self._admission.require(endpoint, principal, target.listed.definition.scopes)
         await self._limits.take_request(endpoint, principal)
         await self._check_read(ReadQuestion(endpoint, principal, uri))
-        read = await self._sessions.change(named, subscribe=uri)
+        read = await self._sessions.change(_session(exchange), subscribe=uri)
         if read.is_full:
             raise bad_params("the session subscribes to as many resources as it may")
         assert read.session is not None
-        await self._streams.watch(named.key, read.session)
-        await _done(inquiry)
+        await self._streams.watch(_session(exchange).key, read.session)
+        await _done(exchange)
 
     async def _check_read(self, question: ReadQuestion) -> None:
         try:
@@ -88,50 +106,32 @@ class SessionMethods:
         if not may_read:
             raise unknown_resource(question.uri)
 
-    async def unsubscribe(self, inquiry: Inquiry, named: Named) -> None:
+    async def unsubscribe(self, exchange: Exchange) -> None:
         """Answer `resources/unsubscribe`, whether or not there was anything to undo."""
-        await self._limits.take_control(inquiry.request.endpoint, inquiry.principal)
-        await self._sessions.change(named, unsubscribe=_uri(inquiry))
-        await _done(inquiry)
+        await self._limits.take_control(exchange.endpoint, exchange.caller)
+        await self._sessions.change(_session(exchange), unsubscribe=exchange.params["uri"])
+        await _done(exchange)
 
-    async def set_level(self, inquiry: Inquiry, named: Named) -> None:
-        """Answer `logging/setLevel`: every edge goes by it from then on.
-
-        Raises:
-            Rejection: -32602 for a level that there is not.
-        """
-        level = inquiry.request.params.get("level")
-        if not isinstance(level, str) or level not in LOG_LEVELS:
-            raise bad_params("unknown log level")
-        await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
-        await self._sessions.change(named, log_level=level)
-        await _done(inquiry)
+    async def set_level(self, exchange: Exchange) -> None:
+        """Answer `logging/setLevel`: every edge goes by it from then on."""
+        await self._limits.take_request(exchange.endpoint, exchange.caller)
+        await self._sessions.change(_session(exchange), log_level=exchange.params["level"])
+        await _done(exchange)
 
 
-def within(inquiry: Inquiry, named: Named) -> Inquiry:
-    """The same request, with what its session knows of the client."""
-    envelope, session = inquiry.request.envelope, named.session
-    meta = {**envelope.meta, **_known_of(session)}
-    envelope = envelope._replace(meta=meta, revision=session.revision)
-    return inquiry._replace(request=inquiry.request._replace(envelope=envelope), session=named.key)
+def capabilities(exchange: Exchange, *, has_sessions: bool) -> dict[str, Any]:
+    """Return the endpoint's capabilities: without a session no list that changes, for nobody would be told."""
+    offered = {name: value for name, value in exchange.view.capabilities.items() if name in _OFFERED}
+    if not has_sessions:
+        return {name: {} for name in offered}
+    return {**offered, "logging": {}}
 
 
-def _known_of(session: Session) -> dict[str, Any]:
-    return {
-        PROTOCOL_VERSION_META_KEY: session.revision,
-        CLIENT_CAPABILITIES_META_KEY: session.capabilities,
-        CLIENT_INFO_META_KEY: session.client,
-        LOG_LEVEL_META_KEY: session.log_level or _LEVEL,
-    }
+def _session(exchange: Exchange) -> SessionRef:
+    assert exchange.session is not None  # the method table says that these methods need one
+    return exchange.session
 
 
-def _uri(inquiry: Inquiry) -> str:
-    uri = inquiry.request.params.get("uri")
-    if not isinstance(uri, str) or not 0 < len(uri) <= LONGEST_URI:
-        raise bad_params(f"`uri` must have 1 to {LONGEST_URI} characters")
-    return uri
-
-
-async def _done(inquiry: Inquiry) -> None:
+async def _done(exchange: Exchange) -> None:
     """Answer `{}`, and nothing else in it (M77)."""
-    await inquiry.request.client.answer(200, reply.plain_response(inquiry.request.id, b"{}"))
+    await exchange.answer(200, reply.plain_response(exchange.id, b"{}"))

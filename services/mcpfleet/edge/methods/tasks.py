@@ -2,96 +2,91 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pydantic_core import to_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError, Failed, Fault, is_undone
 from mcpfleet.contracts.tasks import KEY_LENGTH, MOST_ANSWERS, Binding, TasksClient, TaskView
 from mcpfleet.edge.identity.limits import Limits
-from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.tasks import results
-from mcpfleet.edge.tasks.extension import declares
 from mcpfleet.edge.tasks.inputs import check_answerable, check_answers
-from mcpfleet.edge.tasks.read import SERVICE, read, unknown_task
-from mcpfleet.edge.tasks.sanitize import Showing
+from mcpfleet.edge.tasks.read import SERVICE, declares, read, unknown_task
+from mcpfleet.edge.tasks.sanitize import Sanitizer
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, internal, maybe_done, missing_capabilities, unchanged
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY
 from mcpfleet.wire.reply import NotSpliceable
 
-METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
-
 
 class TaskMethods:
     """Answers requests for tasks."""
 
-    def __init__(self, client: TasksClient, limits: Limits, showing: Showing, *, log: FilteringBoundLogger) -> None:
+    def __init__(self, client: TasksClient, limits: Limits, showing: Sanitizer, *, log: FilteringBoundLogger) -> None:
         self._client = client
         self._limits = limits
         self._showing = showing
         self._log = log
 
-    async def get(self, inquiry: Inquiry) -> None:
+    async def get(self, exchange: Exchange) -> None:
         """Answer `tasks/get`.
 
         Raises:
             Rejection: -32021, -32602 or 504; of what a worker left malformed, or no sanitizer passes, -32603; 503
                 where nobody can clear it now (K12).
         """
-        view = await self._find(inquiry)
-        capabilities = inquiry.request.envelope.meta[CLIENT_CAPABILITIES_META_KEY]
+        view = await self._find(exchange)
+        capabilities = exchange.message.meta[CLIENT_CAPABILITIES_META_KEY]
         check_answerable(view.requests, capabilities)
-        view = await self._showing.shown(view, inquiry.principal, capabilities, inquiry.request.trace)
+        view = await self._showing.shown(view, exchange.caller, capabilities, exchange.trace)
         try:
             body = results.got(view)
         except NotSpliceable as error:
             self._log.error("a task's end is malformed", pool=view.pool, error=str(error))
-            raise internal(inquiry.request.trace.trace_id, 200) from None
-        await inquiry.request.client.answer(200, inquiry.response(body))
+            raise internal(exchange.trace.trace_id, 200) from None
+        await exchange.reply(body)
 
-    async def update(self, inquiry: Inquiry) -> None:
+    async def update(self, exchange: Exchange) -> None:
         """Answer `tasks/update`: keys that are not outstanding are ignored, and a bad answer takes nothing (K9)."""
-        view = await self._find(inquiry)
-        answers = inquiry.request.params["inputResponses"]
+        view = await self._find(exchange)
+        answers = exchange.params["inputResponses"]
         given = {key: answers[key] for key in view.requests if key in answers and len(key) <= KEY_LENGTH}
         check_answers(view.requests, given)
         if given:
             try:
                 texts = {key: to_json(answer).decode() for key, answer in list(given.items())[:MOST_ANSWERS]}
-                updated = await self._client.update(view.id, _binding(inquiry), texts)
+                updated = await self._client.update(view.id, _binding(exchange), texts)
             except BusError as error:
                 raise _refused(error) from None
             if not updated.known:
                 raise unknown_task()
-        await self._acknowledge(inquiry)
+        await self._acknowledge(exchange)
 
-    async def cancel(self, inquiry: Inquiry) -> None:
+    async def cancel(self, exchange: Exchange) -> None:
         """Answer `tasks/cancel`: the wish is kept, and an end that is there already stays (K10)."""
-        view = await self._find(inquiry)
+        view = await self._find(exchange)
         if not view.status.is_end:
             try:
-                cancelled = await self._client.cancel(view.id, _binding(inquiry))
+                cancelled = await self._client.cancel(view.id, _binding(exchange))
             except BusError as error:
                 raise _refused(error) from None
             if not cancelled.known:
                 raise unknown_task()
-        await self._acknowledge(inquiry)
+        await self._acknowledge(exchange)
 
-    async def _find(self, inquiry: Inquiry) -> TaskView:
+    async def _find(self, exchange: Exchange) -> TaskView:
         """Read the task; who did not declare the extension is refused before any look-up (D2)."""
-        if not declares(inquiry):
+        if not declares(exchange):
             raise missing_capabilities((TASKS,))
-        await self._limits.take_request(inquiry.request.endpoint, inquiry.principal)
-        return await read(self._client, inquiry, inquiry.request.params["taskId"])
+        await self._limits.take_request(exchange.endpoint, exchange.caller)
+        return await read(self._client, exchange, exchange.params["taskId"])
 
-    async def _acknowledge(self, inquiry: Inquiry) -> None:
-        await inquiry.request.client.answer(200, inquiry.response(results.ACKNOWLEDGED))
+    async def _acknowledge(self, exchange: Exchange) -> None:
+        await exchange.reply(results.ACKNOWLEDGED)
 
 
-def _binding(inquiry: Inquiry) -> Binding:
-    return Binding.of(inquiry.request.endpoint, inquiry.principal)
+def _binding(exchange: Exchange) -> Binding:
+    return Binding.of(exchange.endpoint, exchange.caller)
 
 
 def _refused(error: BusError) -> Rejection:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from mcpfleet.edge.protocol.exchange import Inquiry
-from mcpfleet.edge.protocol.sealer import NotOurs, Protector, Unsealable
+from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
@@ -42,14 +42,14 @@ class TooManyRounds(Exception):
     """Raised when a handler asks more often than clients answer."""
 
 
-class Rounds:
+class Continuation:
     """Opens what retries bring along, and seals what questions leave."""
 
-    def __init__(self, protector: Protector, settings: EdgeSettings) -> None:
-        self._protector = protector
+    def __init__(self, sealer: Sealer, settings: EdgeSettings) -> None:
+        self._sealer = sealer
         self._settings = settings
 
-    def begin(self, inquiry: Inquiry) -> Round:
+    def begin(self, exchange: Exchange) -> Round:
         """Read what a request brings along; answers without state are legal, and have no memory (M51).
 
         Each round is a request of its own, with its client's trace; its span is linked to that of the round before.
@@ -57,25 +57,25 @@ class Rounds:
         Raises:
             Rejection: -32602 where the state was not sealed for this very request, always in the same words.
         """
-        params = inquiry.request.params
+        params = exchange.params
         answers, state = params.get("inputResponses"), params.get("requestState")
         if state is None:
             return FIRST if answers is None else Round(answers=answers)
         if len(state) > self._settings.state_limit:
             raise bad_params("bad request state")
         try:
-            opened = self._protector.open(state, bound=_bound(inquiry))
+            opened = self._sealer.open(state, bound=_bound(exchange))
         except NotOurs:
             raise bad_params("bad request state") from None
         if (former := TraceContext.parse(opened.get("trace"))) is not None:
-            inquiry.request.span.link(former)
+            exchange.span.link(former)
         return Round(opened["number"], answers, opened["memory"])
 
-    def ask(self, inquiry: Inquiry, before: Round, body: bytes) -> bytes:
+    def ask(self, exchange: Exchange, before: Round, body: bytes) -> bytes:
         """Compose the result that asks the client what a handler asked.
 
         Args:
-            inquiry: the request.
+            exchange: the request.
             before: what it brought along.
             body: the worker's `ask` frame.
 
@@ -88,10 +88,10 @@ class Rounds:
             raise TooManyRounds
         questions, memory = read_asked(body)
         content: dict[str, Any] = {"number": before.number + 1, "memory": memory}
-        if inquiry.request.trace.sampled:
-            content["trace"] = inquiry.request.trace.header()
+        if exchange.trace.sampled:
+            content["trace"] = exchange.trace.header()
         try:
-            state = self._protector.seal(content, bound=_bound(inquiry), lasts=self._settings.state_lasts)
+            state = self._sealer.seal(content, bound=_bound(exchange), lasts=self._settings.state_lasts)
         except Unsealable:
             raise cannot_seal() from None
         if len(state) > self._settings.state_limit:
@@ -121,9 +121,9 @@ def read_asked(body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     return questions, memory
 
 
-def _bound(inquiry: Inquiry) -> bytes:
+def _bound(exchange: Exchange) -> bytes:
     """Name what a state is good for; arguments are compared as values, so that the order of keys does not matter."""
-    request, principal = inquiry.request, inquiry.principal
-    rest = {name: value for name, value in request.params.items() if name not in _OF_THE_ROUND}
-    names = (request.endpoint, request.envelope.method, principal.subject, principal.client, principal.tenant)
+    caller = exchange.caller
+    rest = {name: value for name, value in exchange.params.items() if name not in _OF_THE_ROUND}
+    names = (exchange.endpoint, exchange.message.method, caller.subject, caller.client, caller.tenant)
     return hashlib.sha256(canonical([names, rest])).digest()

@@ -1,82 +1,208 @@
-"""An MCP request that the ladder let through, and what is known of it once its caller is admitted."""
+"""One MCP request from its arrival to its one reply, the method that answers it, and the revision that it is of."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic_core import to_json
 
+from mcpfleet.contracts.manifest import Definition, Kind
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.contracts.sessions import Session
+from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.views.view import View
-from mcpfleet.wire import projection, reply
+from mcpfleet.views.view import Target, View
+from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope, RequestId
-from mcpfleet.wire.errors import bad_params
+from mcpfleet.wire.errors import Rejection, bad_params, unknown_method
+from mcpfleet.wire.protocol import MODERN
 
 _MOST_DECLARED: Final = 16 * 1024
-"""Bytes of what a client says of itself, where that is kept for longer than a request."""
+"""Bytes of `clientInfo` and capabilities that a stream or a session keeps."""
 
 
-class Request(NamedTuple):
-    """What was asked, and where."""
+class SessionRef(NamedTuple):
+    """A session that a request names, as its edge knows it."""
 
-    client: Client
+    key: str
+    """Its name on the bus: a digest of the id that its client has."""
+    owner: str
+    """The digest of its endpoint and principal."""
+    session: Session
+
+
+class Exchange(HttpExchange):
+    """A request, its caller, the caller's view, and the one reply.
+
+    `server.router` sets the members in this order. Code that gets an exchange may rely on all that stands before its
+    own place in that order.
+    """
+
     endpoint: str
     """The endpoint's name."""
+    error_id: RequestId | None = None
+    """The id that an error repeats; None as long as none could be read."""
+    is_notification = False
     id: RequestId
-    envelope: Envelope
+    message: Envelope
+    revision: Revision
+    method: Method | None
+    """None for a method that the revision does not have."""
     span: Span
+    caller: Principal
+    view: View
+    """The part of the endpoint's catalog that the caller sees."""
+    session: SessionRef | None = None
 
     @property
     def trace(self) -> TraceContext:
-        """What is caused by the request carries it."""
+        """The trace context for all that the request causes."""
         return self.span.context
 
     @property
     def params(self) -> dict[str, Any]:
-        """The method's parameters, of the form that `structure` checks."""
-        return self.envelope.params
+        """The method's parameters, whose form `protocol.schema` has checked."""
+        return self.message.params
 
+    @property
+    def progress_token(self) -> RequestId | None:
+        """The token of the client's progress notifications; None where it has sent no valid one (P1)."""
+        token = self.message.meta.get("progressToken")
+        return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
 
-class Inquiry(NamedTuple):
-    """A request with its caller, and what that caller sees."""
-
-    request: Request
-    principal: Principal
-    view: View
-    session: str | None = None
-    """Names the session that the request came in, of the revisions of 2025."""
-
-    def response(self, result: bytes, *, wraps: bool = False) -> bytes:
-        """Put a result into the response, in the form of the request's revision.
+    def response(self, result: bytes, definition: Definition | None = None) -> bytes:
+        """Compose the JSON-RPC response in the form of the request's revision.
 
         Args:
             result: as 2026-07-28 has it.
-            wraps: the revisions of 2025 see the structured content below a member.
+            definition: the one whose result it is, where its output schema may shape the result.
 
         Raises:
             NotSpliceable: a worker's result is malformed.
         """
-        envelope = self.request.envelope
-        if not envelope.is_legacy:
-            return reply.response(self.request.id, result, self.view.server)
-        try:
-            return reply.plain_response(self.request.id, projection.result(result, envelope.revision, wraps=wraps))
-        except ValueError as error:
-            raise reply.NotSpliceable("a result must be an object") from error
+        return self.revision.response(self, result, definition)
+
+    async def reply(self, result: bytes) -> None:
+        """Send a result as the whole reply.
+
+        Raises:
+            NotSpliceable: a worker's result is malformed.
+            ClientStalled: the client does not read it.
+        """
+        await self.answer(200, self.response(result))
+
+    def forget(self) -> None:
+        """Let go of the body, the message and the view, for a stream that outlives them by hours."""
+        self.forget_body()
+        for name in ("message", "view"):
+            self.__dict__.pop(name, None)
+
+
+Handler: TypeAlias = Callable[[Exchange], Awaitable[str | None]]
+"""Answers an exchange. It returns the error's type for metrics and audit, or None for a result."""
+Check: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Raises `Rejection` -32602 where a method's parameters have another form."""
+FindTarget: TypeAlias = Callable[[Exchange], Target | None]
+"""Finds the target that an audit line names; None where there is none, or none that exists."""
+
+
+def no_target(exchange: Exchange) -> Target | None:
+    """Return none: the audit line of this method names no target."""
+    del exchange
+    return None  # the type is optional
+
+
+def always(exchange: Exchange) -> bool:
+    """Return that every endpoint offers the method."""
+    del exchange
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the method table: all that the edge knows of a method."""
+
+    name: str
+    check: Check
+    handler: Handler
+    revisions: frozenset[str] = frozenset({MODERN})
+    """The revisions that have the method."""
+    is_offered: Callable[[Exchange], bool] = always
+    """Whether the endpoint offers it to this caller; it does not exist otherwise (M14)."""
+    admits: bool = True
+    """Its caller is admitted and has a view. `server/discover` is answered from memory without (D15, M32)."""
+    is_limited: bool = False
+    """The router takes the caller's rate of requests. Handlers that find a target first take it behind that (T11)."""
+    names: str | None = None
+    """The parameter that the header `Mcp-Name` mirrors (T3)."""
+    begins_session: bool = False
+    needs_session: bool = False
+    audit: FindTarget | None = None
+    """Finds the target of its audit line; None where it leaves no line."""
+
+
+class Revision:
+    """2026-07-28. An older revision overrides what it does differently, and other code never asks for its date."""
+
+    name: str = MODERN
+    checks_first = True
+    """Groups 7 to 10 are checked before the caller is known; else its handler checks method and parameters."""
+    mirrors_arguments = True
+    """Headers mirror arguments of tools, and are checked against them."""
+    leaving_cancels = True
+    """A client that leaves cancels its call (D12)."""
+    takes_rounds = True
+    """A handler's question ends the request, and the client answers in the next one (D16)."""
+    takes_tasks = True
+    """A call may be answered with a task."""
+    bad_arguments_are_errors = False
+    """Bad arguments of a tool are a protocol error, not a failed result."""
+
+    def handler(self, exchange: Exchange) -> Handler:
+        """Return the handler of an exchange whose caller is admitted.
+
+        Raises:
+            Rejection: 404 where the endpoint does not offer the method (M14).
+        """
+        method = exchange.method
+        if method is None or not method.is_offered(exchange):
+            raise unknown_method()
+        return method.handler
+
+    def response(self, exchange: Exchange, result: bytes, definition: Definition | None) -> bytes:
+        """Compose a response; see `Exchange.response`."""
+        del definition
+        return reply.response(exchange.id, result, exchange.view.server)
+
+    def rejection(self, rejection: Rejection) -> Rejection:
+        """Return an operation's error as this revision tells it."""
+        return rejection
+
+    def status(self, status: int) -> int:
+        """Return the HTTP status that this revision gives an operation's error."""
+        return status
+
+    def declarations(self, kind: Kind, items: bytes) -> bytes:
+        """Return the items of a list with the members that this revision has."""
+        del kind
+        return items
+
+
+NEWEST: Final = Revision()
 
 
 def check_declared(client: Any, capabilities: Any) -> None:
-    """Check the size of what a client says of itself, before a stream or a session keeps it.
+    """Check the size of a client's own description, before a stream or a session keeps it.
 
     Args:
         client: `clientInfo`.
         capabilities: `clientCapabilities`, or `capabilities` in the revisions of 2025.
 
     Raises:
-        Rejection: -32602 where it has more than 16 KiB.
+        Rejection: -32602 where both together have more than 16 KiB.
     """
     if len(to_json(client)) + len(to_json(capabilities)) > _MOST_DECLARED:
         raise bad_params(f"clientInfo and capabilities have more than {_MOST_DECLARED} bytes")

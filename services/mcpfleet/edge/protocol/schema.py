@@ -1,52 +1,43 @@
-"""The methods of 2026-07-28 that are served, and the form that each one's parameters must have (T11, group 10).
+"""The form that each method's parameters must have (T11, group 10). Each check raises `Rejection` -32602.
 
-The check is cheap: it needs neither the caller nor the target. What it lets through, the code behind it may rely on.
+A check is cheap: it needs neither the caller nor the target. Code behind it may rely on the form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcpfleet.wire.errors import bad_params
 from mcpfleet.wire.filter import LONGEST_URI, read_filter
 
 Params = Mapping[str, Any]
-Check = Callable[[Params], None]
 
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 LONGEST_STREAM_ID: Final = 1_024
 """Characters of a listen request's id, which every message of its stream repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """What is known of a method before anybody looks at who asks."""
-
-    capability: str | None
-    """What the endpoint must offer for it to exist (M14)."""
-    check: Check
-    """Raises `Rejection` -32602 where the parameters have another form."""
+def no_parameters(_params: Params) -> None:
+    """Accept any parameters: the method reads none."""
 
 
-def _nothing(_params: Params) -> None:
-    pass
-
-
-def _list(params: Params) -> None:
+def list_page(params: Params) -> None:
+    """Check a list: the cursor of the page."""
     if not isinstance(params.get("cursor", ""), str):
         raise bad_params("`cursor` must be a string")
 
 
-def _call(params: Params) -> None:
+def call_tool(params: Params) -> None:
+    """Check `tools/call`."""
     _string(params, "name")
     if not isinstance(params.get("arguments", {}), dict):
         raise bad_params("`arguments` must be an object")
     _rounds(params)
 
 
-def _get(params: Params) -> None:
+def get_prompt(params: Params) -> None:
+    """Check `prompts/get`."""
     _string(params, "name")
     arguments = params.get("arguments", {})
     if not isinstance(arguments, dict) or not all(isinstance(value, str) for value in arguments.values()):
@@ -54,14 +45,29 @@ def _get(params: Params) -> None:
     _rounds(params)
 
 
-def _read(params: Params) -> None:
+def read_resource(params: Params) -> None:
+    """Check `resources/read`."""
     _string(params, "uri")
     if not 0 < len(params["uri"]) <= LONGEST_URI:
         raise bad_params(f"`uri` must have 1 to {LONGEST_URI} characters")
     _rounds(params)
 
 
-def _complete(params: Params) -> None:
+def watched_uri(params: Params) -> None:
+    """Check `resources/subscribe` and `resources/unsubscribe`."""
+    uri = params.get("uri")
+    if not isinstance(uri, str) or not 0 < len(uri) <= LONGEST_URI:
+        raise bad_params(f"`uri` must have 1 to {LONGEST_URI} characters")
+
+
+def log_level(params: Params) -> None:
+    """Check `logging/setLevel`."""
+    if params.get("level") not in LOG_LEVELS:
+        raise bad_params("unknown log level")
+
+
+def complete(params: Params) -> None:
+    """Check `completion/complete`."""
     ref, argument, context = params.get("ref"), params.get("argument"), params.get("context", {})
     if not _names_target(ref):
         raise bad_params("`ref` must name a prompt or a resource")
@@ -78,15 +84,18 @@ def _names_target(ref: Any) -> bool:
     return isinstance(kind, str) and kind in _REFERENCES and isinstance(ref.get(_REFERENCES[kind]), str)
 
 
-def _listen(params: Params) -> None:
+def listen(params: Params) -> None:
+    """Check `subscriptions/listen`."""
     read_filter(params.get("notifications"))
 
 
-def _task(params: Params) -> None:
+def task(params: Params) -> None:
+    """Check `tasks/get` and `tasks/cancel`."""
     _string(params, "taskId")
 
 
-def _update(params: Params) -> None:
+def update_task(params: Params) -> None:
+    """Check `tasks/update`."""
     _string(params, "taskId")
     if not isinstance(params.get("inputResponses"), dict):
         raise bad_params("`inputResponses` must be an object")
@@ -105,26 +114,4 @@ def _string(params: Params, name: str) -> None:
         raise bad_params(f"`{name}` must be a string")
 
 
-OF_TASKS: Final = "tasks"
-"""Stands where a method's capability does: an endpoint has tasks beyond the tools that make some (K12)."""
 _REFERENCES: Final = {"ref/prompt": "name", "ref/resource": "uri"}
-
-METHODS: Final[Mapping[str, Method]] = MappingProxyType(
-    {
-        "server/discover": Method(None, _nothing),
-        "tools/list": Method("tools", _list),
-        "tools/call": Method("tools", _call),
-        "resources/list": Method("resources", _list),
-        "resources/templates/list": Method("resources", _list),
-        "resources/read": Method("resources", _read),
-        "prompts/list": Method("prompts", _list),
-        "prompts/get": Method("prompts", _get),
-        "completion/complete": Method("completions", _complete),
-        "subscriptions/listen": Method(None, _listen),
-        # The one extension that is served.
-        "tasks/get": Method(OF_TASKS, _task),
-        "tasks/update": Method(OF_TASKS, _update),
-        "tasks/cancel": Method(OF_TASKS, _task),
-    }
-)
-NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})

@@ -51,7 +51,7 @@ class _Key:
     """When this edge first saw it (monotonic seconds)."""
 
 
-class Protector:
+class Sealer:
     """Seals and opens."""
 
     def __init__(self, path: str, *, adopted_after: float, log: FilteringBoundLogger) -> None:

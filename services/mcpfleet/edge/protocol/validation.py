@@ -1,9 +1,4 @@
-"""The order in which a request is checked: first failure wins (T11), read from top to bottom.
-
-`check_place` and `check_form` need no body, `check_message` no caller. Between them `http.app` reads the credential,
-and has it judged before it reads a large body (groups 4b and 4c). The checks of the caller, its view and its limits
-follow in `methods`, those of the target in `uses`.
-"""
+"""Checks of a request that need no caller (T11, groups 2 to 10). `server.router` calls them in their order."""
 
 from __future__ import annotations
 
@@ -12,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from mcpfleet.edge.protocol.schema import METHODS, NOTIFICATIONS
-from mcpfleet.edge.transport.allowed_hosts import Doors
-from mcpfleet.edge.transport.client import Client
+from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.schema import LOG_LEVELS
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
+from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
 from mcpfleet.wire.errors import (
@@ -29,15 +25,12 @@ from mcpfleet.wire.errors import (
     wrong_http_method,
     wrong_media_type,
 )
-from mcpfleet.wire.headers import SESSION, VERSION, Headers
+from mcpfleet.wire.headers import VERSION, Headers
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
-    LEGACY,
     LOG_LEVEL_META_KEY,
     MODERN,
     PROTOCOL_VERSION_META_KEY,
-    SERVED,
-    SERVED_WITH_LEGACY,
 )
 
 _VALUES_REMEMBERED: Final = 256
@@ -48,20 +41,19 @@ _MOST_RANGES: Final = 64
 """Ranges of an `Accept` that are looked at; a head has room for ten thousand."""
 _EVENTS: Final = "text/event-stream"
 _BOTH: Final = ("application/json", _EVENTS)
-_MODERN_PARAMS: Final = ("inputResponses", "requestState")
 _MAY_BE_NULL: Final = ("arguments", "cursor")
 """Parameters of which null is as good as nothing, in every revision (L22)."""
 
-LOG_LEVELS: Final = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
+NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})
 
 
-def check_place(client: Client, endpoints: Mapping[str, str], doors: Doors) -> str:
+def check_place(exchange: HttpExchange, endpoints: Mapping[str, str], doors: AllowedHosts) -> str:
     """Groups 2 and 3: where the request goes, and where it comes from.
 
     Args:
-        client: who asks.
+        exchange: its head is read.
         endpoints: the endpoints' names by their paths.
-        doors: the Hosts and Origins that may come in.
+        doors: the allowed Hosts and Origins.
 
     Returns:
         The endpoint's name.
@@ -69,70 +61,75 @@ def check_place(client: Client, endpoints: Mapping[str, str], doors: Doors) -> s
     Raises:
         Rejection: 404 or 403; no id is known yet.
     """
-    endpoint = endpoints.get(client.path)
+    endpoint = endpoints.get(exchange.path)
     if endpoint is None:
         raise unknown_path()
-    doors.check_host(client.headers)
-    doors.check_origin(client.headers)
+    doors.check_host(exchange.headers)
+    doors.check_origin(exchange.headers)
     return endpoint
 
 
-def check_form(client: Client) -> None:
+def check_form(exchange: HttpExchange) -> None:
     """Group 4: method, media type, what the client accepts, coding.
 
     Raises:
         Rejection: 405, 415 or 406; no id is known yet.
     """
-    if client.method != "POST":
+    if exchange.http_method != "POST":
         raise wrong_http_method("POST")
-    _check_media(client.headers)
-    _check_accept(client.headers, _BOTH)
-    _check_coding(client.headers)
+    _check_media(exchange.headers)
+    _check_accept(exchange.headers, _BOTH)
+    _check_coding(exchange.headers)
 
 
-def check_message(
-    headers: Headers,
-    body: bytes,
-    message: Any,
-    *,
-    legacy: bool = False,
-    sessions: bool = False,
-    body_version_wins: bool = False,
-) -> Envelope:
-    """Groups 6 to 10 of a body that is JSON: what the message alone can tell.
-
-    Args:
-        headers: the request's.
-        body: as it came.
-        message: what it says.
-        legacy: the revisions of 2025 are served besides.
-        sessions: a request in a session needs no version header: it is of the session's revision (L4).
-        body_version_wins: a version header that differs from the body is let through (D5).
+def read_message(body: bytes, message: Any) -> Envelope:
+    """Group 6: one JSON-RPC request or notification, in which null stands for nothing (L22).
 
     Raises:
-        Rejection: whose id, where one could be read, is the message's.
+        Rejection: -32600 or -32602.
     """
     envelope = read_envelope(body, message)
     _leave_out_nulls(envelope.params)
-    served = SERVED_WITH_LEGACY if legacy else SERVED
-    in_session = sessions and bool(headers.all(SESSION))
-    if envelope.id is None:
-        return _check_notification(headers, envelope, served, in_session=in_session)
-    revision = _revision(headers, envelope, served, in_session=in_session)
-    if revision != MODERN:
-        return _as_legacy(envelope, revision)
-    _check_meta(envelope.meta)
-    if not body_version_wins:
-        mirror.check_version(headers, envelope.meta[PROTOCOL_VERSION_META_KEY])
-    mirror.check_method_and_name(headers, envelope)
-    if envelope.meta[PROTOCOL_VERSION_META_KEY] != MODERN:
-        raise unsupported_version(envelope.meta[PROTOCOL_VERSION_META_KEY], served)
-    if envelope.method == "initialize":
-        raise handshake_is_gone(served)
-    if envelope.method not in METHODS:
-        raise unknown_method()
-    METHODS[envelope.method].check(envelope.params)
     return envelope
+
+
+def check_newest(exchange: Exchange, served: Sequence[str], *, body_version_wins: bool) -> None:
+    """Groups 7 to 10 of a request of 2026-07-28: its `_meta`, what headers mirror, its version, method and parameters.
+
+    Args:
+        exchange: its message and method are known.
+        served: the revisions that the endpoint serves.
+        body_version_wins: a version header that differs from the body is let through (D5).
+
+    Raises:
+        Rejection: with the code of the first check that fails.
+    """
+    message, headers, method = exchange.message, exchange.headers, exchange.method
+    _check_meta(message.meta)
+    version = message.meta[PROTOCOL_VERSION_META_KEY]
+    if not body_version_wins:
+        mirror.check_version(headers, version)
+    mirror.check_method_and_name(headers, message, method.names if method is not None else None)
+    if version != MODERN:
+        raise unsupported_version(version, served)
+    if message.method == "initialize":
+        raise handshake_is_gone(served)
+    if method is None:
+        raise unknown_method()
+    method.check(message.params)
+
+
+def check_notification(headers: Headers, message: Envelope, served: Sequence[str]) -> None:
+    """T13, T14, T15: accept a cancellation whatever it says; its version, if stated, is one that the endpoint serves.
+
+    Raises:
+        Rejection: 400 without a body.
+    """
+    version = headers.version()
+    if version == MODERN:
+        headers.single(VERSION)  # M5: it mirrors nothing here, and stands once all the same
+    if (version is not None and version not in served) or message.method not in NOTIFICATIONS:
+        raise Rejection(400)
 
 
 def _leave_out_nulls(params: dict[str, Any]) -> None:
@@ -143,13 +140,13 @@ def _leave_out_nulls(params: dict[str, Any]) -> None:
                 del members[name]
 
 
-def check_events_welcome(client: Client) -> None:
+def check_events_welcome(exchange: HttpExchange) -> None:
     """What a GET must accept (M76).
 
     Raises:
         Rejection: 406.
     """
-    _check_accept(client.headers, (_EVENTS,))
+    _check_accept(exchange.headers, (_EVENTS,))
 
 
 def _check_media(headers: Headers) -> None:
@@ -168,25 +165,6 @@ def _check_accept(headers: Headers, kinds: tuple[str, ...]) -> None:
 def _check_coding(headers: Headers) -> None:
     if any(coding.strip().lower() != b"identity" for coding in headers.all(b"content-encoding")):
         raise wrong_coding()
-
-
-def _check_notification(headers: Headers, envelope: Envelope, served: Sequence[str], *, in_session: bool) -> Envelope:
-    """T13, T14, T15: a cancellation over HTTP is accepted whatever it says; its version, if stated, is one of ours.
-
-    Of the revisions of 2025 every notification is accepted, and without a session none means anything.
-    """
-    version = headers.version()
-    if version == MODERN:
-        headers.single(VERSION)  # M5: it mirrors nothing here, and stands once all the same
-    if version is not None and version not in served:
-        raise Rejection(400)
-    if version is not None and version in LEGACY:
-        return envelope._replace(revision=version)
-    if in_session and version is None:
-        return envelope._replace(revision=LEGACY[0])
-    if envelope.method not in NOTIFICATIONS:
-        raise Rejection(400)
-    return envelope
 
 
 # Clients send the same few values for ever, so each is read once.
@@ -215,49 +193,6 @@ def _weighs(weights: dict[str, bool], kind: str) -> bool:
     return next((weights[each] for each in ranges if each in weights), False)
 
 
-def _revision(headers: Headers, envelope: Envelope, served: Sequence[str], *, in_session: bool) -> str:
-    """Choose the revision, from the body first (M1): what claims to be modern there, or in its header, is modern.
-
-    Raises:
-        Rejection: -32022 for a revision that is not served.
-    """
-    if PROTOCOL_VERSION_META_KEY in envelope.meta:
-        return MODERN
-    if envelope.method == "initialize":
-        return _agreed(envelope.params.get("protocolVersion"), headers, served)
-    stated = headers.version()
-    if stated is not None and stated not in served:
-        raise unsupported_version(stated, served)
-    return stated or (LEGACY[0] if in_session else MODERN)
-
-
-def _as_legacy(envelope: Envelope, revision: str) -> Envelope:
-    """A request of 2025: it says nothing of its client in `_meta`, and what only modern ones bring along is ignored."""
-    params = {
-        name: value for name, value in envelope.params.items() if name not in _MODERN_PARAMS and value is not None
-    }
-    meta = {name: value for name, value in envelope.meta.items() if name != LOG_LEVEL_META_KEY}
-    meta |= {PROTOCOL_VERSION_META_KEY: revision, CLIENT_CAPABILITIES_META_KEY: {}}
-    return envelope._replace(params=params, meta=meta, revision=revision)
-
-
-def _agreed(requested: Any, headers: Headers, served: Sequence[str]) -> str:
-    """The revision of a handshake: the one that was asked for, else the header's, else the newest of 2025 (L3, M74).
-
-    A header that says anything else does not matter: nothing was agreed on yet that it could state (L20).
-    """
-    legacy = [version for version in served if version in LEGACY]
-    if not legacy:
-        raise unsupported_version(requested if isinstance(requested, str) else None, served)
-    if requested in legacy:
-        return str(requested)
-    try:
-        stated = headers.version()
-    except Rejection:
-        stated = None
-    return stated if stated in legacy else legacy[0]
-
-
 def _check_meta(meta: dict[str, Any]) -> None:
     if not isinstance(meta.get(PROTOCOL_VERSION_META_KEY), str):
         raise bad_params(f"_meta lacks {PROTOCOL_VERSION_META_KEY}")
@@ -268,5 +203,5 @@ def _check_meta(meta: dict[str, Any]) -> None:
     if not isinstance(extensions, dict) or not all(isinstance(value, dict) for value in extensions.values()):
         raise bad_params("`extensions` must be an object whose values are objects")
     level = meta.get(LOG_LEVEL_META_KEY, "info")
-    if not isinstance(level, str) or level not in LOG_LEVELS:
+    if level not in LOG_LEVELS:
         raise bad_params("unknown log level")

@@ -8,15 +8,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
 from pydantic_core import to_json
 
-from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.telemetry.metrics import Counter
-from mcpfleet.views.view import Target, View
 
 _EVERY: Final = 0.1
 """Seconds that a line may wait."""
@@ -24,16 +22,6 @@ _MOST: Final = 1_000
 """Lines that wait at most; with more they are written at once."""
 _HEADS: Final = 1_000
 """Callers and targets whose part of the line is kept."""
-
-_Find: TypeAlias = Callable[[View, str], Target | None]
-AUDITED: Final[Mapping[str, tuple[str, _Find] | None]] = {
-    "tools/call": ("name", lambda view, name: view.find("tool", name)),
-    "prompts/get": ("name", lambda view, name: view.find("prompt", name)),
-    "resources/read": ("uri", lambda view, uri: view.find_resource(uri)),
-    "tasks/update": None,
-    "tasks/cancel": None,
-}
-"""The methods that leave a line: the member that names what they use, and how that is found; nothing of tasks."""
 
 
 class Audit:
@@ -55,26 +43,27 @@ class Audit:
         self._second, self._written = 0, ""
         self._head = lru_cache(_HEADS)(self._compose)
 
-    def note(self, inquiry: Inquiry, outcome: str, seconds: float) -> None:
+    def note(self, exchange: Exchange, outcome: str, seconds: float) -> None:
         """Note a request that has ended.
 
         Args:
-            inquiry: who asked, and what.
+            exchange: the request's, of a method that leaves a line.
             outcome: `ok`, or the error's type.
             seconds: how long it took.
         """
         if not self._is_on:
             return
-        request, principal = inquiry.request, inquiry.principal
-        head = self._head(
-            request.envelope.method, _target(inquiry), principal.subject, principal.client, principal.tenant
-        )
+        caller, method = exchange.caller, exchange.method
+        target = method.audit(exchange) if method is not None and method.audit is not None else None
+        # The declared name: where there is no target, the name is a caller's own making.
+        name = target.listed.definition.name if target is not None else None
+        head = self._head(exchange.message.method, name, caller.subject, caller.client, caller.tenant)
         said = outcome if outcome.isidentifier() else to_json(outcome).decode()[1:-1]
         if not self._lines:
             asyncio.get_running_loop().call_later(_EVERY, self.write)
         self._lines.append(
             f'{{"time":"{self._now()}",{head},"outcome":"{said}","seconds":{seconds:.6f},'
-            f'"trace_id":"{request.trace.trace_id}"}}'
+            f'"trace_id":"{exchange.trace.trace_id}"}}'
         )
         if len(self._lines) >= _MOST:
             self.write()
@@ -105,14 +94,3 @@ class Audit:
             sys.stderr.flush()
         except (OSError, ValueError):  # nobody reads: a line is not worth a call, and could not say so itself
             self._lost.add(len(lines))
-
-
-def _target(inquiry: Inquiry) -> str | None:
-    """What was used, by its declared name; nothing where it does not exist, since the name is a caller's own making."""
-    found = AUDITED[inquiry.request.envelope.method]
-    if found is None:
-        return None
-    member, find = found
-    name = inquiry.request.params.get(member)
-    target = find(inquiry.view, name) if isinstance(name, str) else None
-    return target.listed.definition.name if target is not None else None

@@ -1,126 +1,204 @@
-"""The revisions of 2025: how their requests are answered, in a session and without one (L1 to L7, M74 to M81).
+"""The revisions of 2025 as an adapter: their requests become exchanges, and replies take their form (L1 to L7, M74).
 
-Without a session each request stands for itself, as a modern one does. What needs one (the server's own requests,
-subscriptions, the log level) is neither offered nor served then.
+Without a session each request stands for itself, as a modern one does. The server's own requests, subscriptions and the
+log level need a session; without one they are neither offered nor served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from pydantic_core import to_json
+from mcp_types import INVALID_PARAMS
 
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.edge.methods.answers import Answer, common
-from mcpfleet.edge.methods.invoke import Uses
-from mcpfleet.edge.methods.lists import Lists
-from mcpfleet.edge.methods.sessions import SessionMethods, within
-from mcpfleet.edge.protocol.exchange import Inquiry
-from mcpfleet.edge.protocol.schema import METHODS
-from mcpfleet.edge.sessions.in_flight import Running
-from mcpfleet.edge.sessions.session_cache import Named, Sessions
-from mcpfleet.wire import reply
-from mcpfleet.wire.errors import session_needed, unknown_method
-from mcpfleet.wire.headers import SESSION
+from mcpfleet.contracts.manifest import Definition, Kind
+from mcpfleet.contracts.sessions import Session
+from mcpfleet.edge.protocol.exchange import NEWEST, Exchange, Handler, Revision
+from mcpfleet.edge.sessions.in_flight import InFlightRequests
+from mcpfleet.edge.sessions.session_cache import SessionCache
+from mcpfleet.wire import projection, reply
+from mcpfleet.wire.envelope import Envelope
+from mcpfleet.wire.errors import Rejection, SessionFault, session_needed, unknown_method, unsupported_version
+from mcpfleet.wire.headers import SESSION, Headers
+from mcpfleet.wire.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LEGACY,
+    LOG_LEVEL_META_KEY,
+    OLDEST,
+    PROTOCOL_VERSION_META_KEY,
+    SERVED,
+    SERVED_WITH_LEGACY,
+)
 
-Change: TypeAlias = Callable[[Inquiry, Named], Awaitable[None]]
+_MODERN_PARAMS: Final = ("inputResponses", "requestState")
+RESOURCE_NOT_FOUND: Final = -32002
+"""The code of these revisions for an unknown resource (M24)."""
+_OPERATION: Final = frozenset({400, 404, 500})
+"""Statuses of an operation's error, which these revisions send with 200. Those about a caller or capacity stay."""
+_LEVEL: Final = "info"
+"""The log level of a client that has set none."""
 
-_OFFERED: Final = ("tools", "resources", "prompts", "completions")
-"""Capabilities that need no session."""
-_SESSION_ID: Final = "Mcp-Session-Id"
+
+class Revision2025(Revision):
+    """One of the revisions of 2025."""
+
+    checks_first = False
+    mirrors_arguments = False  # L6
+    leaving_cancels = False  # P9
+    takes_rounds = False
+    takes_tasks = False
+
+    def __init__(self, name: str, compat: Compat2025) -> None:
+        self.name = name
+        self.bad_arguments_are_errors = name == OLDEST
+        self._compat = compat
+
+    def handler(self, exchange: Exchange) -> Handler:
+        """Return the adapter, which finds the session first and the method behind it."""
+        del exchange
+        return self._compat.answer
+
+    def response(self, exchange: Exchange, result: bytes, definition: Definition | None) -> bytes:
+        """Compose a response with the members that this revision has; some structured content stands below one more."""
+        wraps = (
+            definition is not None
+            and definition.kind == "tool"
+            and projection.needs_wrapping(definition.wire.get("outputSchema"))
+        )
+        try:
+            return reply.plain_response(exchange.id, projection.result(result, self.name, wraps=wraps))
+        except ValueError as error:
+            raise reply.NotSpliceable("a result must be an object") from error
+
+    def rejection(self, rejection: Rejection) -> Rejection:
+        """Return an operation's error with status 200, and an unknown resource with its own code (L2, M42)."""
+        if rejection.status not in _OPERATION or isinstance(rejection, SessionFault):
+            return rejection
+        is_resource = rejection.code == INVALID_PARAMS and isinstance(rejection.data, dict) and "uri" in rejection.data
+        code = RESOURCE_NOT_FOUND if is_resource else rejection.code
+        return Rejection(200, code, rejection.message, rejection.data)
+
+    def status(self, status: int) -> int:
+        """Return 200 for an operation's error."""
+        return 200 if status in _OPERATION else status
+
+    def declarations(self, kind: Kind, items: bytes) -> bytes:
+        """Return the items with the members that this revision has."""
+        return projection.declarations(kind, items, self.name)
 
 
-class Legacy:
-    """Answers requests of the revisions of 2025."""
+class Compat2025:
+    """Turns requests of 2025 into exchanges, within their session where they name one."""
 
-    def __init__(
-        self,
-        endpoints: Mapping[str, Endpoint],
-        lists: Lists,
-        uses: Uses,
-        *,
-        sessions: Sessions,
-        running: Running,
-        methods: SessionMethods,
-    ) -> None:
+    def __init__(self, endpoints: Mapping[str, Endpoint], sessions: SessionCache, in_flight: InFlightRequests) -> None:
         self._endpoints = endpoints
         self._sessions = sessions
-        self._running = running
-        self._methods = methods
-        self._answers: Mapping[str, Answer] = {
-            **common(lists, uses),
-            "ping": _ping,
-        }
-        self._changes: Mapping[str, tuple[str | None, Change]] = {
-            "resources/subscribe": ("resources", methods.subscribe),
-            "resources/unsubscribe": ("resources", methods.unsubscribe),
-            "logging/setLevel": (None, methods.set_level),
-        }
-        """What changes a session, and the capability that it needs."""
+        self._in_flight = in_flight
+        self._revisions = {name: Revision2025(name, self) for name in LEGACY}
 
-    async def answer(self, inquiry: Inquiry) -> str | None:
-        """Answer a request whose caller is admitted; returns the error's type, or None for a result.
+    def served(self, endpoint: str) -> Sequence[str]:
+        """Return the revisions that an endpoint serves, the newest first."""
+        return SERVED_WITH_LEGACY if self._endpoints[endpoint].legacy else SERVED
+
+    def in_session(self, exchange: Exchange) -> bool:
+        """Return whether a request names a session, where the endpoint has sessions."""
+        return self._endpoints[exchange.endpoint].has_sessions and bool(exchange.headers.all(SESSION))
+
+    def has_notification(self, exchange: Exchange) -> bool:
+        """Return whether a notification is of these revisions, which accept every one.
+
+        A session's notification needs no version header: it is of the session's revision (L4).
+        """
+        version = exchange.headers.version()
+        if version is None:
+            return self.in_session(exchange)
+        return version in LEGACY and version in self.served(exchange.endpoint)
+
+    def adapt(self, exchange: Exchange) -> None:
+        """Choose the revision, from the body first (M1), and give a message of 2025 the members of a modern one.
+
+        A request that claims to be modern in its body is modern. So is one that claims nothing.
 
         Raises:
-            Rejection: the answer is an error, and nothing was sent yet: 404 where its session is gone, 400 where it
-                names none and needs one.
+            Rejection: -32022 for a revision that is not served.
         """
-        request = inquiry.request
-        has_sessions = self._endpoints[request.endpoint].has_sessions
-        if request.envelope.method == "initialize":
-            await self._initialize(inquiry, has_sessions=has_sessions)
-            return None
-        if has_sessions and request.client.headers.all(SESSION):
-            named = await self._sessions.find(request.endpoint, inquiry.principal, request.client)
-            return await self._running.answer(
-                named, within(inquiry, named), lambda known: self._answer_within(known, named)
-            )
-        if has_sessions and request.envelope.method in self._changes:
-            raise session_needed()
-        return await self._answer(inquiry)
+        message, served = exchange.message, self.served(exchange.endpoint)
+        exchange.revision = NEWEST
+        if PROTOCOL_VERSION_META_KEY in message.meta:
+            return
+        if message.method == "initialize":
+            stated: str | None = _agreed(message.params.get("protocolVersion"), exchange.headers, served)
+        else:
+            stated = exchange.headers.version()
+            if stated is not None and stated not in served:
+                raise unsupported_version(stated, served)
+            if stated is None and self.in_session(exchange):
+                stated = LEGACY[0]
+        if stated in self._revisions:
+            exchange.revision = self._revisions[stated]
+            exchange.message = _as_modern(message, stated)
 
-    async def _answer_within(self, inquiry: Inquiry, named: Named) -> str | None:
-        capability, change = self._changes.get(inquiry.request.envelope.method, (None, None))
-        if change is None or (capability is not None and capability not in inquiry.view.capabilities):
-            return await self._answer(inquiry)
-        await change(inquiry, named)
-        return None
+    async def answer(self, exchange: Exchange) -> str | None:
+        """Answer an exchange of these revisions whose caller is admitted.
 
-    async def _answer(self, inquiry: Inquiry) -> str | None:
-        envelope = inquiry.request.envelope
-        answer, known = self._answers.get(envelope.method), METHODS.get(envelope.method)
-        if answer is None or (known is not None and known.capability not in inquiry.view.capabilities):
+        Raises:
+            Rejection: 404 where its session is gone, 400 where it names none and needs one, and as its handler.
+        """
+        method, has_sessions = exchange.method, self._endpoints[exchange.endpoint].has_sessions
+        if method is not None and method.begins_session:
+            return await method.handler(exchange)
+        if self.in_session(exchange):
+            found = await self._sessions.find(exchange)
+            exchange.session = found
+            exchange.revision = self._revisions[found.session.revision]
+            exchange.message = _with_session(exchange.message, found.session)
+            return await self._in_flight.answer(exchange, self._answer)
+        if method is not None and method.needs_session:
+            raise session_needed() if has_sessions else unknown_method()
+        return await self._answer(exchange)
+
+    @staticmethod
+    async def _answer(exchange: Exchange) -> str | None:
+        method = exchange.method
+        if method is None or not method.is_offered(exchange):
             raise unknown_method()
-        if known is not None:
-            known.check(envelope.params)
-        return await answer(inquiry)
-
-    async def _initialize(self, inquiry: Inquiry, *, has_sessions: bool) -> None:
-        """Agree on the revision that the ladder chose, and begin a session (M74)."""
-        request, snapshot = inquiry.request, inquiry.view.snapshot
-        server = {"name": snapshot.name, "version": snapshot.version}
-        if snapshot.title:
-            server["title"] = snapshot.title
-        fields: dict[str, Any] = {
-            "protocolVersion": request.envelope.revision,
-            "capabilities": capabilities(inquiry, has_sessions=has_sessions),
-            "serverInfo": server,
-        }
-        if snapshot.instructions:
-            fields["instructions"] = snapshot.instructions
-        headers = {_SESSION_ID: await self._methods.begin(inquiry)} if has_sessions else {}
-        await request.client.answer(200, reply.plain_response(request.id, to_json(fields)), headers)
+        method.check(exchange.params)
+        return await method.handler(exchange)
 
 
-def capabilities(inquiry: Inquiry, *, has_sessions: bool) -> dict[str, Any]:
-    """What the endpoint offers: to clients without a session no list that changes, for they would not be told."""
-    offered = {name: value for name, value in inquiry.view.capabilities.items() if name in _OFFERED}
-    if not has_sessions:
-        return {name: {} for name in offered}
-    return {**offered, "logging": {}}
+def _agreed(requested: Any, headers: Headers, served: Sequence[str]) -> str:
+    """Return the revision of a handshake: the requested one, else the header's, else the newest of 2025 (L3, M74).
+
+    A header that says anything else does not matter: nothing was agreed on yet that it could state (L20).
+    """
+    legacy = [version for version in served if version in LEGACY]
+    if not legacy:
+        raise unsupported_version(requested if isinstance(requested, str) else None, served)
+    if requested in legacy:
+        return str(requested)
+    try:
+        stated = headers.version()
+    except Rejection:
+        stated = None
+    return stated if stated in legacy else legacy[0]
 
 
-async def _ping(inquiry: Inquiry) -> None:
-    """Answer `{}`, and nothing else in it (M77)."""
-    await inquiry.request.client.answer(200, reply.plain_response(inquiry.request.id, b"{}"))
+def _as_modern(message: Envelope, revision: str) -> Envelope:
+    """Give a message a modern `_meta`, and take away what only modern clients send."""
+    params = {name: value for name, value in message.params.items() if name not in _MODERN_PARAMS and value is not None}
+    meta = {name: value for name, value in message.meta.items() if name != LOG_LEVEL_META_KEY}
+    meta |= {PROTOCOL_VERSION_META_KEY: revision, CLIENT_CAPABILITIES_META_KEY: {}}
+    return message._replace(params=params, meta=meta)
+
+
+def _with_session(message: Envelope, session: Session) -> Envelope:
+    """Add what the session knows of the client."""
+    known = {
+        PROTOCOL_VERSION_META_KEY: session.revision,
+        CLIENT_CAPABILITIES_META_KEY: session.capabilities,
+        CLIENT_INFO_META_KEY: session.client,
+        LOG_LEVEL_META_KEY: session.log_level or _LEVEL,
+    }
+    return message._replace(meta={**message.meta, **known})

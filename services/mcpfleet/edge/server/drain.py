@@ -52,11 +52,11 @@ async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody
     if patience.cancelled_caught:
         hub.end_now()
         edge.calls.end_all()
-        edge.sessions.questions.give_up()
+        edge.sessions.requests.give_up()
         with anyio.move_on_after(_LAST_WORDS) as last_words:
             await application.wait_idle()
         if not last_words.cancelled_caught:
             with anyio.move_on_after(settings.drain_grace):
                 await application.wait_quiet(settings.drain_grace)
     with anyio.move_on_after(_LAST_WORDS):
-        await edge.callers.limits.give_back()
+        await edge.identity.limits.give_back()

@@ -1,114 +1,160 @@
-"""What each method is answered by, once the ladder let the request through: admission, the view, and who answers."""
+"""The order of checks, top to bottom: the way of an exchange through the edge. The first failure wins (T11)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.catalog.snapshot_cache import Snapshots
-from mcpfleet.edge.identity.admission import Admission
-from mcpfleet.edge.identity.limits import Limits
-from mcpfleet.edge.methods.answers import Answer, common
-from mcpfleet.edge.methods.invoke import Uses
-from mcpfleet.edge.methods.lists import KINDS, Lists
-from mcpfleet.edge.methods.tasks import TaskMethods
-from mcpfleet.edge.protocol.exchange import Inquiry, Request
-from mcpfleet.edge.protocol.schema import METHODS, OF_TASKS
-from mcpfleet.edge.server.audit import AUDITED, Audit
-from mcpfleet.edge.server.compat_2025 import Legacy
-from mcpfleet.edge.streams.listen import Listens
-from mcpfleet.edge.tasks.extension import takes_tasks
-from mcpfleet.edge.transport.client import ClientGone
-from mcpfleet.wire.errors import Rejection, not_answered, unknown_method
-from mcpfleet.wire.protocol import SERVED, SERVED_WITH_LEGACY
+from mcpfleet.edge.identity.metadata import Metadata
+from mcpfleet.edge.methods.invoke import Callers
+from mcpfleet.edge.methods.registry import MethodTable
+from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.validation import check_form, check_newest, check_notification, check_place, read_message
+from mcpfleet.edge.server.audit import Audit
+from mcpfleet.edge.server.bodies import RequestBodies
+from mcpfleet.edge.server.compat_2025 import Compat2025
+from mcpfleet.edge.server.session_endpoint import SessionEndpoint
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
+from mcpfleet.edge.transport.cors import Cors
+from mcpfleet.edge.transport.http_exchange import ClientGone
+from mcpfleet.wire.envelope import is_notification, is_response, read_id
+from mcpfleet.wire.errors import Rejection, not_answered
+
+_CATALOG: Final = "the catalog"
 
 
-class Methods:
-    """Answers requests that the ladder let through."""
+class Gate(NamedTuple):
+    """The parts that a request meets before its message is known."""
 
-    def __init__(
-        self,
-        *,
-        endpoints: Mapping[str, Endpoint],
-        admission: Admission,
-        limits: Limits,
-        snapshots: Snapshots,
-        lists: Lists,
-        uses: Uses,
-        legacy: Legacy,
-        listens: Listens,
-        tasks: TaskMethods,
-        audit: Audit,
-    ) -> None:
-        self._endpoints = endpoints
-        self._admission = admission
-        self._limits = limits
+    endpoints: Mapping[str, Endpoint]
+    paths: Mapping[str, str]
+    """The endpoints' names by their paths."""
+    allowed_hosts: AllowedHosts
+    cors: Cors
+    metadata: Metadata | None
+    """None where no credentials are asked for."""
+    sessions: SessionEndpoint
+    bodies: RequestBodies
+
+
+class Router:
+    """Takes exchanges through the checks to the handlers of their methods."""
+
+    def __init__(self, gate: Gate, callers: Callers, compat: Compat2025, methods: MethodTable, audit: Audit) -> None:
+        self._gate = gate
+        self._callers = callers
+        self._compat = compat
+        self._methods = methods
         self._audit = audit
-        self._snapshots = snapshots
-        self._lists = lists
-        self._legacy = legacy
-        self._answers: Mapping[str, Answer] = {
-            **common(lists, uses),
-            "subscriptions/listen": listens.answer,
-            "tasks/get": tasks.get,
-            "tasks/update": tasks.update,
-            "tasks/cancel": tasks.cancel,
-        }
 
-    async def answer(self, request: Request) -> str | None:
-        """Answer a request; returns the error's type, or None for a result.
+    async def receive(self, exchange: Exchange) -> bool:
+        """Read a request, and check all that needs no caller.
+
+        Returns:
+            False where it is answered already: it was no request of a method.
+
+        Raises:
+            Rejection: the first check that fails.
+            NoRoom: the body found no room in memory.
+            ClientGone: the client left before its request was whole.
+        """
+        gate = self._gate
+        if gate.metadata is not None and gate.metadata.is_asked_by(exchange):
+            await gate.metadata.answer(exchange)
+            return False
+        exchange.extra = gate.cors.headers(exchange.headers)
+        exchange.endpoint = check_place(exchange, gate.paths, gate.allowed_hosts)  # groups 2 and 3
+        if gate.cors.is_preflight(exchange.http_method, exchange.headers):
+            await exchange.answer(204, headers=gate.cors.preflight(exchange.headers))
+            return False
+        if gate.sessions.takes(exchange):
+            exchange.credential = self._callers.admission.read(exchange.endpoint, exchange)
+            await gate.sessions.serve(exchange)
+            return False
+        check_form(exchange)  # group 4
+        exchange.credential = self._callers.admission.read(exchange.endpoint, exchange)  # group 4b
+        body, message = await gate.bodies.read(exchange)  # groups 4c and 5
+        exchange.error_id = None if is_response(message) else read_id(message)
+        exchange.is_notification = is_notification(message)
+        if (response := gate.sessions.response(exchange, body, message)) is not None:
+            exchange.error_id = None
+            await gate.sessions.take_response(exchange, response)
+            return False
+        self.identify(exchange, body, message)
+        if exchange.message.id is None:
+            await self._take_notification(exchange)
+            return False
+        return True
+
+    def identify(self, exchange: Exchange, body: bytes, message: Any) -> None:
+        """Find out of a parsed body which request of which revision it is, and check what its message alone can tell.
+
+        Raises:
+            Rejection: the first check of groups 6 to 10 that fails.
+        """
+        exchange.message = read_message(body, message)  # group 6
+        if exchange.message.id is None:
+            if not self._compat.has_notification(exchange):
+                check_notification(exchange.headers, exchange.message, self._compat.served(exchange.endpoint))
+            return
+        exchange.id = exchange.message.id
+        self._compat.adapt(exchange)
+        name, revision = exchange.message.method, exchange.revision
+        exchange.method = self._methods.find(exchange.endpoint, name, revision.name)
+        if revision.checks_first:
+            endpoint = self._gate.endpoints[exchange.endpoint]
+            served = self._compat.served(exchange.endpoint)
+            check_newest(exchange, served, body_version_wins=endpoint.body_version_wins)  # groups 7 to 10
+
+    async def answer(self, exchange: Exchange) -> str | None:
+        """Admit the caller of a request, and have its handler answer.
+
+        Returns:
+            The error's type; None for a result.
 
         Raises:
             Rejection: the answer is an error, and nothing was sent yet.
-            ClientGone: `server/discover` cannot be answered truly: the connection closes (D15).
+            ClientGone: nobody can be answered, or `server/discover` cannot be answered truly (D15).
         """
-        method = request.envelope.method
-        if method == "server/discover" and not request.envelope.is_legacy:
-            await self._discover(request)
-            return None
-        principal = await self._admission.admit(request.endpoint, request.client.credential)
-        view = self._snapshots.view(request.endpoint, principal)
+        method, callers = exchange.method, self._callers
+        if method is not None and not method.admits:
+            return await self._answer_from_memory(exchange)
+        exchange.caller = await callers.admission.admit(exchange.endpoint, exchange.credential)  # group 11
+        view = callers.snapshots.view(exchange.endpoint, exchange.caller)
         if view is None:
-            raise not_answered("the catalog")
-        inquiry = Inquiry(request, principal, view)
-        answer = self._legacy.answer if request.envelope.is_legacy else self._modern(inquiry)
-        if method in KINDS:  # of other methods the target comes first (T11)
-            await self._limits.take_request(request.endpoint, principal)
-        if method not in AUDITED:
-            return await answer(inquiry)
+            raise not_answered(_CATALOG)
+        exchange.view = view
+        handler = exchange.revision.handler(exchange)  # of 2026-07-28: whether the endpoint offers the method
+        if method is not None and method.is_limited:
+            await callers.limits.take_request(exchange.endpoint, exchange.caller)
+        if method is None or method.audit is None:
+            return await handler(exchange)  # finds the target, checks its scopes, and takes the other limits
         started, outcome = time.monotonic(), "cancelled"
         try:
-            error = await answer(inquiry)
+            error = await handler(exchange)
             outcome = error or "ok"
         except Rejection as rejection:
             outcome = str(rejection.code or rejection.status)
             raise
         finally:
-            self._audit.note(inquiry, outcome, time.monotonic() - started)
+            self._audit.note(exchange, outcome, time.monotonic() - started)
         return error
 
-    def _modern(self, inquiry: Inquiry) -> Answer:
-        """Who answers a modern request.
-
-        Raises:
-            Rejection: 404 where the endpoint does not offer what the method is of (M14).
-        """
-        method = inquiry.request.envelope.method
-        capability = METHODS[method].capability
-        view = inquiry.view
-        is_offered = (
-            takes_tasks(inquiry) if capability == OF_TASKS else capability is None or capability in view.capabilities
-        )
-        if not is_offered:
-            raise unknown_method()
-        return self._answers[method]
-
-    async def _discover(self, request: Request) -> None:
-        """Answer from memory: neither admission nor limits nor a bus are needed (D15, M32)."""
-        view = self._snapshots.view(request.endpoint, ANONYMOUS)
+    async def _answer_from_memory(self, exchange: Exchange) -> str | None:
+        """Answer a method that needs neither admission nor limits nor a bus (D15, M32)."""
+        view = self._callers.snapshots.view(exchange.endpoint, ANONYMOUS)
         if view is None:
             raise ClientGone
-        served = SERVED_WITH_LEGACY if self._endpoints[request.endpoint].legacy else SERVED
-        await self._lists.discover(Inquiry(request, ANONYMOUS, view), served)
+        exchange.caller, exchange.view = ANONYMOUS, view
+        return await exchange.revision.handler(exchange)(exchange)
+
+    async def _take_notification(self, exchange: Exchange) -> None:
+        if self._compat.has_notification(exchange) and self._compat.in_session(exchange):
+            await self._gate.sessions.notify(exchange)
+            return
+        caller = await self._callers.admission.admit(exchange.endpoint, exchange.credential)
+        await self._callers.limits.take_request(exchange.endpoint, caller)
+        await exchange.answer(202)

@@ -14,88 +14,96 @@ from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.sessions import SessionsClient
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.contracts.tasks import TasksClient
-from mcpfleet.edge.calls.end import Ends
-from mcpfleet.edge.calls.in_flight import Calls
-from mcpfleet.edge.calls.large_results import Bodies
-from mcpfleet.edge.calls.queue import Dispatch
+from mcpfleet.edge.calls.end import CallEnds
+from mcpfleet.edge.calls.in_flight import InFlightCalls
+from mcpfleet.edge.calls.large_results import LargeResults
+from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.calls.read_check import ReadCheck
-from mcpfleet.edge.calls.relay import Answering
+from mcpfleet.edge.calls.relay import CallParts
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.limits import Limits
-from mcpfleet.edge.identity.metadata import Access, Metadata
+from mcpfleet.edge.identity.metadata import Metadata, ResourceMetadata
 from mcpfleet.edge.identity.revocation import Revocations
-from mcpfleet.edge.methods.invoke import Uses
+from mcpfleet.edge.methods.invoke import Callers, Invoker
 from mcpfleet.edge.methods.lists import Lists
+from mcpfleet.edge.methods.registry import MethodTable, protocol_methods
 from mcpfleet.edge.methods.sessions import SessionMethods
 from mcpfleet.edge.methods.tasks import TaskMethods
-from mcpfleet.edge.protocol.continuation import Rounds
-from mcpfleet.edge.protocol.sealer import Protector
-from mcpfleet.edge.server.app import Application
+from mcpfleet.edge.protocol.continuation import Continuation
+from mcpfleet.edge.protocol.sealer import Sealer
+from mcpfleet.edge.server.app import Application, RequestSpans
 from mcpfleet.edge.server.audit import Audit
-from mcpfleet.edge.server.compat_2025 import Legacy
-from mcpfleet.edge.server.router import Methods
-from mcpfleet.edge.server.session_endpoint import SessionDoor
-from mcpfleet.edge.sessions.elicitation import Asking
+from mcpfleet.edge.server.bodies import RequestBodies
+from mcpfleet.edge.server.compat_2025 import Compat2025
+from mcpfleet.edge.server.router import Gate, Router
+from mcpfleet.edge.server.session_endpoint import SessionEndpoint
+from mcpfleet.edge.sessions.elicitation import ClientRequests, Elicitation
 from mcpfleet.edge.sessions.event_streams import SessionStreams
-from mcpfleet.edge.sessions.in_flight import Running
-from mcpfleet.edge.sessions.questions import Questions
-from mcpfleet.edge.sessions.session_cache import Sessions
+from mcpfleet.edge.sessions.in_flight import InFlightRequests
+from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.lease import Permits
 from mcpfleet.edge.streams.listen import Listens
 from mcpfleet.edge.streams.quota import Quota
-from mcpfleet.edge.streams.task_updates import TaskNews
+from mcpfleet.edge.streams.task_updates import TaskUpdates
 from mcpfleet.edge.streams.uri_permits import UriPermits
-from mcpfleet.edge.tasks.create import Creation
-from mcpfleet.edge.tasks.idempotency import OnceCalls
-from mcpfleet.edge.tasks.sanitize import Showing
-from mcpfleet.edge.transport.allowed_hosts import Doors
+from mcpfleet.edge.tasks.create import TaskCreation
+from mcpfleet.edge.tasks.idempotency import Idempotency
+from mcpfleet.edge.tasks.sanitize import Sanitizer
+from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.cors import Cors
-from mcpfleet.edge.transport.memory_budget import Room
+from mcpfleet.edge.transport.memory_budget import MemoryBudget
 from mcpfleet.process.run import Process
 from mcpfleet.telemetry.instruments import AdmissionInstruments, EdgeInstruments, StreamInstruments
+from mcpfleet.telemetry.trace import TraceSampling
 
 
-class Callers(NamedTuple):
-    """Who may do what, and how often."""
+class Identity(NamedTuple):
+    """The parts that know callers."""
 
-    access: Access | None
+    metadata: ResourceMetadata | None
     """None where no credentials are asked for."""
     admission: Admission
     revocations: Revocations
     limits: Limits
 
 
-class Edge(NamedTuple):
-    """What an edge is started, drained and shown by."""
-
-    application: Application
-    snapshots: Snapshots
-    calls: Calls
-    callers: Callers
-    protector: Protector
-    hub: Hub
-    sessions: SessionParts
-
-
 class SessionParts(NamedTuple):
-    """What serves the sessions of clients of 2025."""
+    """The parts that serve sessions of clients of 2025."""
 
-    known: Sessions
-    running: Running
-    questions: Questions
+    cache: SessionCache
+    in_flight: InFlightRequests
+    requests: ClientRequests
     streams: SessionStreams
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Hear what other edges and subscriptions say of sessions, until cancelled."""
-        for part in (self.known, self.running, self.questions):
+        for part in (self.cache, self.in_flight, self.requests):
             await part.listen()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.running.check)
+            tasks.start_soon(self.in_flight.check)
             await tasks.start(self.streams.run)
             task_status.started()
+
+
+class Edge(NamedTuple):
+    """The parts by which an edge is started, drained and shown."""
+
+    application: Application
+    snapshots: Snapshots
+    calls: InFlightCalls
+    identity: Identity
+    sealer: Sealer
+    hub: Hub
+    sessions: SessionParts
+
+
+class _Streams(NamedTuple):
+    hub: Hub
+    listens: Listens
+    permits: UriPermits
 
 
 def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
@@ -104,187 +112,131 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     Args:
         process: the edge's.
         bus: not running yet.
-        base_url: what the endpoints' URLs begin with, as clients on this machine reach them.
+        base_url: the beginning of the endpoints' URLs, as clients on this machine reach them.
     """
-    settings, log, metrics = process.settings, process.log, process.telemetry.metrics
-    instruments = EdgeInstruments(metrics)
+    settings, log, instruments = process.settings, process.log, EdgeInstruments(process.telemetry.metrics)
     snapshots = Snapshots(
         bus, CatalogClient(bus), settings.endpoints, settings=settings, tracer=process.telemetry.tracer, log=log
     )
-    callers = _callers(process, bus, snapshots, base_url)
-    calls = Calls(bus, settings, log)
-    protector = Protector(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
-    rounds = Rounds(protector, settings)
-    answering = _answering(process, bus, calls, rounds, instruments)
-    showing = Showing(answering.dispatch, answering.bodies, snapshots, settings=settings, log=log)
-    streams = StreamInstruments(metrics)
-    check = ReadCheck(answering.dispatch, snapshots, callers.limits, settings, instruments=streams, log=log)
-    permits = UriPermits(check, settings, instruments=streams, log=log)
-    hub, listens = _streams(process, bus, callers, snapshots, showing=showing, permits=permits, instruments=streams)
+    identity = _identity(process, bus, snapshots, base_url)
+    callers = Callers(identity.admission, identity.limits, snapshots)
+    sealer = Sealer(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
+    continuation = Continuation(sealer, settings)
+    calls = _calls(process, bus, continuation, instruments)
     tasks = TasksClient(bus)
-    sessions = _sessions(process, bus, callers, listens, hub)
-    uses = Uses(
-        answering,
-        rounds,
-        snapshots,
-        settings,
-        admission=callers.admission,
-        limits=callers.limits,
-        creation=Creation(tasks, settings.endpoints, log=log),
-        once=OnceCalls(bus, tasks, log, settings.repeats_waiting),
-        asking=Asking(sessions.questions, settings),
-    )
-    lists = Lists(protector, uses, settings)
-    methods = Methods(
-        endpoints=settings.endpoints,
-        admission=callers.admission,
-        limits=callers.limits,
-        snapshots=snapshots,
-        lists=lists,
-        uses=uses,
-        legacy=_legacy(settings, callers, lists, uses, sessions=sessions, permits=permits),
-        listens=listens,
-        tasks=TaskMethods(tasks, callers.limits, showing, log=log),
-        audit=Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost),
-    )
-    application = _application(
-        process,
-        methods,
-        snapshots,
+    sanitizer = Sanitizer(calls.queue, calls.large_results, snapshots, settings=settings, log=log)
+    streams = _streams(process, bus, identity, callers, calls=calls, sanitizer=sanitizer)
+    sessions = _sessions(process, bus, identity, streams)
+    invoker = Invoker(
+        calls,
         callers,
-        door=_door(settings, callers, snapshots, sessions),
-        instruments=instruments,
+        continuation,
+        Elicitation(sessions.requests, settings),
+        tasks=TaskCreation(tasks, settings.endpoints, log=log),
+        idempotency=Idempotency(bus, tasks, log, settings.repeats_waiting),
     )
-    return Edge(application, snapshots, calls, callers, protector, hub, sessions)
+    methods = MethodTable(
+        protocol_methods(
+            Lists(sealer, invoker, settings),
+            invoker,
+            streams.listens,
+            TaskMethods(tasks, identity.limits, sanitizer, log=log),
+            SessionMethods(sessions.cache, sessions.streams, callers, streams.permits, settings),
+        )
+    )
+    router = Router(
+        _gate(process, identity, callers, sessions),
+        callers,
+        Compat2025(settings.endpoints, sessions.cache, sessions.in_flight),
+        methods,
+        Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost),
+    )
+    # Where nothing is exported nothing is sampled, and no trace is begun only to be dropped.
+    ratio = settings.sample_ratio if process.telemetry.enabled else 0.0
+    spans = RequestSpans(process.telemetry.tracer, TraceSampling.of(ratio, settings.trusted_networks))
+    application = Application(router, snapshots, settings, spans=spans, instruments=instruments, log=log)
+    return Edge(application, snapshots, calls.calls, identity, sealer, streams.hub, sessions)
 
 
-def _callers(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, base_url: str) -> Callers:
+def _identity(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, base_url: str) -> Identity:
     settings, log = process.settings, process.log
-    access = Access(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
+    metadata = ResourceMetadata(settings, base_url, snapshots.scopes) if settings.authorization != "none" else None
     authorization = AuthorizationClient(bus)
-    instruments = AdmissionInstruments(process.telemetry.metrics)
     admission = Admission(
         authorization,
         entries=settings.admission_entries,
-        access=access,
+        access=metadata,
         silence=settings.authority_silence,
         together=settings.authorization in ("jwt", "static"),
-        instruments=instruments,
+        instruments=AdmissionInstruments(process.telemetry.metrics),
         log=log,
     )
     revocations = Revocations(bus, authorization, admission, settings, log=log)
     limits = Limits(AuthorizationClient(bus, timeout=settings.rate_wait), settings, edge=process.id, log=log)
-    return Callers(access, admission, revocations, limits)
+    return Identity(metadata, admission, revocations, limits)
 
 
-def _answering(
-    process: Process[EdgeSettings], bus: Bus, calls: Calls, rounds: Rounds, instruments: EdgeInstruments
-) -> Answering:
-    settings = process.settings
+def _calls(
+    process: Process[EdgeSettings], bus: Bus, continuation: Continuation, instruments: EdgeInstruments
+) -> CallParts:
+    settings, log = process.settings, process.log
+    calls = InFlightCalls(bus, settings, log)
     instruments.calls_running.observe(lambda: len(calls))
-    return Answering(
-        calls,
-        Dispatch(calls, settings, instruments),
-        Bodies(bus, Room(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings),
-        Ends(rounds, process.log),
-        settings=settings,
-        log=process.log,
-    )
+    results = LargeResults(bus, MemoryBudget(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings)
+    queue = CallQueue(calls, settings, instruments)
+    return CallParts(calls, queue, results, CallEnds(continuation, log), settings, log)
 
 
 def _streams(
     process: Process[EdgeSettings],
     bus: Bus,
+    identity: Identity,
     callers: Callers,
-    snapshots: Snapshots,
     *,
-    showing: Showing,
-    permits: UriPermits,
-    instruments: StreamInstruments,
-) -> tuple[Hub, Listens]:
+    calls: CallParts,
+    sanitizer: Sanitizer,
+) -> _Streams:
     settings, log, tracer = process.settings, process.log, process.telemetry.tracer
-    news = TaskNews(bus, TasksClient(bus), showing, settings, tracer=tracer, log=log)
+    instruments = StreamInstruments(process.telemetry.metrics)
+    check = ReadCheck(calls.queue, callers.snapshots, callers.limits, settings, instruments=instruments, log=log)
+    permits = UriPermits(check, settings, instruments=instruments, log=log)
+    updates = TaskUpdates(bus, TasksClient(bus), sanitizer, settings, tracer=tracer, log=log)
     quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)
     hub = Hub(
         bus,
-        snapshots,
+        callers.snapshots,
         settings,
-        tasks=news,
+        tasks=updates,
         permits=permits,
         quota=quota,
         tracer=tracer,
         instruments=instruments,
         log=log,
     )
-    callers.admission.on_ended(hub.revoke)
-    callers.admission.on_keys_ended(hub.end_keys)
-    given = Permits(callers.admission, longest=settings.permission_lasts)
-    return hub, Listens(bus, hub, quota, given, callers.limits, settings=settings, instruments=instruments)
+    identity.admission.on_ended(hub.revoke)
+    identity.admission.on_keys_ended(hub.end_keys)
+    given = Permits(identity.admission, longest=settings.permission_lasts)
+    listens = Listens(bus, hub, quota, given, callers.limits, settings=settings, instruments=instruments)
+    return _Streams(hub, listens, permits)
 
 
-def _door(settings: EdgeSettings, callers: Callers, snapshots: Snapshots, sessions: SessionParts) -> SessionDoor:
-    return SessionDoor(
-        settings.endpoints,
-        callers.admission,
-        callers.limits,
-        snapshots,
-        sessions=sessions.known,
-        streams=sessions.streams,
-        questions=sessions.questions,
-        running=sessions.running,
-    )
-
-
-def _sessions(process: Process[EdgeSettings], bus: Bus, callers: Callers, listens: Listens, hub: Hub) -> SessionParts:
+def _sessions(process: Process[EdgeSettings], bus: Bus, identity: Identity, streams: _Streams) -> SessionParts:
     settings, log = process.settings, process.log
     client = SessionsClient(bus)
-    known = Sessions(bus, client, callers.limits, settings, log=log)
-    running = Running(bus, known, settings, log=log)
-    streams = SessionStreams(bus, known, listens, hub, settings, log=log)
-    return SessionParts(known, running, Questions(bus, client, log=log), streams)
+    cache = SessionCache(bus, client, identity.limits, settings, log=log)
+    in_flight = InFlightRequests(bus, cache, settings, log=log)
+    event_streams = SessionStreams(bus, cache, streams.listens, streams.hub, settings, log=log)
+    return SessionParts(cache, in_flight, ClientRequests(bus, client, log=log), event_streams)
 
 
-def _legacy(
-    settings: EdgeSettings,
-    callers: Callers,
-    lists: Lists,
-    uses: Uses,
-    *,
-    sessions: SessionParts,
-    permits: UriPermits,
-) -> Legacy:
-    methods = SessionMethods(sessions.known, sessions.streams, callers.admission, callers.limits, permits)
-    return Legacy(settings.endpoints, lists, uses, sessions=sessions.known, running=sessions.running, methods=methods)
-
-
-def _application(
-    process: Process[EdgeSettings],
-    methods: Methods,
-    snapshots: Snapshots,
-    callers: Callers,
-    *,
-    door: SessionDoor,
-    instruments: EdgeInstruments,
-) -> Application:
+def _gate(process: Process[EdgeSettings], identity: Identity, callers: Callers, sessions: SessionParts) -> Gate:
     settings = process.settings
     cors = Cors(settings.cors_origins)
     public_hosts = (*settings.public_hosts, *filter(None, [urlsplit(settings.public_url).netloc]))
-    doors = Doors(settings.bind, public_hosts, cors.origins, log=process.log)
-    return Application(
-        endpoints=settings.endpoints,
-        doors=doors,
-        cors=cors,
-        admission=callers.admission,
-        limits=callers.limits,
-        metadata=Metadata(callers.access, settings.endpoints, doors) if callers.access is not None else None,
-        methods=methods,
-        sessions=door,
-        room=Room(settings.request_room, "MCPFLEET_REQUEST_ROOM"),
-        arriving=Room(settings.arriving_room, "MCPFLEET_ARRIVING_ROOM"),
-        snapshots=snapshots,
-        settings=settings,
-        tracer=process.telemetry.tracer,
-        is_traced=process.telemetry.enabled,
-        instruments=instruments,
-        log=process.log,
+    hosts = AllowedHosts(settings.bind, public_hosts, cors.origins, log=process.log)
+    documents = Metadata(identity.metadata, settings.endpoints, hosts) if identity.metadata is not None else None
+    endpoint = SessionEndpoint(
+        settings.endpoints, callers, sessions.cache, sessions.streams, sessions.requests, sessions.in_flight
     )
+    paths = {each.path: name for name, each in settings.endpoints.items()}
+    return Gate(settings.endpoints, paths, hosts, cors, documents, endpoint, RequestBodies(callers.admission, settings))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from mcpfleet.contracts.sessions import Session
-from mcpfleet.edge.sessions.session_cache import Named
+from mcpfleet.edge.protocol.exchange import SessionRef
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.views.view import View
 from mcpfleet.wire.filter import ListKind
@@ -21,7 +21,7 @@ class SessionStream(Stream):
 
     __slots__ = ("_sending", "is_known", "is_muted", "known", "name", "named")
 
-    def __init__(self, name: str, named: Named, *args: Any, **options: Any) -> None:
+    def __init__(self, name: str, named: SessionRef, *args: Any, **options: Any) -> None:
         """Describe a stream.
 
         Args:

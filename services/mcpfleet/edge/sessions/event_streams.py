@@ -16,17 +16,15 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.header import BUSY
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import EDGE_DIGITS, WATCH, Session, SessionChanged, WatchAgain, WatchedAgain
+from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
 from mcpfleet.edge.sessions.event_stream import LISTS, SessionStream
-from mcpfleet.edge.sessions.session_cache import Named, Sessions
+from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.lease import Unending
 from mcpfleet.edge.streams.listen import Listens
 from mcpfleet.edge.streams.stream import Exit
-from mcpfleet.edge.transport.client import Client
-from mcpfleet.views.view import View
 from mcpfleet.wire.errors import NotAnswered, Rejection, UnknownSession
 from mcpfleet.wire.filter import Filter
 
@@ -57,7 +55,7 @@ class SessionStreams:
     def __init__(
         self,
         bus: Bus,
-        sessions: Sessions,
+        sessions: SessionCache,
         listens: Listens,
         hub: Hub,
         settings: EdgeSettings,
@@ -73,7 +71,7 @@ class SessionStreams:
         self._here: dict[str, _Here] = {}
         self._places = anyio.Semaphore(_LOOKS_AT_ONCE)
         self._old: dict[str, bool] = {}
-        """Sessions that are to be read again, and whether it is to be asked if their newest streams are still there."""
+        """The sessions to read again, and whether their newest streams are looked for as well."""
         self._has_old = anyio.Event()
         self._asked = 0
         self._tasks: TaskGroup | None = None
@@ -93,7 +91,7 @@ class SessionStreams:
 
     # -- a stream's life ----------------------------------------------------------------------------------------------
 
-    async def serve(self, client: Client, endpoint: str, principal: Principal, view: View, named: Named) -> None:
+    async def serve(self, exchange: Exchange, named: SessionRef) -> None:
         """Serve a stream to its end.
 
         Raises:
@@ -101,13 +99,14 @@ class SessionStreams:
             ClientStalled: the client does not read.
         """
         if self._hub.is_draining:
-            await client.end_early()
+            await exchange.end_early()
             return
-        stream = self._stream(client, endpoint, principal, view, named)
+        stream = self._stream(exchange, named)
+        exchange.forget()
         here = self._here.setdefault(named.key, _Here())
         here.streams.append(stream)
         try:
-            await self._listens.serve(stream, client.credential, before=partial(self._open, here, stream))
+            await self._listens.serve(stream, exchange.credential, before=partial(self._open, here, stream))
         finally:
             here.streams.remove(stream)
             if not here.streams and self._here.get(named.key) is here:
@@ -143,15 +142,16 @@ class SessionStreams:
         except Rejection as rejection:
             self._log.debug("a session's stream was not taken out", status=rejection.status)
 
-    def _stream(self, client: Client, endpoint: str, principal: Principal, view: View, named: Named) -> SessionStream:
+    def _stream(self, exchange: Exchange, named: SessionRef) -> SessionStream:
+        view = exchange.view
         lists = frozenset(kind for kind in LISTS if view.capabilities.get(kind, {}).get("listChanged"))
         return SessionStream(
             self._bus.process + secrets.token_hex(8),
             named,
-            client,
+            exchange,
             b"",
-            endpoint=endpoint,
-            permission=Unending(principal),
+            endpoint=exchange.endpoint,
+            permission=Unending(exchange.caller),
             honoured=Filter(lists),
             view=view,
             **self._listens.terms(),
@@ -238,7 +238,7 @@ class SessionStreams:
                 tasks.start_soon(self._look_in_turn, key, self._old.pop(key))
 
     async def _look_in_turn(self, key: str, checks: bool = False) -> None:
-        named: Named | None = None
+        named: SessionRef | None = None
         try:
             named = await self._look(key)
         except Exception:
@@ -258,7 +258,7 @@ class SessionStreams:
                 if key in self._here:
                     self._look_soon(key, checks=True)
 
-    async def _look(self, key: str) -> Named | None:
+    async def _look(self, key: str) -> SessionRef | None:
         """Read a session, and have its streams here do as it says; returns it, where there are such."""
         here = self._here.get(key)
         if here is None:
@@ -278,7 +278,7 @@ class SessionStreams:
                     await self._apply(stream, named.session)
         return named
 
-    async def _relieve(self, named: Named) -> None:
+    async def _relieve(self, named: SessionRef) -> None:
         """Let a silent stream here tell what changes, where the newest has gone without a word: its edge has died."""
         here, [newest, *others] = self._here.get(named.key), named.session.streams or ("",)
         if (

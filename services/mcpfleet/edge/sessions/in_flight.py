@@ -15,12 +15,9 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CallCancelled, SessionChanged
-from mcpfleet.edge.methods.answers import Answer
-from mcpfleet.edge.methods.invoke import progress_token
-from mcpfleet.edge.protocol.exchange import Inquiry
-from mcpfleet.edge.sessions.session_cache import Named, Sessions
+from mcpfleet.edge.protocol.exchange import Exchange, Handler
+from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.client import Client
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import NotAnswered, UnknownSession, duplicate_request, session_over
 
@@ -35,16 +32,16 @@ _LONGEST_ID: Final = 1_024
 @dataclass(slots=True, eq=False)
 class _Request:
     owner: str
-    client: Client
+    exchange: Exchange
     scope: anyio.CancelScope
     is_over: bool = False
     """Its session has ended by itself."""
 
 
-class Running:
+class InFlightRequests:
     """Knows the open requests of each session. An id is compared at one edge: no other can ask all for every call."""
 
-    def __init__(self, bus: Bus, sessions: Sessions, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
+    def __init__(self, bus: Bus, sessions: SessionCache, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
         self._bus = bus
         self._sessions = sessions
         self._settings = settings
@@ -78,7 +75,7 @@ class Running:
         except NotAnswered:
             return  # it is looked at again
 
-    async def answer(self, named: Named, inquiry: Inquiry, answer: Answer) -> str | None:
+    async def answer(self, exchange: Exchange, answer: Handler) -> str | None:
         """Answer a request of a session; returns the error's type, or None for a result.
 
         A client that takes it back gets no answer: a stream without events, or what there is of it (L7).
@@ -87,34 +84,35 @@ class Running:
             Rejection: -32600 where a request with its id runs, -32603 where its session ends by itself (L8), and what
                 the answering raises.
         """
-        request, session = inquiry.request, named.key
+        assert exchange.session is not None
+        session, owner = exchange.session.key, exchange.session.owner
         requests = self._open.setdefault(session, {})
-        if request.id in requests:
+        if exchange.id in requests:
             raise duplicate_request()
-        token = progress_token(request.envelope.meta)
+        token = exchange.progress_token
         with anyio.CancelScope() as scope:
-            own = requests[request.id] = _Request(named.owner, request.client, scope)
+            own = requests[exchange.id] = _Request(owner, exchange, scope)
             try:
-                if not self._was_taken_back(session, request.id):
-                    return await self._answer(session, inquiry, answer, token)
+                if not self._was_taken_back(session, exchange.id):
+                    return await self._answer(session, exchange, answer, token)
             finally:
-                del requests[request.id]
+                del requests[exchange.id]
                 if not requests:
                     del self._open[session]
         if own.is_over:
             raise session_over()
-        await request.client.end_early()
+        await exchange.end_early()
         return _TAKEN_BACK
 
-    async def _answer(self, session: str, inquiry: Inquiry, answer: Answer, token: RequestId | None) -> str | None:
+    async def _answer(self, session: str, exchange: Exchange, answer: Handler, token: RequestId | None) -> str | None:
         if token is None:
-            return await answer(inquiry)
+            return await answer(exchange)
         key = session, token
         if self._tokens[key]:  # L15: a client could not tell whose progress it hears
-            del inquiry.request.envelope.meta["progressToken"]
+            del exchange.message.meta["progressToken"]
         self._tokens[key] += 1
         try:
-            return await answer(inquiry)
+            return await answer(exchange)
         finally:
             self._tokens[key] -= 1
             if not self._tokens[key]:
@@ -156,9 +154,9 @@ class Running:
 
     @staticmethod
     def _end(request: _Request, *, is_over: bool = False) -> None:
-        if not request.client.is_ending:
+        if not request.exchange.is_ending:
             request.is_over = is_over
-            request.client.is_unwanted = True
+            request.exchange.is_unwanted = True
             request.scope.cancel()
 
     def _remember(self, session: str, request: RequestId) -> None:

@@ -19,7 +19,6 @@ from mcpfleet.contracts.sessions import (
     CHANGED_SUBJECT,
     BeginSession,
     ChangeSession,
-    Session,
     SessionChanged,
     SessionRead,
     SessionsClient,
@@ -27,9 +26,8 @@ from mcpfleet.contracts.sessions import (
 )
 from mcpfleet.contracts.tasks import Binding
 from mcpfleet.edge.identity.limits import Limits
-from mcpfleet.edge.protocol.exchange import check_declared
+from mcpfleet.edge.protocol.exchange import Exchange, SessionRef, check_declared
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.client import Client
 from mcpfleet.wire import projection
 from mcpfleet.wire.errors import (
     NotAnswered,
@@ -44,24 +42,16 @@ from mcpfleet.wire.errors import (
 SERVICE: Final = "the subscriptions service"
 _RETRY_AFTER: Final = 5
 _STALE_FOR: Final = 30
-"""Times `session_kept` for which a session is gone by that nobody can be asked about."""
-
-
-class Named(NamedTuple):
-    """A session, and by what the services know it."""
-
-    key: str
-    owner: str
-    session: Session
+"""Serve a stale session this many times `session_kept` while subscriptions is unreachable."""
 
 
 class _Kept(NamedTuple):
-    named: Named
+    named: SessionRef
     since: float
 
 
-class Known(NamedTuple):
-    """What a client says of itself, and what it is shown, as its session begins."""
+class SessionInfo(NamedTuple):
+    """The client's description of itself, and the lists that it is shown, as its session begins."""
 
     revision: str
     client: Mapping[str, Any]
@@ -70,7 +60,7 @@ class Known(NamedTuple):
     """By each list's kind the digest of what is in it now."""
 
 
-class Sessions:
+class SessionCache:
     """Finds sessions. What it keeps is dropped when a hint says that it is old, or after a while."""
 
     def __init__(
@@ -96,7 +86,7 @@ class Sessions:
         """Hear hints from now on."""
         await self._bus.subscribe(CHANGED_SUBJECT, self._on_hint)
 
-    async def begin(self, endpoint: str, principal: Principal, known: Known) -> str:
+    async def begin(self, endpoint: str, principal: Principal, known: SessionInfo) -> str:
         """Begin a session; returns its id, which nobody can guess (L18).
 
         Raises:
@@ -119,14 +109,15 @@ class Sessions:
             raise no_capacity(_RETRY_AFTER) from None
         return identifier
 
-    async def find(self, endpoint: str, principal: Principal, client: Client) -> Named:
+    async def find(self, exchange: Exchange) -> SessionRef:
         """Find the session that a request names. Whatever has to be asked for is limited: ids may be invented.
 
         Raises:
             Rejection: 404 where there is none of this caller at this endpoint, 400 where the request states another
                 revision than the session's, 429 where the caller asks too often, 504 where nobody can say.
         """
-        identifier = client.headers.session()
+        endpoint, principal = exchange.endpoint, exchange.caller
+        identifier = exchange.headers.session()
         if identifier is None:
             raise UnknownSession
         key, owner = session_key(identifier.decode("latin-1")), Binding.of(endpoint, principal).digest
@@ -136,12 +127,12 @@ class Sessions:
         if kept is None:
             await self._limits.take_look(endpoint, principal)
         named = kept.named if kept is not None else await self._read_or_recall(key, owner)
-        stated = client.headers.version()
+        stated = exchange.headers.version()
         if stated is not None and stated != named.session.revision:
             raise other_revision()
         return named
 
-    async def _read_or_recall(self, key: str, owner: str) -> Named:
+    async def _read_or_recall(self, key: str, owner: str) -> SessionRef:
         """Ask; where nobody answers, a session that was known a while ago goes on as it was."""
         try:
             return await self.read(key, owner)
@@ -155,7 +146,7 @@ class Sessions:
     def _age(kept: _Kept) -> float:
         return time.monotonic() - kept.since
 
-    async def read(self, key: str, owner: str) -> Named:
+    async def read(self, key: str, owner: str) -> SessionRef:
         """Ask what a session is now.
 
         Raises:
@@ -178,7 +169,7 @@ class Sessions:
             if kept is not None and kept.named.owner == owner:
                 del self._kept[key]
             raise UnknownSession
-        named = Named(key, owner, session)
+        named = SessionRef(key, owner, session)
         if not is_old:
             # Requests need no URIs, of which there may be much.
             self._kept[key] = _Kept(named._replace(session=session.model_copy(update={"uris": ()})), time.monotonic())
@@ -187,7 +178,7 @@ class Sessions:
                 self._kept.popitem(last=False)
         return named
 
-    async def change(self, named: Named, **changes: Any) -> SessionRead:
+    async def change(self, named: SessionRef, **changes: Any) -> SessionRead:
         """Change a session; the next request reads what it is then.
 
         Raises:
@@ -203,7 +194,7 @@ class Sessions:
             raise UnknownSession
         return read
 
-    async def end(self, named: Named) -> None:
+    async def end(self, named: SessionRef) -> None:
         """End a session, at every edge.
 
         Raises:

@@ -15,7 +15,7 @@ _A_TURN: Final = 64
 Tell: TypeAlias = Callable[[Stream], None]
 
 
-class Turns:
+class FanOut:
     """Goes through streams for each thing that happens; what happens again meanwhile is told once more afterwards."""
 
     def __init__(self) -> None:

@@ -18,12 +18,12 @@ from mcpfleet.contracts.hints import LISTS, list_hints
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.streams.fan_out import Turns
+from mcpfleet.edge.streams.fan_out import FanOut
 from mcpfleet.edge.streams.quota import Quota
-from mcpfleet.edge.streams.recovery import Healing
+from mcpfleet.edge.streams.recovery import Recovery
 from mcpfleet.edge.streams.renewals import Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
-from mcpfleet.edge.streams.task_updates import KEY, TaskNews
+from mcpfleet.edge.streams.task_updates import KEY, TaskUpdates
 from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.edge.streams.watchers import Watchers, covers
 from mcpfleet.telemetry.instruments import StreamInstruments
@@ -47,7 +47,7 @@ class Hub:
         snapshots: Snapshots,
         settings: EdgeSettings,
         *,
-        tasks: TaskNews,
+        tasks: TaskUpdates,
         permits: UriPermits,
         quota: Quota,
         tracer: Tracer,
@@ -58,7 +58,7 @@ class Hub:
         self._permits = permits
         self._quota = quota
         self._renewals = Renewals(longest=settings.permission_lasts, refresh=self._refresh, log=log)
-        self._healing = Healing(
+        self._healing = Recovery(
             bus, self.streams, self.catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
         )
         self._bus = bus
@@ -66,7 +66,7 @@ class Hub:
         self._snapshots = snapshots
         self._most = settings.max_streams
         self._instruments = instruments
-        self._turns = Turns()
+        self._turns = FanOut()
         self._watchers = Watchers(bus, settings, permits=permits, turns=self._turns, tracer=tracer, log=log)
         self._count = 0
         self._by_endpoint: dict[str, set[Stream]] = {}

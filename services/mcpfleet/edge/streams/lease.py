@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.identity.admission import Admission, Permit
-from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.transport.credential import Credential
 from mcpfleet.wire.errors import NotAnswered, Rejection
 
@@ -92,18 +92,18 @@ class Permits:
         self._admission = admission
         self._longest = longest
 
-    def check(self, inquiry: Inquiry, uris: Iterable[str]) -> None:
+    def check(self, exchange: Exchange, uris: Iterable[str]) -> None:
         """Check that the caller's scopes cover the reading of what it watches (D10); what is not there needs none.
 
         Raises:
             Rejection: 403, which names the scopes.
         """
-        if not inquiry.view.needs_scopes:
+        if not exchange.view.needs_scopes:
             return
         for uri in uris:
-            target = inquiry.view.find_resource(uri)
+            target = exchange.view.find_resource(uri)
             if target is not None and target.listed.definition.scopes:
-                self._admission.require(inquiry.request.endpoint, inquiry.principal, target.listed.definition.scopes)
+                self._admission.require(exchange.endpoint, exchange.caller, target.listed.definition.scopes)
 
     async def give(self, endpoint: str, principal: Principal, credential: Credential | None) -> Permission:
         """Give a stream its permission; raises as `Admission.admit`."""

@@ -9,35 +9,26 @@ from typing import Any, Final
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.edge.identity.limits import Limits
-from mcpfleet.edge.protocol.exchange import Inquiry, check_declared
+from mcpfleet.edge.protocol.exchange import Exchange, check_declared
 from mcpfleet.edge.protocol.schema import LONGEST_STREAM_ID
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.lease import Permits, Unending
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.stream import Exit, Stream, Terms
-from mcpfleet.edge.tasks.extension import declares, takes_tasks
-from mcpfleet.edge.transport.client import ClientStalled
+from mcpfleet.edge.tasks.read import declares, takes_tasks
 from mcpfleet.edge.transport.credential import Credential
+from mcpfleet.edge.transport.http_exchange import ClientStalled
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import bad_params, missing_capabilities
 from mcpfleet.wire.filter import Filter, read_filter
 from mcpfleet.wire.notices import subscription_id
-from mcpfleet.wire.protocol import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    LOG_LEVEL_META_KEY,
-    PROTOCOL_VERSION_META_KEY,
-)
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY
 
 _FLUSHED_WITHIN: Final = 2.0
 _JITTER: Final = 0.1
 """The part of its longest life by which a stream may end sooner, so that those that began together do not end so."""
-_KEPT: Final = frozenset(
-    {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY}
-)
-"""Members of a request's `_meta` that are asked for while its stream lasts."""
 
 
 class Listens:
@@ -66,7 +57,7 @@ class Listens:
         self._settings = settings
         self._instruments = instruments
 
-    async def answer(self, inquiry: Inquiry) -> None:
+    async def answer(self, exchange: Exchange) -> None:
         """Answer with a stream, whatever form the endpoint's answers have (S20).
 
         Raises:
@@ -75,28 +66,26 @@ class Listens:
             ClientStalled: the client does not read.
             ClientGone: it has left before the stream began.
         """
-        request, view = inquiry.request, inquiry.view
-        asked = read_filter(request.params["notifications"], self._settings.stream_keys)
-        # A stream lasts, and nobody needs the parameters any more, nor the `_meta` that nobody reads.
-        request.params.clear()
-        meta = request.envelope.meta
-        for name in meta.keys() - _KEPT:
-            del meta[name]
+        view, meta = exchange.view, exchange.message.meta
+        asked = read_filter(exchange.params["notifications"], self._settings.stream_keys)
         check_declared(meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY])
-        request.client.forget_body()
-        if len(str(request.id)) > LONGEST_STREAM_ID:
+        exchange.forget_body()
+        if len(str(exchange.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
-        honoured = asked.supported(view.capabilities, tasks=takes_tasks(inquiry))
-        if honoured.task_ids and not declares(inquiry):
+        honoured = asked.supported(view.capabilities, tasks=takes_tasks(exchange))
+        if honoured.task_ids and not declares(exchange):
             raise missing_capabilities((TASKS,))  # before any look-up (D2)
-        self._permits.check(inquiry, honoured.uris)
-        await self._limits.take_request(request.endpoint, inquiry.principal)
-        stream = self._stream(inquiry, honoured)
+        self._permits.check(exchange, honoured.uris)
+        await self._limits.take_request(exchange.endpoint, exchange.caller)
+        stream = self._stream(exchange, honoured)
+        exchange.forget()  # a stream lasts for hours, and needs neither the message nor this view any more
         if self._hub.is_draining or not honoured:
             stream.end(Exit.SHUTDOWN if self._hub.is_draining else Exit.NOTHING_HONOURED)
             await self._run(stream)
             return
-        await self.serve(stream, request.client.credential, meta[CLIENT_CAPABILITIES_META_KEY])
+        capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
+        del meta  # this frame lasts as long, and `_meta` may have megabytes
+        await self.serve(stream, exchange.credential, capabilities)
 
     async def serve(
         self,
@@ -128,14 +117,14 @@ class Listens:
         finally:
             self._hub.leave(stream)
 
-    def _stream(self, inquiry: Inquiry, honoured: Filter) -> Stream:
+    def _stream(self, exchange: Exchange, honoured: Filter) -> Stream:
         return Stream(
-            inquiry.request.client,
-            subscription_id(inquiry.request.id),
-            endpoint=inquiry.request.endpoint,
-            permission=Unending(inquiry.principal),
+            exchange,
+            subscription_id(exchange.id),
+            endpoint=exchange.endpoint,
+            permission=Unending(exchange.caller),
             honoured=honoured,
-            view=inquiry.view,
+            view=exchange.view,
             **self.terms(),
         )
 

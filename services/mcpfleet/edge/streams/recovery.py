@@ -21,7 +21,7 @@ _TURN: Final = 0.1
 """Seconds between two batches."""
 
 
-class Healing:
+class Recovery:
     """Waits for gaps, and catches up after each."""
 
     def __init__(

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TypedDict
 
 from mcpfleet.edge.streams.lease import Permission
-from mcpfleet.edge.transport.client import Client, ClientStalled, while_there
+from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange, while_there
 from mcpfleet.views.view import View
 from mcpfleet.wire import notices, reply
 from mcpfleet.wire.filter import Filter, ListKind
@@ -53,13 +53,13 @@ class Stream:
     """
 
     __slots__ = (
-        "_client", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
+        "_exchange", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
         "_written", "bound", "digests", "endpoint", "holds_until", "honoured", "id", "on_written", "permission", "view",
     )  # fmt: skip
 
     def __init__(
         self,
-        client: Client,
+        exchange: HttpExchange,
         identifier: bytes,
         *,
         endpoint: str,
@@ -73,7 +73,7 @@ class Stream:
         """Describe a stream, which is told nothing before `run`.
 
         Args:
-            client: the other end.
+            exchange: the listen request's.
             identifier: the listen request's id, as JSON.
             endpoint: the endpoint's name.
             permission: by which it goes on.
@@ -94,7 +94,7 @@ class Stream:
         """Of the lists as the client may have seen them last (S15)."""
         self.on_written: Callable[[int], None] = lambda _: None
         """Hears how many changes were written."""
-        self._client = client
+        self._exchange = exchange
         self.bound = bound
         """Changes that may wait."""
         self._keepalive = keepalive
@@ -197,22 +197,22 @@ class Stream:
 
     async def while_there(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do what is to be done before it runs; raises `ClientGone` where the client leaves meanwhile."""
-        await while_there(self._client, work)
+        await while_there(self._exchange, work)
 
     async def _watch_client(self) -> None:
-        await self._client.wait_gone()
+        await self._exchange.wait_gone()
         self.end(Exit.CLIENT_GONE)
 
     async def _write(self) -> None:
-        await self._client.open_stream()
+        await self._exchange.open_stream()
         if opening := self._opening():
             await self._send(opening)
         while not self.is_over:
             await self._go_on()
         if self._exit is not Exit.CLIENT_GONE:
             if closing := self._closing():
-                await self._client.send_part(closing)
-            await self._client.close_stream()
+                await self._exchange.send_part(closing)
+            await self._exchange.close_stream()
 
     def _opening(self) -> bytes:
         """What is said first."""
@@ -244,7 +244,7 @@ class Stream:
             await self._wait()
 
     async def _send(self, data: bytes) -> None:
-        await self._client.send_part(data)
+        await self._exchange.send_part(data)
         self._written = time.monotonic()
 
     async def _wait(self) -> None:

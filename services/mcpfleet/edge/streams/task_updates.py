@@ -27,7 +27,7 @@ from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.tasks import results
 from mcpfleet.edge.tasks.inputs import check_answerable
 from mcpfleet.edge.tasks.read import SERVICE, find
-from mcpfleet.edge.tasks.sanitize import Showing
+from mcpfleet.edge.tasks.sanitize import Sanitizer
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, not_answered
@@ -74,14 +74,14 @@ class _Watch:
         self.untold.discard(task)
 
 
-class TaskNews:
+class TaskUpdates:
     """Watches tasks for streams."""
 
     def __init__(
         self,
         bus: Bus,
         client: TasksClient,
-        showing: Showing,
+        showing: Sanitizer,
         settings: EdgeSettings,
         *,
         tracer: Tracer,

@@ -27,7 +27,7 @@ Key = tuple[str, str]
 """An endpoint, and a URI that is watched there."""
 
 
-class Stating:
+class WatchReporter:
     """Knows the pool of each watched URI, and says what has changed."""
 
     def __init__(

@@ -19,11 +19,11 @@ from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, reso
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.streams.fan_out import Tell, Turns
+from mcpfleet.edge.streams.fan_out import FanOut, Tell
 from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.streams.uri_permits import UriPermit, UriPermits
-from mcpfleet.edge.streams.watch_reporter import Stating
+from mcpfleet.edge.streams.watch_reporter import WatchReporter
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import holds
@@ -42,7 +42,7 @@ class Watchers:
         settings: EdgeSettings,
         *,
         permits: UriPermits,
-        turns: Turns,
+        turns: FanOut,
         tracer: Tracer,
         log: FilteringBoundLogger,
     ) -> None:
@@ -54,7 +54,9 @@ class Watchers:
         """Bytes of the URIs that are watched, as often as they are."""
         self._by_uri: dict[tuple[str, str], dict[Stream, UriPermit]] = {}
         self._interest = Interest(bus, self.on_resource, most=settings.watched_keys)
-        self._stating = Stating(bus, lambda: self._by_uri, self._pool_of, interval=settings.watched_stated, log=log)
+        self._stating = WatchReporter(
+            bus, lambda: self._by_uri, self._pool_of, interval=settings.watched_stated, log=log
+        )
         permits.on_decision(self._on_decision)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:

@@ -35,29 +35,24 @@ from mcpfleet.contracts.tasks import (
     once_key,
     task_hint_subject,
 )
-from mcpfleet.edge.calls.end import Told, tool_failed
+from mcpfleet.edge.calls.end import CallEnd, tool_failed
 from mcpfleet.edge.calls.in_flight import Call, End
-from mcpfleet.edge.protocol.exchange import Inquiry
+from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.tasks import results
-from mcpfleet.edge.tasks.extension import declares
-from mcpfleet.edge.tasks.read import SERVICE, read
-from mcpfleet.edge.transport.client import while_there
+from mcpfleet.edge.tasks.read import SERVICE, declares, read
+from mcpfleet.edge.transport.http_exchange import while_there
 from mcpfleet.views.view import Target
+from mcpfleet.wire import texts
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
 from mcpfleet.wire.strict import canonical
 
-MISMATCH: Final = "This idempotency key was used before with other arguments: nothing was run. Use a new key."
-UNCERTAIN: Final = (
-    "A call with this idempotency key was begun before, and nobody knows whether it had its effect: nothing was run "
-    "now. Find out, by a tool that reads, before calling with a new key."
-)
-TOO_LARGE: Final = (
-    "A call with this idempotency key has ended, and its result was too large to be kept: nothing was run."
-)
-_KEPT: Final = {KeyOutcome.MISMATCH: (MISMATCH, "key_mismatch"), KeyOutcome.UNCERTAIN: (UNCERTAIN, "key_uncertain")}
+_KEPT: Final = {
+    KeyOutcome.MISMATCH: (texts.KEY_MISMATCH, "key_mismatch"),
+    KeyOutcome.UNCERTAIN: (texts.KEY_UNCERTAIN, "key_uncertain"),
+}
 _MARGIN: Final = 15.0
 """Seconds that a reservation lasts beyond its call's time: the call may wait for a worker before that begins."""
 _AGAIN: Final = 1.0
@@ -86,9 +81,9 @@ def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[s
     return key
 
 
-def once_of(inquiry: Inquiry, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
+def once_of(exchange: Exchange, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
     """Name a key within its endpoint, principal and tool, and the arguments that it came with."""
-    binding = Binding.of(inquiry.request.endpoint, inquiry.principal)
+    binding = Binding.of(exchange.endpoint, exchange.caller)
     return Once(key=once_key(binding, tool, key), arguments=digest_of(canonical(arguments)))
 
 
@@ -118,7 +113,7 @@ class _First:
 
 
 @dataclass(slots=True, eq=False)
-class OnceCalls:
+class Idempotency:
     """Runs calls once."""
 
     bus: Bus
@@ -129,12 +124,12 @@ class OnceCalls:
     _waiting: int = field(default=0)
 
     async def answer(
-        self, inquiry: Inquiry, target: Target, once: Once, run: Run, *, goes_on: Callable[[], bool]
+        self, exchange: Exchange, target: Target, once: Once, run: Run, *, goes_on: Callable[[], bool]
     ) -> str | None:
         """Run a call, or answer with what the first one under its key gave; returns the error's type.
 
         Args:
-            inquiry: the request.
+            exchange: the request.
             target: the tool.
             once: the key.
             run: runs the call, where it is the first.
@@ -155,11 +150,11 @@ class OnceCalls:
         )
         reserved = await self._reserve(wanted)
         if reserved.outcome is KeyOutcome.RUNNING:
-            reserved = await self._wait(inquiry, wanted, definition.timeout + _MARGIN)
+            reserved = await self._wait(exchange, wanted, definition.timeout + _MARGIN)
         if reserved.outcome is KeyOutcome.NEW:
             return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
-        told = await self._repeated(inquiry, reserved)
-        await inquiry.request.client.end(told.status, told.body)
+        told = await self._repeated(exchange, reserved)
+        await exchange.end(told.status, told.body)
         return told.error_type
 
     async def _reserve(self, wanted: Reserve) -> Reserved:
@@ -187,14 +182,14 @@ class OnceCalls:
         except BusError as error:
             self.log.warning("the end of a call under an idempotency key was not noted", error=str(error))
 
-    async def _wait(self, inquiry: Inquiry, wanted: Reserve, seconds: float) -> Reserved:
+    async def _wait(self, exchange: Exchange, wanted: Reserve, seconds: float) -> Reserved:
         """Wait for the first call's end: told by a hint, and by asking, since hints may be lost."""
         if self._waiting >= self.most:
             raise no_capacity(1)
         self._waiting += 1
         deadline = time.monotonic() + seconds
         try:
-            return await while_there(inquiry.request.client, partial(self._ask_until, wanted, deadline))
+            return await while_there(exchange, partial(self._ask_until, wanted, deadline))
         finally:
             self._waiting -= 1
 
@@ -224,32 +219,32 @@ class OnceCalls:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
                 await self.bus.leave(subscription)
 
-    async def _repeated(self, inquiry: Inquiry, reserved: Reserved) -> Told:
+    async def _repeated(self, exchange: Exchange, reserved: Reserved) -> CallEnd:
         """What a repeat is told."""
         if reserved.task is not None:
-            return await self.handle(inquiry, reserved.task)
+            return await self.handle(exchange, reserved.task)
         if reserved.outcome is KeyOutcome.REPEAT:
             if reserved.result is None:
-                return tool_failed(inquiry, TOO_LARGE, "key_result_too_large")
-            return Told(200, inquiry.response(marked(reserved.result.encode())), None)
+                return tool_failed(exchange, texts.KEY_TOO_LARGE, "key_result_too_large")
+            return CallEnd(200, exchange.response(marked(reserved.result.encode())), None)
         text, error_type = _KEPT.get(reserved.outcome, _KEPT[KeyOutcome.UNCERTAIN])
-        return tool_failed(inquiry, text, error_type)
+        return tool_failed(exchange, text, error_type)
 
-    async def handle(self, inquiry: Inquiry, task: str) -> Told:
+    async def handle(self, exchange: Exchange, task: str) -> CallEnd:
         """The handle of the first call's task."""
-        view = await read(self.client, inquiry, task)
-        return handle_again(inquiry, view)
+        view = await read(self.client, exchange, task)
+        return handle_again(exchange, view)
 
 
-def handle_again(inquiry: Inquiry, view: TaskView) -> Told:
+def handle_again(exchange: Exchange, view: TaskView) -> CallEnd:
     """A task's handle, as a repeat gets it.
 
     Raises:
         Rejection: -32021 where the client takes no tasks.
     """
-    if not declares(inquiry):
+    if not declares(exchange):
         raise missing_capabilities((TASKS,))
-    return Told(200, inquiry.response(results.created(view, {REPEAT: True})), None)
+    return CallEnd(200, exchange.response(results.created(view, {REPEAT: True})), None)
 
 
 def marked(result: bytes) -> bytes:

@@ -1,15 +1,23 @@
-"""Reads tasks as who owns them: all others are told that there is none (K8, K12)."""
+"""Reads tasks for their owners: everybody else is told that there is none (K8, K12).
+
+A tool may be gone when its task is read. So its rules for callers are kept with the task, from its creation on.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from pydantic_core import from_json, to_json
+
 from mcpfleet.bus.errors import BusError
+from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import Binding, TasksClient, TaskView, is_task_id
-from mcpfleet.edge.protocol.exchange import Inquiry
-from mcpfleet.edge.tasks import policy
+from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.views.rights import fits, holds
+from mcpfleet.wire.capabilities import TASKS, TASKS_EXTENSION, missing
 from mcpfleet.wire.errors import Rejection, bad_params, not_answered
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY
 
 SERVICE: Final = "the tasks service"
 
@@ -21,10 +29,10 @@ async def find(client: TasksClient, task: str, endpoint: str, principal: Princip
         BusError: nobody could be asked.
     """
     view = await client.get(task, Binding.of(endpoint, principal))
-    return view if view is not None and policy.allows(view.policy, principal) else None
+    return view if view is not None and policy_allows(view.policy, principal) else None
 
 
-async def read(client: TasksClient, inquiry: Inquiry, task: str) -> TaskView:
+async def read(client: TasksClient, exchange: Exchange, task: str) -> TaskView:
     """Read a task as the caller of a request.
 
     Raises:
@@ -33,7 +41,7 @@ async def read(client: TasksClient, inquiry: Inquiry, task: str) -> TaskView:
     if not is_task_id(task):
         raise unknown_task()
     try:
-        view = await find(client, task, inquiry.request.endpoint, inquiry.principal)
+        view = await find(client, task, exchange.endpoint, exchange.caller)
     except BusError:
         raise not_answered(SERVICE) from None
     if view is None:
@@ -44,3 +52,35 @@ async def read(client: TasksClient, inquiry: Inquiry, task: str) -> TaskView:
 def unknown_task() -> Rejection:
     """There is no such task, for this caller (K8)."""
     return bad_params("unknown task")
+
+
+def declares(exchange: Exchange) -> bool:
+    """Return whether the client takes tasks: it says so on each request (K2)."""
+    return not missing((TASKS,), exchange.message.meta[CLIENT_CAPABILITIES_META_KEY])
+
+
+def takes_tasks(exchange: Exchange) -> bool:
+    """Return whether the endpoint has tasks for this client: some of its tools make them, or once did (K12)."""
+    view = exchange.view
+    return view.has_tasks and (TASKS_EXTENSION in view.capabilities.get("extensions", {}) or declares(exchange))
+
+
+def policy_of(definition: Definition) -> str | None:
+    """Return the rules of a tool as text, to be kept with its tasks; None where it has none."""
+    if not definition.scopes and not definition.only_for:
+        return None
+    return to_json({"scopes": definition.scopes, "only_for": definition.only_for}).decode()
+
+
+def policy_allows(policy: str | None, principal: Principal) -> bool:
+    """Return whether the rules allow a caller; unreadable rules allow nobody."""
+    if policy is None:
+        return True
+    try:
+        kept = from_json(policy)
+        scopes, only_for = kept["scopes"], kept["only_for"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    if only_for and not any(fits(rule, principal) for rule in only_for):
+        return False
+    return holds(principal, scopes)

@@ -18,28 +18,28 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.task_payloads import is_kept
 from mcpfleet.contracts.tasks import Status, TaskView
 from mcpfleet.edge.calls.in_flight import Call, End, Order
-from mcpfleet.edge.calls.large_results import Bodies, ResultLost
-from mcpfleet.edge.calls.queue import Dispatch, MakeOrder
+from mcpfleet.edge.calls.large_results import LargeResults, ResultLost
+from mcpfleet.edge.calls.queue import CallQueue, MakeOrder
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, internal, no_capacity
 
 
-class Showing:
-    """Has results cleared."""
+class Sanitizer:
+    """Has workers sanitize results."""
 
     def __init__(
         self,
-        dispatch: Dispatch,
-        bodies: Bodies,
+        queue: CallQueue,
+        large_results: LargeResults,
         snapshots: Snapshots,
         *,
         settings: EdgeSettings,
         log: FilteringBoundLogger,
     ) -> None:
-        self._dispatch = dispatch
-        self._bodies = bodies
+        self._queue = queue
+        self._large_results = large_results
         self._snapshots = snapshots
         self._settings = settings
         self._log = log
@@ -77,11 +77,11 @@ class Showing:
 
     async def _cleared(self, view: TaskView, make_order: MakeOrder) -> bytes:
         try:
-            call = await self._dispatch.run(make_order)
-            if call.remote is None:
-                return _result(call)
-            async with self._bodies.fetched(call.remote) as body:
-                return body
+            async with self._queue.ended(make_order) as call:
+                if call.remote is None:
+                    return _result(call)
+                async with self._large_results.fetched(call.remote) as body:
+                    return body
         except ResultLost as error:
             self._log.warning("a cleared result was lost", pool=view.pool, error=str(error))
             raise no_capacity(1) from None

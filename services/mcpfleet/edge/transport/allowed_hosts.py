@@ -21,7 +21,7 @@ _LONGEST_TOLD: Final = 100
 """Characters of a refused name that the log has."""
 
 
-class Doors:
+class AllowedHosts:
     """The names by which clients may call us; loopback's names count where we listen on loopback."""
 
     def __init__(

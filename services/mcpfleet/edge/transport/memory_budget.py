@@ -1,4 +1,4 @@
-"""Room in memory for large bodies: who needs some waits in turn, and gives it back."""
+"""A budget of memory for large bodies: those who need some wait in turn, and give it back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class NoRoom(Exception):
     """Raised when room for a body did not come free in time."""
 
 
-class Account:
+class BudgetAccount:
     """What one body has taken so far."""
 
-    def __init__(self, room: Room, within: float) -> None:
+    def __init__(self, room: MemoryBudget, within: float) -> None:
         self._room = room
         self._within = within
         self._taken = 0
@@ -32,7 +32,7 @@ class Account:
         self._taken = 0
 
 
-class Room:
+class MemoryBudget:
     """A number of bytes that all large bodies of a kind share, so that no number of clients fills an edge's memory."""
 
     def __init__(self, size: int, setting: str) -> None:
@@ -66,14 +66,9 @@ class Room:
         finally:
             self.give(size)
 
-    @asynccontextmanager
-    async def account(self, *, within: float) -> AsyncIterator[Account]:
-        """Take room bit by bit during a block, and give all of it back at its end."""
-        account = Account(self, within)
-        try:
-            yield account
-        finally:
-            account.close()
+    def open(self, *, within: float) -> BudgetAccount:
+        """Open an account that takes memory bit by bit; its `close` gives all of it back."""
+        return BudgetAccount(self, within)
 
     async def take(self, size: int, within: float) -> None:
         """Take room that is given back by `give`; raises `NoRoom`."""

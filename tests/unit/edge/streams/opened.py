@@ -9,7 +9,7 @@ from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.streams.lease import Unending
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.transport.client import Client, ClientStalled
+from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 from mcpfleet.wire.filter import Filter
@@ -48,7 +48,7 @@ class Open:
 def stream(honoured: Filter | None = None, *, write_timeout: float = 5.0, **settings: Any) -> Open:
     """A stream of the tool list and of one resource, unless told otherwise, that has yet to run."""
     exchange = Exchange(Post(), parts=[])
-    client = Client(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=write_timeout)
+    client = HttpExchange(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=write_timeout)
     chosen: dict[str, Any] = {"keepalive": 60.0, "lasts": 60.0, "bound": 4} | settings
     made = Stream(
         client, b'"s"', endpoint="mcp", permission=chosen.pop("permission", Unending(ANONYMOUS)),

@@ -12,7 +12,7 @@ import pytest
 from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.streams.lease import Unending
 from mcpfleet.edge.streams.stream import Exit
-from mcpfleet.edge.transport.client import ClientStalled
+from mcpfleet.edge.transport.http_exchange import ClientStalled
 from mcpfleet.wire.filter import Filter
 from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
 from tests.kit.waiting import until

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from mcpfleet.edge.streams.fan_out import Turns
+from mcpfleet.edge.streams.fan_out import FanOut
 from mcpfleet.edge.streams.stream import Stream
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import stream
 
 
 async def test_each_is_told_once_and_others_have_their_turn_meanwhile() -> None:
-    turns, told = Turns(), list[Stream]()
+    turns, told = FanOut(), list[Stream]()
     streams = [stream().stream for _ in range(500)]
     turns.begin("a", streams, lambda: told.append)
     assert 0 < len(told) < len(streams)
@@ -24,7 +24,7 @@ async def test_each_is_told_once_and_others_have_their_turn_meanwhile() -> None:
 
 
 async def test_what_happens_again_meanwhile_is_told_once_more_however_often() -> None:
-    turns, told = Turns(), list[Stream]()
+    turns, told = FanOut(), list[Stream]()
     streams = [stream().stream for _ in range(200)]
     for _ in range(5):
         turns.begin("a", streams, lambda: told.append)
@@ -33,7 +33,7 @@ async def test_what_happens_again_meanwhile_is_told_once_more_however_often() ->
 
 
 async def test_one_that_joined_meanwhile_is_told_when_it_happens_again() -> None:
-    turns, told = Turns(), list[Stream]()
+    turns, told = FanOut(), list[Stream]()
     streams = [stream().stream for _ in range(200)]
     turns.begin("a", streams, lambda: told.append)
     streams.append(stream().stream)

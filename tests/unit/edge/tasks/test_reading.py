@@ -10,9 +10,10 @@ import pytest
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.contracts.tasks import Status, TaskView, is_task_id
-from mcpfleet.edge.tasks import policy, results
+from mcpfleet.edge.tasks import results
 from mcpfleet.edge.tasks.idempotency import key_of, marked
 from mcpfleet.edge.tasks.inputs import check_answerable, check_answers
+from mcpfleet.edge.tasks.read import policy_allows, policy_of
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.reply import NotSpliceable
 
@@ -92,17 +93,17 @@ def test_k9_an_answer_fits_its_question_or_nothing_is_taken(request_text: str, a
 
 def test_k12_what_a_tool_asks_of_its_callers_is_kept_with_the_task() -> None:
     tool = Definition(kind="tool", name="report", wire={}, scopes=("read",), only_for=("tenant:acme*",))
-    kept = policy.written(tool)
-    assert policy.allows(kept, Principal(subject="ann", tenant="acme-1", scopes=("read", "write")))
-    assert not policy.allows(kept, Principal(subject="ann", tenant="acme-1"))
-    assert not policy.allows(kept, Principal(subject="ann", tenant="other", scopes=("read",)))
-    scoped = policy.written(Definition(kind="tool", name="report", wire={}, scopes=("read",)))
-    assert policy.allows(scoped, ANONYMOUS)
-    assert not policy.allows(scoped, Principal(client="cli")), "a client has scopes too"
-    assert policy.allows(scoped, Principal(client="cli", scopes=("read",)))
-    assert not policy.allows("of a later release", Principal(subject="ann"))
-    assert policy.written(Definition(kind="tool", name="report", wire={})) is None
-    assert policy.allows(None, ANONYMOUS)
+    kept = policy_of(tool)
+    assert policy_allows(kept, Principal(subject="ann", tenant="acme-1", scopes=("read", "write")))
+    assert not policy_allows(kept, Principal(subject="ann", tenant="acme-1"))
+    assert not policy_allows(kept, Principal(subject="ann", tenant="other", scopes=("read",)))
+    scoped = policy_of(Definition(kind="tool", name="report", wire={}, scopes=("read",)))
+    assert policy_allows(scoped, ANONYMOUS)
+    assert not policy_allows(scoped, Principal(client="cli")), "a client has scopes too"
+    assert policy_allows(scoped, Principal(client="cli", scopes=("read",)))
+    assert not policy_allows("of a later release", Principal(subject="ann"))
+    assert policy_of(Definition(kind="tool", name="report", wire={})) is None
+    assert policy_allows(None, ANONYMOUS)
 
 
 def test_m66_a_handle_is_a_bare_task() -> None:

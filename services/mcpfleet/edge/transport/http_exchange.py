@@ -1,4 +1,4 @@
-"""The client at the other end of one HTTP request: what it sent, and the one answer that it gets."""
+"""One HTTP request and its one response: reads the body, sends the answer, and notices a client that leaves."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ async def _drop(_: MutableMapping[str, Any]) -> None:
 
 
 class ClientGone(Exception):
-    """Raised when the client closed its side before there was anything to send, or is to be sent nothing at all."""
+    """Raised when the client left before its answer, or is to get no answer."""
 
 
 class ClientStalled(Exception):
-    """Raised when the client did not read what it was sent in time; its connection is of no more use."""
+    """Raised when the client did not read in time; its connection is of no more use."""
 
 
-class Client:
-    """One request's two ends. Whatever is sent after the client left is dropped by the server below (M15)."""
+class HttpExchange:
+    """One HTTP request and its response. The server below drops what is sent after the client left (M15)."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
-        """Wrap an ASGI request.
+        """Begin an exchange from an ASGI request.
 
         Args:
             scope: the request's head.
@@ -76,7 +76,7 @@ class Client:
             closing: tell the client to make a new connection for its next request, since this edge drains.
             write_timeout: seconds that the client may take to read what it is sent.
         """
-        self.method: str = scope["method"]
+        self.http_method: str = scope["method"]
         self.http_version: str = scope["http_version"]
         raw_path: bytes | None = scope.get("raw_path")
         raw = scope["path"] if raw_path is None else raw_path.decode("latin-1")
@@ -84,12 +84,12 @@ class Client:
         self.query: bytes = scope.get("query_string", b"")
         self.headers = Headers(scope["headers"])
         self.credential: Credential | None = None
-        """What the head carried, where one is needed."""
+        """The bearer token of the head; None where the endpoint needs none."""
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.extra: list[tuple[bytes, bytes]] = []
         """Headers of every answer to this request."""
         self.forget_body: Callable[[], None] = _nothing
-        """Gives back the room that the body has, for an answer that outlives it."""
+        """Gives the body's memory back, for an answer that outlives it."""
         self.is_streaming = False
         self.is_answered = False
         """The answer has begun, so no other can be given."""
@@ -304,15 +304,15 @@ class Client:
         await self._send({"type": "http.response.start", "status": 200, "headers": head})
 
 
-async def while_there(client: Client, work: Callable[[], Awaitable[Value]], *, goes_on: bool = False) -> Value:
-    """Do what a client waits for, until it leaves.
+async def while_there(exchange: HttpExchange, work: Callable[[], Awaitable[Value]], *, goes_on: bool = False) -> Value:
+    """Do the work that a client waits for, until the client leaves.
 
-    What is raised inside is raised again outside of the group, which would wrap it.
+    An error of the work is raised outside of the task group, which would wrap it.
 
     Args:
-        client: who waits.
-        work: what is done.
-        goes_on: the work is not cancelled when the client leaves; `Client.is_gone` tells it so.
+        exchange: the client's.
+        work: does it.
+        goes_on: the work goes on when the client leaves; `is_gone` tells it so.
 
     Raises:
         ClientGone: it left, and the work was cancelled.
@@ -322,9 +322,9 @@ async def while_there(client: Client, work: Callable[[], Awaitable[Value]], *, g
     failure: Exception | None = None
 
     async def watch() -> None:
-        await client.wait_gone()
+        await exchange.wait_gone()
         if goes_on:
-            client.leave()
+            exchange.leave()
         else:
             tasks.cancel_scope.cancel()
 
