@@ -224,7 +224,7 @@ async def test_i3_a_key_is_uncertain_once_its_call_is_taken_back_after_its_clien
             await until(lambda: works.stopped)
             await until(lambda: open_requests() == 0)
         with anyio.fail_after(10):
-            assert "nobody knows" in said(await visitor.call("reserve", {"key": "k"}))
+            assert "unknown" in said(await visitor.call("reserve", {"key": "k"}))
 
 
 async def test_i2_a_key_whose_client_has_left_gives_its_result_to_a_repeat() -> None:
