@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from mcpfleet.authorization.tables import SCHEMA as AUTHORIZATION
-from mcpfleet.catalog.tables import SCHEMA as CATALOG
 from mcpfleet.store.engine import Store, open_store
-from mcpfleet.store.migrate import migrate
 from mcpfleet.store.settings import Bounds
-from mcpfleet.subscriptions.tables import SCHEMA as SUBSCRIPTIONS
-from mcpfleet.tasks.tables import SCHEMA as TASKS
-from tests.kit.postgres import Postgres, postgres_server
+from tests.kit.postgres import Postgres, make_tables, postgres_server
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +20,15 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    """The address of an empty database."""
-    if request.param == "sqlite":
+def dialect(request: pytest.FixtureRequest) -> str:
+    dialect: str = request.param
+    return dialect
+
+
+@pytest.fixture
+async def empty(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """The address of a database without tables."""
+    if dialect == "sqlite":
         yield f"sqlite:///{tmp_path}/fleet.db"
         return
     server: Postgres = request.getfixturevalue("postgres")
@@ -35,8 +37,24 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
 
 
 @pytest.fixture
+async def url(
+    dialect: str, request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[str]:
+    """The address of a database with the tables of every service, as migrations leave them."""
+    if dialect == "sqlite":
+        template, copy = tmp_path_factory.getbasetemp() / "migrated.db", tmp_path / "fleet.db"
+        if not template.exists():
+            await make_tables(f"sqlite:///{template}")
+        shutil.copyfile(template, copy)
+        yield f"sqlite:///{copy}"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    async with server.migrated() as address:
+        yield address
+
+
+@pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
     """A store with the tables of every service."""
     async with open_store(url, service="test", embedded=True, singles=True, bounds=Bounds()) as opened:
-        await migrate(opened, [AUTHORIZATION, CATALOG, SUBSCRIPTIONS, TASKS])
         yield opened

@@ -19,7 +19,6 @@ from pydantic import SecretStr
 
 from mcpfleet.authorization.__main__ import serve
 from mcpfleet.authorization.settings import AuthorizationSettings
-from mcpfleet.authorization.tables import SCHEMA
 from mcpfleet.authorization.windows import take
 from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.bus.bus import Bus
@@ -46,9 +45,7 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
-from mcpfleet.store.engine import Store, open_store
-from mcpfleet.store.migrate import migrate
-from mcpfleet.store.settings import Bounds
+from mcpfleet.store.engine import Store
 from mcpfleet.telemetry.trace import TraceContext, current
 from tests.contract.store.serving import connect, nats_server, password, why_not_ready
 from tests.kit.postgres import Postgres
@@ -367,28 +364,25 @@ async def test_limits_are_not_known_where_no_service_answers(tmp_path: Path) -> 
 
 async def test_it_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: Path) -> None:
     """It goes on to admit by what it knows, and revokes nothing that it could not write down."""
-    async with postgres.database() as url:
-        async with open_store(url, service="test", bounds=Bounds()) as store:
-            await migrate(store, [SCHEMA])
-        async with authorization(url, tmp_path) as running:
-            await running.revoke("bob")
-            await postgres.shut(url)
-            await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.processes[0]))
-            assert (await running.admit("of-ann")).principal is not None
-            assert (await running.admit("of-bob")).principal is None
-            with pytest.raises(Failed) as raised:
-                await running.revoke("ann")
-            assert (raised.value.kind, str(raised.value)) == (
-                "unavailable", "authorization.revoke: the receiver's store does not answer",
-            )  # fmt: skip
-            await postgres.open(url)
-            await until(lambda: running.processes[0].health.ready)
-            assert await running.revoke("ann") == 2
+    async with postgres.migrated() as url, authorization(url, tmp_path) as running:
+        await running.revoke("bob")
+        await postgres.shut(url)
+        await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.processes[0]))
+        assert (await running.admit("of-ann")).principal is not None
+        assert (await running.admit("of-bob")).principal is None
+        with pytest.raises(Failed) as raised:
+            await running.revoke("ann")
+        assert (raised.value.kind, str(raised.value)) == (
+            "unavailable", "authorization.revoke: the receiver's store does not answer",
+        )  # fmt: skip
+        await postgres.open(url)
+        await until(lambda: running.processes[0].health.ready)
+        assert await running.revoke("ann") == 2
 
 
-async def test_tables_that_are_older_than_the_release_end_the_service(url: str, tmp_path: Path) -> None:
+async def test_tables_that_are_older_than_the_release_end_the_service(empty: str, tmp_path: Path) -> None:
     with pytest.raises(BaseExceptionGroup) as raised:
-        async with authorization(url, tmp_path):
+        async with authorization(empty, tmp_path):
             pass
     (leaf,) = leaves(raised.value)
     assert isinstance(leaf, ConfigurationError)

@@ -19,15 +19,12 @@ from mcpfleet.bus.errors import Failed
 from mcpfleet.bus.port import Incoming
 from mcpfleet.catalog.__main__ import serve
 from mcpfleet.catalog.settings import CatalogSettings
-from mcpfleet.catalog.tables import SCHEMA
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.contracts.catalog import Announce, CatalogClient, hint_subject
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
-from mcpfleet.store.engine import Store, open_store
-from mcpfleet.store.migrate import migrate
-from mcpfleet.store.settings import Bounds
+from mcpfleet.store.engine import Store
 from tests.contract.store.announcing import manifest
 from tests.contract.store.serving import POOLS, connect, nats_server, password, why_not_ready
 from tests.kit.postgres import Postgres
@@ -177,28 +174,25 @@ async def test_a_broken_manifest_is_refused_by_field_and_rule(url: str, store: S
 
 
 async def test_the_catalog_outlives_an_outage_of_its_store(postgres: Postgres, tmp_path: Path) -> None:
-    async with postgres.database() as url:
-        async with open_store(url, service="test", bounds=Bounds()) as store:
-            await migrate(store, [SCHEMA])
-        async with catalog(url, tmp_path) as running:
+    async with postgres.migrated() as url, catalog(url, tmp_path) as running:
+        await running.announce("library", "a", SEARCH)
+        await running.hint()
+        await postgres.shut(url)
+        await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.process))
+        with pytest.raises(Failed) as raised:
             await running.announce("library", "a", SEARCH)
-            await running.hint()
-            await postgres.shut(url)
-            await until(lambda: "MCPFLEET_STORE_URL" in why_not_ready(running.process))
-            with pytest.raises(Failed) as raised:
-                await running.announce("library", "a", SEARCH)
-            assert (raised.value.kind, str(raised.value)) == (
-                "unavailable", "catalog.announce.{pool}: the receiver's store does not answer",
-            )  # fmt: skip
-            await postgres.open(url)
-            await until(lambda: running.process.health.ready)
-            await running.announce("library", "b", manifest("search", "read"))
-            assert (await running.client("operator").withdraw("library")).workers == 2
+        assert (raised.value.kind, str(raised.value)) == (
+            "unavailable", "catalog.announce.{pool}: the receiver's store does not answer",
+        )  # fmt: skip
+        await postgres.open(url)
+        await until(lambda: running.process.health.ready)
+        await running.announce("library", "b", manifest("search", "read"))
+        assert (await running.client("operator").withdraw("library")).workers == 2
 
 
-async def test_tables_that_are_older_than_the_release_end_the_service(url: str, tmp_path: Path) -> None:
+async def test_tables_that_are_older_than_the_release_end_the_service(empty: str, tmp_path: Path) -> None:
     with pytest.raises(BaseExceptionGroup) as raised:
-        async with catalog(url, tmp_path):
+        async with catalog(empty, tmp_path):
             pass
     (leaf,) = leaves(raised.value)
     assert isinstance(leaf, ConfigurationError)

@@ -25,7 +25,7 @@ INSERT = "INSERT INTO things SELECT unnest($1::int[])"
 @pytest.fixture
 async def way(postgres: Postgres) -> AsyncIterator[Cutting]:
     """The way to a fresh database that has one table."""
-    async with postgres.database() as url, cutting(url) as made:
+    async with postgres.migrated() as url, cutting(url) as made:
         async with open_store(url, service="test", bounds=Bounds()) as store, store.write() as connection:
             await connection.run_sync(metadata.create_all)
         yield made
@@ -122,7 +122,7 @@ async def test_k24_a_commit_that_the_server_refuses_is_certain(way: Cutting) -> 
 
 
 async def test_k24_a_connection_that_died_before_the_commit_has_written_nothing(postgres: Postgres) -> None:
-    async with postgres.database() as url, open_store(url, service="test", bounds=Bounds()) as store:
+    async with postgres.migrated() as url, open_store(url, service="test", bounds=Bounds()) as store:
 
         async def die() -> None:
             async with store.write() as connection:

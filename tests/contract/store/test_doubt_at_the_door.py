@@ -22,7 +22,7 @@ CALL: Any = {"name": "double", "arguments": {"number": 21}}
 
 async def test_k24_a_task_that_the_store_refused_is_told_as_not_made(postgres: Postgres) -> None:
     works = Works()
-    async with postgres.database() as url:
+    async with postgres.migrated() as url:
         async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": url}) as fleet, fleet.http() as http:
             client = TaskClient(http)
             held = await client.start("hold")
@@ -41,7 +41,7 @@ async def test_k24_a_task_that_the_store_refused_is_told_as_not_made(postgres: P
 @pytest.mark.parametrize("lost", ["forth", "back"])
 async def test_k24_a_task_whose_commit_had_no_answer_may_have_been_made(postgres: Postgres, lost: str) -> None:
     works = Works()
-    async with postgres.database() as url, cutting(url) as way:
+    async with postgres.migrated() as url, cutting(url) as way:
         async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": way.url}) as fleet, fleet.http() as http:
             client = TaskClient(http)
             await client.until(await client.start("double", number=1))
@@ -60,7 +60,7 @@ def _cut_making(way: Cutting, lost: str) -> None:
 async def test_k24_a_task_that_waited_in_vain_for_a_connection_is_told_as_not_made(postgres: Postgres) -> None:
     """An address that takes connections and says nothing: the time is over before anything was sent."""
     works = Works()
-    async with postgres.database() as url, cutting(url) as way:
+    async with postgres.migrated() as url, cutting(url) as way:
         environment = {"MCPFLEET_STORE_URL": way.url, "MCPFLEET_STORE_CONNECT_TIMEOUT": "0.8"}
         async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
             way.is_deaf = True

@@ -197,7 +197,7 @@ async def test_readers_do_not_wait_for_a_writer(counter: Store) -> None:
 
 async def test_postgresql_shows_which_service_a_connection_is_of(postgres: Postgres) -> None:
     async with (
-        postgres.database() as url,
+        postgres.migrated() as url,
         open_store(url, service="test", bounds=Bounds()) as store,
         store.read() as connection,
     ):
@@ -206,7 +206,7 @@ async def test_postgresql_shows_which_service_a_connection_is_of(postgres: Postg
 
 async def test_a_connection_that_the_server_closed_while_idle_is_replaced(postgres: Postgres) -> None:
     """A restart of PostgreSQL costs no request, as far as the connections were idle."""
-    async with postgres.database() as url, open_store(url, service="test", bounds=Bounds()) as store:
+    async with postgres.migrated() as url, open_store(url, service="test", bounds=Bounds()) as store:
         async with store.read() as connection:
             pid = await connection.scalar(select(func.pg_backend_pid()))
         await postgres.run(f"SELECT pg_terminate_backend({pid}, 5000)")
@@ -215,7 +215,7 @@ async def test_a_connection_that_the_server_closed_while_idle_is_replaced(postgr
 
 
 async def test_a_connection_that_is_lost_in_use_is_told_as_unreachable(postgres: Postgres) -> None:
-    async with postgres.database() as url, open_store(url, service="test", bounds=Bounds()) as store:
+    async with postgres.migrated() as url, open_store(url, service="test", bounds=Bounds()) as store:
 
         async def lose() -> None:
             async with store.write() as connection:
@@ -228,7 +228,7 @@ async def test_a_connection_that_is_lost_in_use_is_told_as_unreachable(postgres:
 
 
 async def test_a_server_that_became_a_standby_is_not_asked_again(postgres: Postgres) -> None:
-    async with postgres.database() as url, open_store(url, service="test", bounds=Bounds(connections=1)) as store:
+    async with postgres.migrated() as url, open_store(url, service="test", bounds=Bounds(connections=1)) as store:
         name = database_of(url)
         await postgres.run(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         with pytest.raises(StoreUnreachable, match="read-only"):
@@ -241,7 +241,7 @@ async def test_a_server_that_became_a_standby_is_not_asked_again(postgres: Postg
 
 async def test_a_writer_that_stands_still_loses_its_locks(postgres: Postgres) -> None:
     """A paused process must not keep the others from a row."""
-    async with postgres.database() as url, open_store(url, service="a", bounds=Bounds(statement=0.2)) as store:
+    async with postgres.migrated() as url, open_store(url, service="a", bounds=Bounds(statement=0.2)) as store:
         gone = anyio.Event()
 
         async def stand_still() -> None:

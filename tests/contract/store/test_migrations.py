@@ -68,8 +68,8 @@ async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store,
         assert await connection.run_sync(differences) == []
 
 
-async def test_a_service_starts_on_migrated_tables_only(url: str, tmp_path: Path) -> None:
-    async with open_store(url, service="test", embedded=True, bounds=Bounds()) as store:
+async def test_a_service_starts_on_migrated_tables_only(empty: str, tmp_path: Path) -> None:
+    async with open_store(empty, service="test", embedded=True, bounds=Bounds()) as store:
         with pytest.raises(ConfigurationError, match=r"revision none.*needs 0001.*run `mcpfleet migrate`"):
             await check_migrated(store, SCHEMA)
         assert await migrate(store, [SCHEMA]) == {"catalog": "0001"}
@@ -105,11 +105,11 @@ async def test_a_revision_that_fails_leaves_nothing_behind(store: Store, tmp_pat
     assert not any(name.startswith("books") for name in await tables(store))
 
 
-async def test_tasks_that_migrate_at_once_are_safe(url: str) -> None:
+async def test_tasks_that_migrate_at_once_are_safe(empty: str) -> None:
     done: list[dict[str, str]] = []
 
     async def run() -> None:
-        async with open_store(url, service="test", embedded=True, bounds=Bounds()) as store:
+        async with open_store(empty, service="test", embedded=True, bounds=Bounds()) as store:
             done.append(await migrate(store, [SCHEMA]))
 
     async with anyio.create_task_group() as tasks:
@@ -118,7 +118,7 @@ async def test_tasks_that_migrate_at_once_are_safe(url: str) -> None:
     assert sorted(done, key=len) == [{}, {}, {}, {"catalog": "0001"}]
 
 
-async def test_processes_that_migrate_at_once_are_safe(url: str) -> None:
+async def test_processes_that_migrate_at_once_are_safe(empty: str) -> None:
     program = (
         "import asyncio, sys\n"
         "from mcpfleet.catalog.tables import SCHEMA\n"
@@ -132,7 +132,7 @@ async def test_processes_that_migrate_at_once_are_safe(url: str) -> None:
     )
     with anyio.fail_after(60):
         processes = [
-            await asyncio.create_subprocess_exec(sys.executable, "-c", program, url, stdout=asyncio.subprocess.PIPE)
+            await asyncio.create_subprocess_exec(sys.executable, "-c", program, empty, stdout=asyncio.subprocess.PIPE)
             for _ in range(3)
         ]
         outputs = [(await process.communicate())[0].decode().strip() for process in processes]

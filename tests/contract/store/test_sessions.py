@@ -12,11 +12,10 @@ from sqlalchemy import func, select, update
 
 from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session, session_key
 from mcpfleet.store.engine import Store, open_store
-from mcpfleet.store.migrate import migrate
 from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions.sessions import AT_ONCE, SessionRepository, SessionUpdate
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
-from mcpfleet.subscriptions.tables import SCHEMA, session_uris, sessions
+from mcpfleet.subscriptions.tables import session_uris, sessions
 from tests.contract.store.statements import statements
 
 ANN, BOB = "a" * 32, "b" * 32
@@ -27,7 +26,6 @@ SETTINGS = {"session_idle": 100.0, "session_lasts": 1000.0, "owner_sessions": 4,
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
     async with open_store(url, service="test", embedded=True, bounds=Bounds()) as opened:
-        await migrate(opened, [SCHEMA])
         yield opened
 
 

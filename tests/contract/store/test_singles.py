@@ -18,7 +18,7 @@ from tests.kit.postgres import Postgres
 
 @pytest.fixture
 async def address(postgres: Postgres) -> AsyncIterator[str]:
-    async with postgres.database() as url:
+    async with postgres.migrated() as url:
         yield url
 
 

@@ -11,10 +11,9 @@ from sqlalchemy import func, select, update
 
 from mcpfleet.contracts.subscriptions import Count, partition_key
 from mcpfleet.store.engine import Store, open_store
-from mcpfleet.store.migrate import migrate
 from mcpfleet.store.settings import Bounds
 from mcpfleet.subscriptions.repository import StreamRepository
-from mcpfleet.subscriptions.tables import SCHEMA, counts, edges, partitions
+from mcpfleet.subscriptions.tables import counts, edges, partitions
 
 ACME, OTHER = partition_key("acme"), partition_key("other")
 ONE, TWO, THREE = (str(number) * 16 for number in (1, 2, 3))
@@ -23,7 +22,6 @@ ONE, TWO, THREE = (str(number) * 16 for number in (1, 2, 3))
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
     async with open_store(url, service="test", embedded=True, bounds=Bounds()) as opened:
-        await migrate(opened, [SCHEMA])
         yield opened
 
 

@@ -49,12 +49,9 @@ from mcpfleet.contracts.tasks import (
 )
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.service import Process
-from mcpfleet.store.engine import Store, open_store
-from mcpfleet.store.migrate import migrate
-from mcpfleet.store.settings import Bounds
+from mcpfleet.store.engine import Store
 from mcpfleet.tasks.__main__ import serve
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import SCHEMA
 from tests.contract.store.serving import POOLS, connect, nats_server, password, why_not_ready
 from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, REPORT, a_task, question, token
 from tests.kit.postgres import Postgres
@@ -297,27 +294,27 @@ async def test_d8_the_task_of_a_silent_worker_is_offered_again(url: str, store: 
 
 async def test_an_outage_of_the_store_starts_no_live_task_again(postgres: Postgres, tmp_path: Path) -> None:
     """Longer than a lease; its holder goes on, and is heard within the grace."""
-    async with postgres.database() as url:
-        async with open_store(url, service="test", bounds=Bounds()) as store:
-            await migrate(store, [SCHEMA])
-        async with service(url, tmp_path, replicas=2, task_lease=1.0, tasks_away=0.5) as running:
-            await running.made()
-            task = await running.taken()
-            assert await running.extend(task) == ()
-            await postgres.shut(url)
-            await until(lambda: all("MCPFLEET_STORE_URL" in why_not_ready(each) for each in running.processes))
-            with pytest.raises(Failed) as raised:
-                await running.extend(task)
-            assert (raised.value.kind, "store" in str(raised.value)) == ("unavailable", True)
-            await anyio.sleep(1.5)  # the length of the outage is what is tested
-            await postgres.open(url)
-            await until(lambda: all(process.health.ready for process in running.processes))
-            assert await running.claim() == ()
-            assert await running.extend(task) == ()
-            assert await running.settle(task)
-            view = await running.edge.get(task.id, OWNER)
-            assert view is not None
-            assert view.status is Status.COMPLETED
+    async with (
+        postgres.migrated() as url,
+        service(url, tmp_path, replicas=2, task_lease=1.0, tasks_away=0.5) as running,
+    ):
+        await running.made()
+        task = await running.taken()
+        assert await running.extend(task) == ()
+        await postgres.shut(url)
+        await until(lambda: all("MCPFLEET_STORE_URL" in why_not_ready(each) for each in running.processes))
+        with pytest.raises(Failed) as raised:
+            await running.extend(task)
+        assert (raised.value.kind, "store" in str(raised.value)) == ("unavailable", True)
+        await anyio.sleep(1.5)  # the length of the outage is what is tested
+        await postgres.open(url)
+        await until(lambda: all(process.health.ready for process in running.processes))
+        assert await running.claim() == ()
+        assert await running.extend(task) == ()
+        assert await running.settle(task)
+        view = await running.edge.get(task.id, OWNER)
+        assert view is not None
+        assert view.status is Status.COMPLETED
 
 
 async def test_a_replica_that_stops_answers_what_it_took_and_the_others_go_on(
@@ -365,9 +362,9 @@ async def test_k20_metrics_tell_kinds_and_never_whose(url: str, store: Store, tm
 NAMES = ("created", "ended", "claimed", "refused")
 
 
-async def test_tables_that_are_older_than_the_release_end_the_service(url: str, tmp_path: Path) -> None:
+async def test_tables_that_are_older_than_the_release_end_the_service(empty: str, tmp_path: Path) -> None:
     with pytest.raises(BaseExceptionGroup) as raised:
-        async with service(url, tmp_path):
+        async with service(empty, tmp_path):
             pass
     (leaf,) = leaves(raised.value)
     assert isinstance(leaf, ConfigurationError)
