@@ -1,4 +1,4 @@
-"""What the parts of a worker on the bus's loop share."""
+"""The bus's side of a worker: the values that all its parts on the bus's loop share."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Publisher:
         bus.on_link(self._on_link)
 
     def counted(self, answer: Announced) -> None:
-        """Take the catalog's answer about the pool. What was published before any answer is sent now."""
+        """Take the catalog's answer about the pool. Hints from before the first answer are sent now."""
         if answer.endpoints and not self.endpoints:
             self.endpoints = answer.endpoints
             self._send_again(since=0.0)

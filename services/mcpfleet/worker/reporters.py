@@ -1,4 +1,4 @@
-"""What handlers report while they run, as frames: progress, status messages, and messages for their clients' logs."""
+"""Frames of running handlers: progress, status messages of tasks, and messages for their clients' logs."""
 
 from __future__ import annotations
 

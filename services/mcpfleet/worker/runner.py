@@ -56,7 +56,7 @@ class HandlerTable:
         self._handlers = {**self._handlers, **handlers}
 
     def forget_others(self, handlers: Mapping[str, Handler], held: Collection[str]) -> None:
-        """Of the others, keep those whose work is still held; on any thread."""
+        """Keep these, and those whose work is still held; forget the others. On any thread."""
         self._handlers = {
             digest: each for digest, each in self._handlers.items() if digest in handlers or digest in held
         }

@@ -42,14 +42,14 @@ WorkKey: TypeAlias = CallKey | TaskKey
 
 
 class Purpose(Enum):
-    """What its caller wants to know."""
+    """The part of the result that its caller wants."""
 
     RESULT = auto()
-    """What the handler returns."""
+    """The whole result."""
     OUTCOME = auto()
-    """Whether there is a result: nobody reads the result itself."""
+    """Only whether there is one: nobody reads it."""
     SHOW = auto()
-    """A task's result, cleared for one reader: the handler itself does not run (K12)."""
+    """A kept result of a task, cleared for one reader: the handler does not run (K12)."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -81,7 +81,7 @@ class TaskWork(Work):
 
     key: TaskKey
     claimed: Claimed | None = None
-    """What the claim brought. None where a call became the task: its handler runs already."""
+    """The claimed task. None if a call became the task: its handler runs already."""
 
 
 Order: TypeAlias = CallWork | TaskWork | WorkKey

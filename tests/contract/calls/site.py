@@ -143,7 +143,7 @@ class Edge:
         self.bus.publish(subject, CallBody(arguments, **asked).write(), reply_subject(self.bus.process, call), line)
 
     def kinds(self, call: str = "1") -> list[str]:
-        """What was said of a call, in order."""
+        """The kinds of a call's frames, in order."""
         return [kind for name, kind, _ in self.frames if name == call]
 
     async def said(self, kind: str, call: str = "1", times: int = 1) -> Incoming:

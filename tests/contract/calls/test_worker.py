@@ -24,7 +24,7 @@ from tests.kit.waiting import until
 
 
 async def test_a_call_is_answered_by_its_result_alone(fabric: Fabric) -> None:
-    """What ends quickly needs no acceptance."""
+    """A call that ends quickly needs no acceptance."""
     async with site(fabric) as at:
         at.place("echo", {"text": "hello"})
         end = await at.edge.said("result")

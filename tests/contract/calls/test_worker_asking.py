@@ -1,4 +1,4 @@
-"""What a worker says of a call beside its result: questions, log messages, and what a client lacks."""
+"""Frames of a call beside its result: questions, log messages, and missing capabilities of its client."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Bench:
         return [frame for frame in self.frames if isinstance(frame, Ended) and frame.key == held.key]
 
     def reports(self, held: CallWork) -> list[Any]:
-        """What a call has reported."""
+        """The reports of a call."""
         return [json.loads(frame.body) for frame in self.frames if isinstance(frame, Report) and frame.key == held.key]
 
     async def call(self, tool: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> Any:
@@ -121,7 +121,7 @@ class Bench:
         return json.loads(end.body)
 
     def logs(self, held: CallWork) -> list[Any]:
-        """What a call has told its client's log."""
+        """The messages of a call for its client's log."""
         return [json.loads(frame.body) for frame in self.frames if isinstance(frame, Logged) and frame.key == held.key]
 
     async def asks(self, name: str, arguments: Mapping[str, Any] = _NOTHING, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is written of a task whose handler has returned, and how many tasks a worker takes."""
+"""The completion of a task whose handler has returned, and the room for more tasks."""
 
 from __future__ import annotations
 

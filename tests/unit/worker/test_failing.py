@@ -1,4 +1,4 @@
-"""What becomes of a call whose handler fails, in whichever way: its client is told something, and no other notices."""
+"""A handler that fails, in any way: its client hears of it, and no other call notices."""
 
 from __future__ import annotations
 

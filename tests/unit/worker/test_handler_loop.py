@@ -49,7 +49,7 @@ async def sort_badly() -> str:
 
 
 class Frames:
-    """What comes out of the thread."""
+    """Collects the frames that come out of the thread."""
 
     def __init__(self) -> None:
         self.ends: list[Ended] = []
@@ -114,7 +114,7 @@ async def test_a_handler_that_blocks_its_loop_leaves_ours_free() -> None:
 
 
 class Told:
-    """What the watch told."""
+    """Collects the calls of the watch."""
 
     def __init__(self) -> None:
         self.blocked: list[bool] = []

@@ -1,4 +1,4 @@
-"""The way between two event loops on two threads."""
+"""The ways between two event loops on two threads."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import anyio.to_thread
+import pytest
 
-from mcpfleet.worker.loop_bridge import LoopBridge
+from mcpfleet.process.task_owner import TaskOwner
+from mcpfleet.worker.loop_bridge import LoopBridge, LoopCalls
 
 
 class Arrivals:
@@ -123,3 +127,88 @@ def test_what_is_put_after_the_loop_was_closed_is_dropped() -> None:
         del value
     gc.collect()
     assert [reference() for reference in watched] == [None] * 3
+
+
+# -- functions that another loop awaits -------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def calls_here() -> AsyncIterator[LoopCalls]:
+    """This loop, as functions on it are called from others."""
+    owner = TaskOwner()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(owner.run)
+        yield LoopCalls(asyncio.get_running_loop(), owner)
+        tasks.cancel_scope.cancel()
+
+
+def on_another_loop(calls: LoopCalls, function: Any) -> Any:
+    """Await a function from a loop of this thread's own."""
+    return asyncio.run(calls.run(function))
+
+
+async def test_a_function_runs_on_its_loop_and_its_result_comes_back() -> None:
+    async def thread() -> int:
+        await asyncio.sleep(0)
+        return threading.get_ident()
+
+    async with calls_here() as calls:
+        assert await anyio.to_thread.run_sync(on_another_loop, calls, thread) == threading.get_ident()
+
+
+async def test_an_error_of_a_function_is_raised_where_it_is_awaited() -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async with calls_here() as calls:
+        with pytest.raises(ValueError, match="broken"):
+            await anyio.to_thread.run_sync(on_another_loop, calls, fail)
+
+
+async def test_a_function_goes_on_when_its_caller_is_cancelled() -> None:
+    """A step that has run must be remembered, whoever cancels its handler."""
+    began, release, ended = threading.Event(), anyio.Event(), anyio.Event()
+
+    async def work() -> None:
+        began.set()
+        await release.wait()
+        ended.set()
+
+    async def cancelled(calls: LoopCalls) -> None:
+        task = asyncio.ensure_future(calls.run(work))
+        await asyncio.to_thread(began.wait, 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async with calls_here() as calls:
+        await anyio.to_thread.run_sync(lambda: asyncio.run(cancelled(calls)))
+        release.set()
+        with anyio.fail_after(5):
+            await ended.wait()
+
+
+async def test_a_function_that_its_owner_ends_says_that_the_worker_ends() -> None:
+    began = anyio.Event()
+    told: list[BaseException] = []
+
+    async def work() -> None:
+        began.set()
+        await anyio.sleep(60)
+
+    def call(calls: LoopCalls) -> None:
+        with pytest.raises(ConnectionAbortedError) as raised:
+            on_another_loop(calls, work)
+        told.append(raised.value)
+
+    async with anyio.create_task_group() as tasks, calls_here() as calls:
+        tasks.start_soon(anyio.to_thread.run_sync, call, calls)
+        await began.wait()
+    assert len(told) == 1
+
+
+async def test_a_call_of_a_loop_whose_owner_has_ended_is_cancelled() -> None:
+    async with calls_here() as calls:
+        pass
+    with pytest.raises(asyncio.CancelledError):
+        await calls.run(anyio.lowlevel.checkpoint)

@@ -1,4 +1,4 @@
-"""What a worker publishes: to every endpoint of its pool, and again where a link's loss may have swallowed it."""
+"""The hints of a worker: to every endpoint of its pool, and again if a lost link may have lost them."""
 
 from __future__ import annotations
 

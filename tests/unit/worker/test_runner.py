@@ -1,4 +1,4 @@
-"""What a handler returns and reports, as the frames of its call."""
+"""The results and reports of a handler, as the frames of its call."""
 
 from __future__ import annotations
 

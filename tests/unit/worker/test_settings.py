@@ -1,4 +1,4 @@
-"""What a worker can be told, and what it cannot."""
+"""Which settings of a worker are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What edges say of the URIs that are watched, and the union that an application is told."""
+"""The URIs that edges watch, and the union that the application hears."""
 
 from __future__ import annotations
 

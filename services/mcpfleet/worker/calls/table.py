@@ -73,7 +73,7 @@ class HeldCall(CallWork):
 
 
 class Placement(Enum):
-    """What becomes of a call that arrives."""
+    """The decision about a call that arrives."""
 
     RUN = auto()
     QUEUE = auto()

@@ -60,7 +60,7 @@ class TaskActor:
         self._writer = CompletionWriter(client, settings, log)
         self._tasks = TaskOwner()
         self.requests = TaskRequests(side, client, self._renewal, calls, self._tasks)
-        """What handlers ask the service about the tasks held here."""
+        """For handlers: they ask the service about the tasks held here."""
         self._work: Subscription | None = None
         self._is_leaving = False
         self._idle = anyio.Event()

@@ -1,4 +1,4 @@
-"""What the run of a handler asks the tasks service, and awaits: steps, questions, deferrals, first results."""
+"""Requests of running handlers to the tasks service: steps, questions, deferrals, first results."""
 
 from __future__ import annotations
 
