@@ -38,6 +38,7 @@ lint: $(VENV)/.test
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/lint-imports
+	$(RUN)/python -m tests.lint.removed_names
 
 types: $(VENV)/.test
 	$(RUN)/mypy services shared examples tests
