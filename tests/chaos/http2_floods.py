@@ -165,6 +165,7 @@ FLOODS: Final[dict[str, Flood]] = {
     "sizes of the table": each(lambda stream: post(stream, fields=RESIZED) + reset(stream)),
     "Huffman's coding": each(lambda stream: post(stream, fields=HUFFMAN) + reset(stream)),
     "GOAWAY": again(frame(h2.GOAWAY, 0, 0, bytes(8))),
+    "GOAWAY with an error": again(frame(h2.GOAWAY, 0, 0, bytes(7) + b"\x02")),
     "PUSH_PROMISE": each(lambda stream: frame(h2.PUSH_PROMISE, END_HEADERS, stream, struct.pack(">L", 2) + POST)),
 }
 

@@ -175,3 +175,26 @@ async def test_an_overlong_frame_is_refused_by_its_head() -> None:
     assert [event.error_code for event in ended if isinstance(event, ConnectionTerminated)] == [
         ErrorCodes.FRAME_SIZE_ERROR
     ]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_t40_a_client_that_makes_no_more_requests_gets_the_answer_to_its_last(times: int) -> None:
+    """Node's and Go's clients say so when they close a connection, and then wait for what still runs."""
+    slow = Slow()
+    async with connected(slow) as peer:
+        frames = Frames(peer)
+        await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await peer.say(GoAwayFrame(0, last_stream_id=0).serialize() * times)
+        await peer.request(3, ends=True)  # it was under way
+        await frames.until(DataFrame, 3)
+        slow.may_end.set()
+        await frames.until(DataFrame, 1)
+
+
+async def test_t40_a_client_that_gives_up_with_an_error_has_left() -> None:
+    config = served()
+    async with connected(Slow(), config) as peer:
+        await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await peer.say(GoAwayFrame(0, last_stream_id=0, error_code=ErrorCodes.INTERNAL_ERROR).serialize())
+        await peer.until_closed()
+        await until(lambda: not len(config.farewell))

@@ -86,9 +86,9 @@ WRONG = {
     "CONTINUATION": ErrorCodes.PROTOCOL_ERROR,
     "PUSH_PROMISE": ErrorCodes.PROTOCOL_ERROR,
     "sizes of the table": ErrorCodes.COMPRESSION_ERROR,
-    "GOAWAY": None,
+    "GOAWAY with an error": None,
 }
-"""The first frame of these may not be, and to a client that leaves nothing is said."""
+"""The first frame of these may not be, and to a client that gives up nothing is said."""
 
 
 def alive(*kinds: type) -> list[object]:

@@ -28,7 +28,7 @@ from h2.utilities import SizeLimitDict
 from hpack import Encoder
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hpack.struct import HeaderTuple
-from hyperframe.frame import DataFrame, Frame, HeadersFrame, RstStreamFrame
+from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, RstStreamFrame
 
 from mcpfleet.edge.transport.hypercorn.http2 import budget as cost
 from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
@@ -161,6 +161,15 @@ class ServerState(H2Connection):
         if events and isinstance(events[-1], StreamReset) and not events[-1].remote_reset:
             self.frames.spend(cost.REQUEST)
         return events
+
+    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
+        """Take that a client leaves; one that names no error has its requests answered (RFC 9113, 6.8).
+
+        h2 would end the connection. Node and Go say this when they close a connection on which a request still runs.
+        """
+        if frame.error_code == ErrorCodes.NO_ERROR:
+            return [], []
+        return super()._receive_goaway_frame(frame)
 
     def _receive_rst_stream_frame(self, frame: RstStreamFrame) -> tuple[list[Frame], list[Event]]:
         if frame.stream_id > self.highest_inbound_stream_id or not frame.stream_id % 2:
