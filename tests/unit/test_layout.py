@@ -82,6 +82,21 @@ def test_every_package_under_the_namespace_is_typed() -> None:
     assert [named(package) for package in outermost if not (package / "py.typed").exists()] == []
 
 
+def module_name(path: Path) -> str:
+    """The dotted name by which a module of ours is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in python_files("services", "shared"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module_name(path))
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
 def test_every_module_begins_with_a_sentence() -> None:
     silent = []
     for path in python_files("services", "shared", "tests", "examples"):

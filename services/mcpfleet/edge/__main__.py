@@ -15,8 +15,7 @@ from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.access import refuse_exposed, refuse_nameless
 from mcpfleet.contracts.stats import Role
 from mcpfleet.edge.server.app import Application
-from mcpfleet.edge.server.drain import LeadAway, drain, nobody
-from mcpfleet.edge.server.readiness import Readiness
+from mcpfleet.edge.server.lifecycle import LeadAway, Readiness, drain, nobody
 from mcpfleet.edge.server.wiring import wire
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server

@@ -38,9 +38,9 @@ from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.calls import relay
+from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.end import CallEnds
 from mcpfleet.edge.calls.in_flight import Call, InFlightCalls, Order
-from mcpfleet.edge.calls.invocation import Invocation
 from mcpfleet.edge.calls.large_results import LargeResults
 from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.calls.relay import CallParts
@@ -250,10 +250,10 @@ class Desk:
             self.settings,
             log,
         )
-        invocation = Invocation(served, TARGET, lambda _view: TARGET)
+        request = CallRequest(served, TARGET, lambda _view: TARGET)
         order = functools.partial(self.order, **fields)
         answering = Answering(exchange)
-        self.tasks.start_soon(answering.run, functools.partial(relay.answer, parts, invocation, order))
+        self.tasks.start_soon(answering.run, functools.partial(relay.answer, parts, request, order))
         return answering
 
 

@@ -6,7 +6,7 @@ import time
 
 import anyio
 
-from mcpfleet.edge.server.drain import drain
+from mcpfleet.edge.server.lifecycle import drain
 from mcpfleet.edge.settings import EdgeSettings
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import Exchange, Post, request

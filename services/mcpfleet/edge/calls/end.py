@@ -9,8 +9,8 @@ from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND
+from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.in_flight import Call, End
-from mcpfleet.edge.calls.invocation import Invocation
 from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.telemetry import names
@@ -55,98 +55,98 @@ class CallEnds:
         self._continuation = continuation
         self._log = log
 
-    async def of_task(self, call: Call, invocation: Invocation) -> CallEnd:
+    async def of_task(self, call: Call, request: CallRequest) -> CallEnd:
         """Compose the handle of a call that has become a task."""
-        if invocation.handle is None:
+        if request.handle is None:
             self._log.error("a worker sent a task that nobody asked for", pool=call.order.pool)
-            return CallEnd(200, reply.error(invocation.exchange.id, internal(invocation.reference)), "malformed_end")
+            return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
         try:
-            return CallEnd(200, invocation.exchange.response(await invocation.handle(call.body)), None)
+            return CallEnd(200, request.exchange.response(await request.handle(call.body)), None)
         except Rejection as rejection:
-            return self._refused(invocation, rejection)
+            return self._refused(request, rejection)
 
-    def of_call(self, call: Call, invocation: Invocation) -> CallEnd:
+    def of_call(self, call: Call, request: CallRequest) -> CallEnd:
         """Compose the one answer of a call that has ended."""
         try:
-            return self._told(call, invocation)
+            return self._told(call, request)
         except reply.NotSpliceable as error:
             self._log.error("a worker sent a malformed end", pool=call.order.pool, error=str(error))
-            return CallEnd(200, reply.error(invocation.exchange.id, internal(invocation.reference)), "malformed_end")
+            return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
         except TooManyRounds:
-            return self._failed(invocation, texts.TOO_MANY_ROUNDS, "too_many_rounds")
+            return self._failed(request, texts.TOO_MANY_ROUNDS, "too_many_rounds")
         except Rejection as rejection:
-            return self._refused(invocation, rejection)
+            return self._refused(request, rejection)
 
-    def unanswered(self, invocation: Invocation, error: Exception) -> CallEnd:
+    def unanswered(self, request: CallRequest, error: Exception) -> CallEnd:
         """Return that a call cannot go on after its question."""
         match error:
             case NoAnswer():
-                return self._failed(invocation, str(error), "no_answer")
+                return self._failed(request, str(error), "no_answer")
             case TooManyRounds():
-                return self._failed(invocation, texts.TOO_MANY_ROUNDS, "too_many_rounds")
+                return self._failed(request, texts.TOO_MANY_ROUNDS, "too_many_rounds")
         self._log.error("a worker sent a malformed end", error=str(error))
-        return CallEnd(200, reply.error(invocation.exchange.id, internal(invocation.reference)), "malformed_end")
+        return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
 
-    def _told(self, call: Call, invocation: Invocation) -> CallEnd:
+    def _told(self, call: Call, request: CallRequest) -> CallEnd:
         match call.end:
-            case End.RESULT if call.line == BAD_ARGUMENTS and invocation.exchange.revision.bad_arguments_are_errors:
-                return self._refused(invocation, bad_params(_text(call.body)))
+            case End.RESULT if call.line == BAD_ARGUMENTS and request.exchange.revision.bad_arguments_are_errors:
+                return self._refused(request, bad_params(_text(call.body)))
             case End.RESULT:
                 error_type = names.TOOL_ERROR if call.line in _FAILURES else None
-                result = invocation.finish(call.body)
-                return CallEnd(200, invocation.exchange.response(result, invocation.definition), error_type)
+                result = request.finish(call.body)
+                return CallEnd(200, request.exchange.response(result, request.definition), error_type)
             case End.ASK:
-                if not invocation.exchange.revision.takes_rounds:
-                    return self._failed(invocation, texts.NEEDS_SESSION, "no_session")
-                asked = self._continuation.ask(invocation.exchange, invocation.round, call.body)
-                return CallEnd(200, invocation.exchange.response(asked), None)
+                if not request.exchange.revision.takes_rounds:
+                    return self._failed(request, texts.NEEDS_SESSION, "no_session")
+                asked = self._continuation.ask(request.exchange, request.round, call.body)
+                return CallEnd(200, request.exchange.response(asked), None)
             case End.ERROR:
-                return self._error(call, invocation)
+                return self._error(call, request)
             case None:
                 raise RuntimeError("the call has not ended")
             case uncertain:
-                return self._uncertain(call, invocation, uncertain)
+                return self._uncertain(call, request, uncertain)
 
-    def _uncertain(self, call: Call, invocation: Invocation, end: End) -> CallEnd:
+    def _uncertain(self, call: Call, request: CallRequest, end: End) -> CallEnd:
         """Return that it is unknown whether the call ran; a model that called a tool is warned (D3, I3)."""
         self._log.warning("uncertain call", pool=call.order.pool, worker=call.worker, end=end)
         text = _UNCERTAIN[end]
-        if invocation.is_tool:
+        if request.is_tool:
             text += f" {texts.UNCERTAIN_CALL}"
-        return self._failed(invocation, text, f"uncertain_{end}")
+        return self._failed(request, text, f"uncertain_{end}")
 
-    def rejection(self, call: Call, invocation: Invocation) -> Rejection:
+    def rejection(self, call: Call, request: CallRequest) -> Rejection:
         """Return the error of a call whose result was to be a part of something, and that has none."""
         self._log.warning("a call failed", pool=call.order.pool, worker=call.worker, end=call.end)
-        return internal(invocation.reference, 200)
+        return internal(request.reference, 200)
 
-    def _error(self, call: Call, invocation: Invocation) -> CallEnd:
+    def _error(self, call: Call, request: CallRequest) -> CallEnd:
         """Return the application's own error, or one that the edge composes from a closed list (M24)."""
-        identifier = invocation.exchange.id
+        identifier = request.exchange.id
         kind, words = read_line(call.line)
         if kind == NOT_FOUND:
-            return self._refused(invocation, unknown_resource(str(invocation.exchange.params.get("uri", ""))))
+            return self._refused(request, unknown_resource(str(request.exchange.params.get("uri", ""))))
         if kind == BAD_PARAMS:
-            return self._refused(invocation, bad_params(_message(call.body)))
+            return self._refused(request, bad_params(_message(call.body)))
         if kind == LACKING:
-            if invocation.exchange.session is not None:
-                lacking = ", ".join(word for word in words if word in invocation.asks)
-                return self._failed(invocation, f"{texts.CANNOT_ANSWER}{lacking}.", "client_lacks")
-            if not invocation.exchange.revision.takes_rounds:
-                return self._failed(invocation, texts.NEEDS_SESSION, "no_session")
-            return self._refused(invocation, missing_capabilities(word for word in words if word in invocation.asks))
-        status = invocation.exchange.revision.status(400) if kind == AUTHORED_ERROR else 200
+            if request.exchange.session is not None:
+                lacking = ", ".join(word for word in words if word in request.asks)
+                return self._failed(request, f"{texts.CANNOT_ANSWER}{lacking}.", "client_lacks")
+            if not request.exchange.revision.takes_rounds:
+                return self._failed(request, texts.NEEDS_SESSION, "no_session")
+            return self._refused(request, missing_capabilities(word for word in words if word in request.asks))
+        status = request.exchange.revision.status(400) if kind == AUTHORED_ERROR else 200
         return CallEnd(status, reply.error_body(identifier, call.body), "application_error")
 
-    def _refused(self, invocation: Invocation, rejection: Rejection) -> CallEnd:
-        rejection = invocation.exchange.revision.rejection(rejection)
-        body = reply.error(invocation.exchange.id, rejection)
+    def _refused(self, request: CallRequest, rejection: Rejection) -> CallEnd:
+        rejection = request.exchange.revision.rejection(rejection)
+        body = reply.error(request.exchange.id, rejection)
         return CallEnd(rejection.status, body, str(rejection.code or rejection.status))
 
-    def _failed(self, invocation: Invocation, text: str, error_type: str) -> CallEnd:
+    def _failed(self, request: CallRequest, text: str, error_type: str) -> CallEnd:
         """Return a failure: to the model for a tool, to the client's code otherwise (D3)."""
-        exchange, text = invocation.exchange, f"{text} (reference {invocation.reference})"
-        if not invocation.is_tool:
+        exchange, text = request.exchange, f"{text} (reference {request.reference})"
+        if not request.is_tool:
             return CallEnd(200, reply.error(exchange.id, Rejection(200, INTERNAL_ERROR, text)), error_type)
         return tool_failed(exchange, text, error_type)
 

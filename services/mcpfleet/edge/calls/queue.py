@@ -105,7 +105,7 @@ class _Line:
             self._tickets[0].news.set()
 
 
-class Watch:
+class CallWatch:
     """Hears a call before its end. This one, for who waits for the end alone, passes nothing on."""
 
     def __init__(self, settings: EdgeSettings) -> None:
@@ -158,14 +158,14 @@ class CallQueue:
         Raises:
             Rejection: as `follow`.
         """
-        watch = Watch(self._settings)
+        watch = CallWatch(self._settings)
         call = await self.follow(self.place(make_order()), make_order, watch)
         try:
             yield call
         finally:
             self._release(call, watch)
 
-    async def follow(self, call: Call | None, make_order: MakeOrder, watch: Watch) -> Call:
+    async def follow(self, call: Call | None, make_order: MakeOrder, watch: CallWatch) -> Call:
         """Wait for room where an order was refused, and return its call once that has ended; the asker releases it.
 
         The asker bounds the wait, by cancelling it: that cancels the call.
@@ -193,7 +193,7 @@ class CallQueue:
             self._release(call, watch)
             raise
 
-    def _release(self, call: Call | None, watch: Watch) -> None:
+    def _release(self, call: Call | None, watch: CallWatch) -> None:
         if call is not None:
             self._calls.release(call, taken_back=watch.is_taken_back)
 

@@ -14,11 +14,11 @@ from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.contracts.call import FrameKind
+from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.end import CallEnd, CallEnds
 from mcpfleet.edge.calls.in_flight import Call, End, InFlightCalls, Remote
-from mcpfleet.edge.calls.invocation import Invocation
 from mcpfleet.edge.calls.large_results import LargeResults, ResultLost
-from mcpfleet.edge.calls.queue import CallQueue, MakeOrder, Watch
+from mcpfleet.edge.calls.queue import CallQueue, CallWatch, MakeOrder
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import ClientGone, ClientStalled, while_there
 from mcpfleet.wire import reply
@@ -54,52 +54,52 @@ OnEnd = Callable[[Call], Awaitable[str | None]]
 
 
 async def answer(
-    parts: CallParts, invocation: Invocation, make_order: MakeOrder, elicited: Elicited | None = None
+    parts: CallParts, request: CallRequest, make_order: MakeOrder, elicited: Elicited | None = None
 ) -> str | None:
-    """Place an invocation's order and answer its client; return the error's type, or None for a result.
+    """Place an request's order and answer its client; return the error's type, or None for a result.
 
     A client that leaves cancels the call (D12), and nothing more is written for it (M15). In a session of 2025 the call
     goes on, and so does this until its end: the client may take it back by its id (P9, L19).
 
     Args:
         parts: the edge's.
-        invocation: what is asked of whom.
+        request: what is asked of whom.
         make_order: makes the order from what the caller may call now; asked again before each further try.
         elicited: takes what the handler asks, and nothing is answered then; without it, a question is the answer.
 
     Raises:
         Rejection: 503 where no worker had room; nothing was sent to the client.
     """
-    relay = CallRelay(parts, invocation, elicited)
+    relay = CallRelay(parts, request, elicited)
     try:
         return await relay.run(make_order, relay.finish if elicited is None else relay.finish_or_ask)
     except ClientGone:
         return CLIENT_GONE
 
 
-async def fetch(parts: CallParts, invocation: Invocation, make_order: MakeOrder) -> bytes:
-    """Place an invocation's order, and return its result instead of sending it.
+async def fetch(parts: CallParts, request: CallRequest, make_order: MakeOrder) -> bytes:
+    """Place an request's order, and return its result instead of sending it.
 
     Raises:
         Rejection: 503 where no worker had room, and whatever else did not end in a result.
         ClientGone: nobody waits for it any more.
     """
-    relay = CallRelay(parts, invocation)
+    relay = CallRelay(parts, request)
     await relay.run(make_order, relay.keep)
-    if invocation.exchange.is_gone:
+    if request.exchange.is_gone:
         raise ClientGone
     return relay.kept
 
 
-class CallRelay(Watch):
+class CallRelay(CallWatch):
     """The relay of one call."""
 
-    def __init__(self, parts: CallParts, invocation: Invocation, elicited: Elicited | None = None) -> None:
+    def __init__(self, parts: CallParts, request: CallRequest, elicited: Elicited | None = None) -> None:
         super().__init__(parts.settings)
         self._parts = parts
         self._log = parts.log
-        self._exchange = invocation.exchange
-        self._invocation = invocation
+        self._exchange = request.exchange
+        self._request = request
         self._silent_since = time.monotonic()
         self.kept = b""
         self._elicited = elicited
@@ -162,18 +162,18 @@ class CallRelay(Watch):
         settings = self._parts.settings
         limit = settings.keepalive if self._exchange.is_streaming else settings.silent_after
         left = self._silent_since + limit - time.monotonic()
-        return max(0.0, left) if self._invocation.may_stream else limit
+        return max(0.0, left) if self._request.may_stream else limit
 
     async def silent(self) -> None:
         """Send a comment: proxies cut quiet connections, and that is a cancellation (D17)."""
-        if self._invocation.may_stream:
+        if self._request.may_stream:
             await self._send(reply.KEEPALIVE)
 
     def _notice(self, kind: FrameKind, body: bytes) -> bytes | None:
         if kind is FrameKind.LOG:
-            return reply.log_message(body) if self._invocation.hears_logs else None
+            return reply.log_message(body) if self._request.hears_logs else None
         token = self._exchange.progress_token
-        if token is None or not self._invocation.may_stream:
+        if token is None or not self._request.may_stream:
             return None
         if self._elicited is not None and not _goes_forward(self._elicited, body):
             return None
@@ -211,11 +211,11 @@ class CallRelay(Watch):
             await anyio.lowlevel.checkpoint()
         self._exchange.is_ending = True
         if call.end is End.TASK:
-            end = await self._parts.ends.of_task(call, self._invocation)
+            end = await self._parts.ends.of_task(call, self._request)
         else:
-            end = self._parts.ends.of_call(call, self._invocation)
+            end = self._parts.ends.of_call(call, self._request)
         call.body = b""  # it is part of what is sent; a client that reads slowly need not hold both
-        return await send_end(self._invocation, end)
+        return await send_end(self._request, end)
 
     async def finish_or_ask(self, call: Call) -> str | None:
         """Do as `finish`, or keep what the handler asks."""
@@ -234,14 +234,14 @@ class CallRelay(Watch):
         """
         self._release(call)
         if call.end is not End.RESULT:
-            raise self._parts.ends.rejection(call, self._invocation)
+            raise self._parts.ends.rejection(call, self._request)
         self.kept = call.body
         return None
 
 
-async def send_end(invocation: Invocation, end: CallEnd) -> str | None:
+async def send_end(request: CallRequest, end: CallEnd) -> str | None:
     """Send the one end; return the error's type."""
-    await invocation.exchange.end(end.status, end.body)
+    await request.exchange.end(end.status, end.body)
     return end.error_type
 
 

@@ -15,9 +15,9 @@ from mcpfleet.contracts.call import Completing
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.tasks import Once, Reservation
 from mcpfleet.edge.calls import relay
+from mcpfleet.edge.calls.call_request import CallRequest, Finish
 from mcpfleet.edge.calls.end import NoAnswer
 from mcpfleet.edge.calls.in_flight import Call, Order
-from mcpfleet.edge.calls.invocation import Finish, Invocation
 from mcpfleet.edge.calls.relay import CLIENT_GONE, CallParts, Elicited
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.admission import Admission
@@ -97,7 +97,7 @@ class Invoker:
                     mirror.refuse_unknown_parameters(exchange.headers, target.mirrored)
             return target
 
-        return await self._invoke(Invocation(exchange, find(exchange.view), find, arguments))
+        return await self._invoke(CallRequest(exchange, find(exchange.view), find, arguments))
 
     async def get_prompt(self, exchange: Exchange) -> str | None:
         """Answer `prompts/get`."""
@@ -109,7 +109,7 @@ class Invoker:
                 raise bad_params("unknown prompt")
             return self._check_scopes(exchange, target)
 
-        return await self._invoke(Invocation(exchange, find(exchange.view), find, params.get("arguments", {})))
+        return await self._invoke(CallRequest(exchange, find(exchange.view), find, params.get("arguments", {})))
 
     async def read_resource(self, exchange: Exchange) -> str | None:
         """Answer `resources/read`."""
@@ -121,9 +121,9 @@ class Invoker:
                 raise unknown_resource(uri)
             return self._check_scopes(exchange, target)
 
-        invocation = Invocation(exchange, find(exchange.view), find, uri=uri)
-        invocation.finish = _with_cache_hints(exchange, invocation.definition)
-        return await self._invoke(invocation)
+        request = CallRequest(exchange, find(exchange.view), find, uri=uri)
+        request.finish = _with_cache_hints(exchange, request.definition)
+        return await self._invoke(request)
 
     async def complete(self, exchange: Exchange) -> str | None:
         """Answer `completion/complete`; a declared argument without a completer has no values (L17)."""
@@ -138,98 +138,98 @@ class Invoker:
                 raise bad_params("unknown reference or argument")
             return self._check_scopes(exchange, target)
 
-        invocation = Invocation(exchange, find(exchange.view), find, completing=asked, may_stream=False)
+        request = CallRequest(exchange, find(exchange.view), find, completing=asked, may_stream=False)
         await self._limits.take_request(exchange.endpoint, exchange.caller)
         await self._limits.take_completion(exchange.endpoint, exchange.caller)
-        if asked.argument not in invocation.definition.completes:
+        if asked.argument not in request.definition.completes:
             completion = {"values": [], "total": 0, "hasMore": False}
             await exchange.reply(reply.result_body({"resultType": "complete", "completion": completion}))
             return None
-        return await relay.answer(self._calls, invocation, partial(self._order, invocation))
+        return await relay.answer(self._calls, request, partial(self._order, request))
 
     async def list_resources(self, exchange: Exchange, lister: Target, cursor: str | None) -> bytes:
         """Have a lister list, and return the worker's result."""
-        invocation = Invocation(exchange, lister, lambda _view: lister, cursor=cursor, may_stream=False)
-        return await relay.fetch(self._calls, invocation, partial(self._order, invocation))
+        request = CallRequest(exchange, lister, lambda _view: lister, cursor=cursor, may_stream=False)
+        return await relay.fetch(self._calls, request, partial(self._order, request))
 
-    # -- one invocation -----------------------------------------------------------------------------------------------
+    # -- one request -----------------------------------------------------------------------------------------------
 
-    async def _invoke(self, invocation: Invocation) -> str | None:
+    async def _invoke(self, request: CallRequest) -> str | None:
         """Make the checks that the target decides, and answer by a task, or by a call within a session or without."""
-        exchange, definition, params = invocation.exchange, invocation.definition, invocation.exchange.params
+        exchange, definition, params = request.exchange, request.definition, request.exchange.params
         if "requestState" in params or "inputResponses" in params:
-            invocation.round = self._continuation.begin(exchange)
+            request.round = self._continuation.begin(exchange)
         lacking = _lacking(exchange, definition)
         await self._limits.take_request(exchange.endpoint, exchange.caller)
         if definition.kind == "tool":
             await self._limits.take_tool(exchange.endpoint, exchange.caller, definition)
-        once = _once(invocation)
+        once = _once(request)
         if lacking:
-            return await self._refuse(invocation, NoAnswer(f"{texts.CANNOT_ANSWER}{', '.join(lacking)}."))
+            return await self._refuse(request, NoAnswer(f"{texts.CANNOT_ANSWER}{', '.join(lacking)}."))
         if definition.task == "required":
-            return await self._tasks.create(exchange, self._newest_target(invocation), invocation.body(), once)
+            return await self._tasks.create(exchange, self._newest_target(request), request.body(), once)
         capabilities = exchange.message.meta[CLIENT_CAPABILITIES_META_KEY]
-        invocation.asks = definition.may_be_asked
-        invocation.may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
+        request.asks = definition.may_be_asked
+        request.may_stream = not definition.may_ask or not missing(definition.may_ask, capabilities)
         if definition.task is not None:
-            invocation.deferring = self._tasks.deferring(exchange, definition)
-            invocation.asks |= {TASKS}
-            invocation.handle = partial(self._tasks.handle, exchange)
+            request.deferring = self._tasks.deferring(exchange, definition)
+            request.asks |= {TASKS}
+            request.handle = partial(self._tasks.handle, exchange)
         if exchange.session is None:
-            return await self._place(invocation, once)
-        return await self._converse(invocation, once)
+            return await self._place(request, once)
+        return await self._converse(request, once)
 
-    async def _converse(self, invocation: Invocation, once: Once | None) -> str | None:
+    async def _converse(self, request: CallRequest, once: Once | None) -> str | None:
         """Answer within a session: its client gives the input that the handler needs, which runs again with it."""
         elicited, has_run = Elicited(), False
         while True:
             try:
-                error_type = await self._place(invocation, once, elicited)
+                error_type = await self._place(request, once, elicited)
             except Rejection as rejection:
                 if not has_run:
                     raise
                 # What a rejection says holds for this round alone, and not for what ran before the question.
-                return await self._refuse(invocation, NoAnswer(f"{texts.INTERRUPTED} ({rejection.message})"))
+                return await self._refuse(request, NoAnswer(f"{texts.INTERRUPTED} ({rejection.message})"))
             if elicited.body is None:
                 return error_type
             has_run = True
             body, elicited.body = elicited.body, None
             try:
-                invocation.round = await self._elicitation.ask(invocation.exchange, invocation.round, body)
+                request.round = await self._elicitation.ask(request.exchange, request.round, body)
             except (NoAnswer, TooManyRounds, reply.NotSpliceable) as error:
-                return await self._refuse(invocation, error)
+                return await self._refuse(request, error)
             except ClientGone:
                 return CLIENT_GONE
 
-    async def _place(self, invocation: Invocation, once: Once | None, elicited: Elicited | None = None) -> str | None:
+    async def _place(self, request: CallRequest, once: Once | None, elicited: Elicited | None = None) -> str | None:
         """Place a call, once under its key where it has one."""
-        order = partial(self._order, invocation)
+        order = partial(self._order, request)
         if once is None:
-            return await relay.answer(self._calls, invocation, order, elicited)
+            return await relay.answer(self._calls, request, order, elicited)
 
         async def run(reservation: Reservation, see: Callable[[Call], None]) -> str | None:
-            invocation.once, invocation.on_placed = reservation, see
-            return await relay.answer(self._calls, invocation, order, elicited)
+            request.once, request.on_placed = reservation, see
+            return await relay.answer(self._calls, request, order, elicited)
 
-        exchange, definition = invocation.exchange, invocation.definition
+        exchange, definition = request.exchange, request.definition
 
         def goes_on() -> bool:
             is_left = not exchange.revision.leaving_cancels and not exchange.is_unwanted
             return is_left or definition.on_disconnect == "continue"
 
-        target = self._newest_target(invocation)
+        target = self._newest_target(request)
         return await self._idempotency.answer(exchange, target, once, run, goes_on=goes_on)
 
-    async def _refuse(self, invocation: Invocation, error: Exception) -> str | None:
+    async def _refuse(self, request: CallRequest, error: Exception) -> str | None:
         """Answer a call that cannot go on after its question, or was not begun; return the error's type."""
-        return await relay.send_end(invocation, self._calls.ends.unanswered(invocation, error))
+        return await relay.send_end(request, self._calls.ends.unanswered(request, error))
 
-    def _order(self, invocation: Invocation) -> Order:
+    def _order(self, request: CallRequest) -> Order:
         """Make the order from what the caller sees now: while a call waits, a rollout may replace the definition."""
-        return invocation.order(self._view(invocation.exchange), self._settings.deadline_grace)
+        return request.order(self._view(request.exchange), self._settings.deadline_grace)
 
-    def _newest_target(self, invocation: Invocation) -> Target:
-        return invocation.newest_target(self._view(invocation.exchange))
+    def _newest_target(self, request: CallRequest) -> Target:
+        return request.newest_target(self._view(request.exchange))
 
     def _view(self, exchange: Exchange) -> View | None:
         return self._snapshots.view(exchange.endpoint, exchange.caller)
@@ -239,13 +239,13 @@ class Invoker:
         return target
 
 
-def _once(invocation: Invocation) -> Once | None:
+def _once(request: CallRequest) -> Once | None:
     """Return the idempotency key of a call; None where its tool takes none, or it brings none."""
-    exchange, definition = invocation.exchange, invocation.definition
+    exchange, definition = request.exchange, request.definition
     if definition.idempotency_key is None and not definition.idempotency_meta:
         return None
-    key = key_of(definition, invocation.arguments, exchange.message.meta)
-    return None if key is None else once_of(exchange, definition.name, key, invocation.arguments)
+    key = key_of(definition, request.arguments, exchange.message.meta)
+    return None if key is None else once_of(exchange, definition.name, key, request.arguments)
 
 
 def _lacking(exchange: Exchange, definition: Definition) -> list[str]:

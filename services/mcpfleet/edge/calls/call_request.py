@@ -30,7 +30,7 @@ def unchanged(body: bytes) -> bytes:
 
 
 @dataclass(slots=True, eq=False)
-class Invocation:
+class CallRequest:
     """A use of a target. Rounds and reservations change it as it goes on."""
 
     exchange: Exchange
