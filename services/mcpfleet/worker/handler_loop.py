@@ -78,13 +78,16 @@ class HandlerLoop:
             log: gets the name of the function that holds the loop.
             tell: hears that the loop is blocked (True), and that it runs again (False).
         """
-        is_blocked = False
+        is_blocked, turns = False, 0
         while True:
+            asked = time.monotonic()
             self._loop.call_soon_threadsafe(self._touch)
             await anyio.sleep(limit / 2)
-            held = time.monotonic() - self._beat
-            if (held > limit) is is_blocked:
+            # Counted in turns of ours: a process that was stopped for a while has stopped both threads.
+            turns = 0 if self._beat >= asked else turns + 1
+            if (turns > 1) is is_blocked:
                 continue
+            held = time.monotonic() - self._beat
             is_blocked = not is_blocked
             if is_blocked:
                 with reporting(log, "what blocks the handlers' loop"):

@@ -161,6 +161,20 @@ async def test_the_watch_tells_of_one_block_once_and_of_the_next_again() -> None
     assert told.blocked == [True, False, True, False]
 
 
+async def test_a_process_that_stood_still_blames_no_handler() -> None:
+    """The watch itself is late then, as after a SIGSTOP; the handlers' loop runs."""
+    log, told = LogCapture(), Told()
+    async with handler_thread(Frames(), log) as thread, anyio.create_task_group() as tasks:
+        tasks.start_soon(thread.watch, 0.1, captured(log), told)
+        for _ in range(3):
+            await anyio.sleep(0.02)
+            time.sleep(0.4)  # noqa: ASYNC251  # it stands for the stop
+        await anyio.sleep(0.3)
+        tasks.cancel_scope.cancel()
+    assert told.blocked == []
+    assert log.entries == []
+
+
 async def test_a_thread_that_a_handler_blocks_does_not_hold_up_the_end() -> None:
     """It gets two seconds, and ends with the process otherwise."""
     frames = Frames()
