@@ -13,6 +13,7 @@ from anyio.abc import TaskStatus
 from mcpfleet.bus.errors import BusError, Failed, Fault, TooLarge
 from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.retry import pauses
 from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
@@ -53,7 +54,7 @@ class Announcer:
         self._on_counted = on_counted
         self._tracer = tracer
         self._sampling = sampling
-        self._woken = anyio.Event()
+        self._woken = AutoResetEvent()
         self._turn = anyio.Lock()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -73,9 +74,7 @@ class Announcer:
             await self._announce(is_known=True, because=nullcontext())
 
     async def _rest(self, pause: float) -> None:
-        with anyio.move_on_after(pause * random.uniform(0.8, 1.2)):  # noqa: S311
-            await self._woken.wait()
-            self._woken = anyio.Event()
+        await self._woken.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311
 
     async def replace(self, manifest: Manifest, cause: TraceContext | None) -> None:
         """Announce another manifest from now on, and at once, as a part of the work that changed it."""

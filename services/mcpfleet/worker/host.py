@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import anyio
 
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.telemetry.trace import TraceContext, current
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.calls.actor import CallActor
@@ -42,7 +43,7 @@ class WorkerHost:
         self._tasks = tasks
         self._announcer = announcer
         self._publisher = publisher
-        self._has_changed = anyio.Event()
+        self._has_changed = AutoResetEvent()
         self._cause: TraceContext | None = None
         """The first work that changed the declaration since the last announcement."""
         self._changes: LoopBridge[_Change] = LoopBridge(asyncio.get_running_loop(), self._take)
@@ -71,7 +72,7 @@ class WorkerHost:
             while True:
                 await self._has_changed.wait()
                 await anyio.sleep(_SETTLES)
-                self._has_changed = anyio.Event()
+                self._has_changed.clear()
                 await self._follow()
         finally:
             self._app.hosts.remove(self)

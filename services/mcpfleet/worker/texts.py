@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from mcpfleet.contracts.manifest import Kind
+from mcpfleet.wire.texts import CHECK_FIRST, UNCERTAIN_CALL, WORKER_STOPPED
 
 _NOUNS: Final[dict[Kind, str]] = {"template": "resource", "lister": "list"}
 """How clients know a kind, where they use another word."""
 
 NOT_RUN: Final = "The call waited for a free slot until its time was over. It has not run."
-CHECK_FIRST: Final = "Check with a read-only tool before you call it again."
-GIVEN_UP: Final = (
-    "The worker that ran this call had to stop before it was finished. The outcome is uncertain: the call may have had "
-    f"its effect, in whole or in part. {CHECK_FIRST}"
-)
 RESULT_NOT_KEPT: Final = (
     "The call has run, and its result could not be kept under its idempotency key. A repeat will hear that the outcome "
     f"is uncertain. {CHECK_FIRST}"
@@ -65,4 +61,4 @@ def question_changed(key: str) -> str:
 
 def given_up(reference: str) -> str:
     """The worker leaves before the call has ended."""
-    return f"{GIVEN_UP} (reference {reference})"
+    return f"{WORKER_STOPPED} {UNCERTAIN_CALL} (reference {reference})"

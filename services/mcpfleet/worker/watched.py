@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.app import App
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.subscriptions import Watched, watched_subject
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.loop_bridge import LoopBridge
 
@@ -106,7 +107,7 @@ class WatcherCalls:
         self._log = log
         self._newest = _NOTHING
         self._bridge: LoopBridge[frozenset[str]] | None = None
-        self._has_news = anyio.Event()
+        self._has_news = AutoResetEvent()
 
     def tell(self, uris: frozenset[str]) -> None:
         """Have the functions called with a set, once `run` has begun; on any thread. The newest set counts."""
@@ -123,7 +124,6 @@ class WatcherCalls:
         threads = anyio.CapacityLimiter(self._threads)
         while True:
             await self._has_news.wait()
-            self._has_news = anyio.Event()
             for function in self._app.watchers:
                 try:
                     await function.tell(self._newest, threads)
@@ -148,18 +148,17 @@ class WatchedActor:
         self._tell = tell
         self._sets = WatchedSets(lasts=self._lasts, room=side.settings.watched_room)
         self._told = _NOTHING
-        self._has_news = anyio.Event()
+        self._has_news = AutoResetEvent()
 
     async def run(self) -> None:
         """Hear the edges, and forget those that are silent, until cancelled."""
         self._bus.on_link(self._on_link)
         await self._bus.subscribe(watched_subject(self._pool), self._hear)
         while True:
-            with anyio.move_on_after(self._lasts / _LOOKS):
-                await self._has_news.wait()
+            has_news = await self._has_news.wait(self._lasts / _LOOKS)
+            if has_news:
                 await anyio.sleep(_SETTLES)
-            has_news = self._has_news.is_set()
-            self._has_news = anyio.Event()
+                self._has_news.clear()
             is_other = self._bus.is_up and self._sets.forget_silent(time.monotonic())
             if has_news or is_other:
                 self._say()

@@ -30,6 +30,7 @@ from mcpfleet.contracts.call import (
     replies_to_edge,
 )
 from mcpfleet.contracts.manifest import Kind
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.liveness import Liveness
@@ -69,7 +70,7 @@ class CallActor:
         """The kinds of definitions that are offered, or whose calls are still held."""
         self._groups: dict[str, Subscription] = {}
         self._is_leaving = False
-        self._idle = anyio.Event()
+        self._idle = AutoResetEvent()
         slots.on_free = self._start_next
 
     async def listen(self, definitions: Mapping[str, Kind]) -> None:
@@ -132,12 +133,10 @@ class CallActor:
         await self._leave_all()
         self._log.info("stopped taking calls", held=len(self._table))
         while len(self._table):
-            self._idle = anyio.Event()
             await self._idle.wait()
         # A large result is still here when its call has ended: its edge fetches it when it has room.
         with anyio.move_on_after(self._settings.end_kept):
             while not self._ends.are_fetched:
-                self._idle = anyio.Event()
                 await self._idle.wait()
 
     def give_up(self) -> None:

@@ -17,6 +17,7 @@ from mcpfleet.bus.bus import Subscription
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.pool_tasks import Claimed, PoolTasksClient, notify_subject, work_subject
 from mcpfleet.contracts.task_payloads import Origin
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.bus_side import BusSide
@@ -63,7 +64,7 @@ class TaskActor:
         """For handlers: they ask the service about the tasks held here."""
         self._work: Subscription | None = None
         self._is_leaving = False
-        self._idle = anyio.Event()
+        self._idle = AutoResetEvent()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Claim and keep tasks, until cancelled."""
@@ -99,7 +100,6 @@ class TaskActor:
                 self._held.stop(holding)
         with anyio.move_on_after(self._settings.task_leaves):
             while len(self._held):
-                self._idle = anyio.Event()
                 await self._idle.wait()
         # A handler that does not return ends with this process: another worker may go on sooner than by the lease.
         for holding in self._held:
@@ -108,7 +108,6 @@ class TaskActor:
                 await self._complete(holding, given_back(holding))
         # A known end is waited for as long as this process may drain.
         while any(holding.has_returned for holding in self._held):
-            self._idle = anyio.Event()
             await self._idle.wait()
 
     def _on_work(self, message: Incoming) -> None:

@@ -6,11 +6,11 @@ import random
 import secrets
 from typing import Final, Protocol
 
-import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError, NotRun
 from mcpfleet.contracts.pool_tasks import MOST_CLAIMED, Claimed, ClaimTasks, PoolTasksClient
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.retry import pauses
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.holdings import elapsed
@@ -57,7 +57,7 @@ class Claimer:
         self._longest = settings.task_looks
         self._taker = taker
         self._log = log
-        self._wanted = anyio.Event()
+        self._wanted = AutoResetEvent()
         self._grow_from(self._longest * _FIRST)
         self._has_more = False
         self._waits_alone = False
@@ -79,9 +79,7 @@ class Claimer:
     async def run(self) -> None:
         """Claim until cancelled."""
         while True:
-            with anyio.move_on_after(self._pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret
-                await self._wanted.wait()
-            self._wanted = anyio.Event()
+            await self._wanted.wait(self._pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
             most = min(self._taker.room(waits_alone=self._waits_alone), MOST_CLAIMED)
             if self.definitions and most:
                 await self._claim(most)

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.pool_tasks import MOST_HELD, MOST_UNHEARD, Extend, Extended, PoolTasksClient, TaskLease
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.holdings import Holding, Holdings, elapsed
 from mcpfleet.worker.tasks.retry import retry_pauses
@@ -52,7 +53,7 @@ class LeaseRenewal:
         self._wakes_at = 0.0
         """When `run` looks again by itself."""
         self._is_urgent = False
-        self._news = anyio.Event()
+        self._news = AutoResetEvent()
         self._answered = anyio.Event()
         """Set when a batch is over."""
 
@@ -96,9 +97,7 @@ class LeaseRenewal:
         while True:
             left = self._left()
             self._wakes_at = elapsed() + left
-            with anyio.move_on_after(left):
-                await self._news.wait()
-            self._news = anyio.Event()
+            await self._news.wait(left)
             if self._left() <= 0:
                 await anyio.sleep(max(0.0, self._asked + _APART - elapsed()))
                 await self._renew()

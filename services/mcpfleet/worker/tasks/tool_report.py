@@ -6,11 +6,11 @@ import random
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import anyio
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.pool_tasks import PoolTasksClient, Serve
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.logs import reporting
 
 
@@ -23,7 +23,7 @@ class ToolReport:
         self._interval = interval
         self._log = log
         self._tools: Mapping[str, str] = MappingProxyType({})
-        self._news = anyio.Event()
+        self._news = AutoResetEvent()
 
     def offer(self, tools: Mapping[str, str]) -> None:
         """Report these tools from now on: the definition of each, by its name."""
@@ -33,9 +33,7 @@ class ToolReport:
     async def run(self) -> None:
         """Report until cancelled."""
         while True:
-            with anyio.move_on_after(self._interval * random.uniform(0.75, 1.0)):  # noqa: S311  # no secret
-                await self._news.wait()
-            self._news = anyio.Event()
+            await self._news.wait(self._interval * random.uniform(0.75, 1.0))  # noqa: S311  # no secret
             if not self._tools:
                 continue
             with reporting(self._log, "tasks that run here"):
