@@ -1,1 +1,1 @@
-"""Messages between processes: one connection that heals, requests that say how they ended, actors, hints."""
+"""Messages between processes: one connection that heals, requests that tell how they ended, actors and hints."""

@@ -1,4 +1,4 @@
-"""A service's typed handlers on subjects: what arrives is checked, bounded, run in one task group, and answered."""
+"""The typed handlers of a service: each question is checked, bounded, handled in one task group, and answered."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 
 _LONGEST: Final = 30.0
-"""Seconds that a handler may take at most, however much time its asker claims to have."""
+"""Seconds that a handler may take at most, whatever time its asker claims to have."""
 _FOR_THE_ANSWER: Final = 0.05
-"""The part of an asker's time that is kept for the answer's way: a busy host takes longer than a hop's margin, and an
-asker that does not hear that nothing was done has to tell its client of a doubt (K30)."""
+"""The share of an asker's time that is kept for the answer's way. A busy host takes longer than a hop's margin, and an
+asker that misses the answer that nothing was done has to tell its client of a doubt (K30)."""
 
 Question = TypeVar("Question", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -35,12 +35,12 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class RpcContext:
-    """What a handler knows of a question beside its body."""
+    """The context of a question: everything that a handler gets beside the body."""
 
     tokens: dict[str, str]
-    """Who sent it and about what, by the subject, which NATS permits; the body is only a claim."""
+    """The sender and the key, as the subject names them. NATS permits subjects; the body is only a claim."""
     deadline: float
-    """Monotonic seconds after which nobody waits for the answer."""
+    """Monotonic seconds at which the asker stops waiting."""
     trace: TraceContext
 
 
@@ -49,23 +49,23 @@ Handler = Callable[[Question, RpcContext], Awaitable[Answer]]
 
 @dataclass(slots=True, eq=False)
 class _Answering(Generic[Question, Answer]):
-    """One exchange that an actor answers."""
+    """One remote procedure that an actor answers."""
 
     exchange: Rpc[Question, Answer]
     handler: Handler[Question, Answer]
     subscription: Subscription | None = None
 
     def count(self, seconds: float, *, failed: bool) -> None:
-        """Add to the figures of the subject."""
+        """Add one question to the statistics of the subject."""
         if self.subscription is not None:
             self.subscription.seconds += seconds
             self.subscription.failed += failed
 
 
 def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
-    """Whether a request may still be started: not older than `start_within`, nor dated ahead of our clock.
+    """Return whether a request may still start: it is neither older than `start_within` nor dated ahead of our clock.
 
-    A message may wait in a paused process or a full socket long after its sender told somebody that it did not run.
+    A message may wait in a paused process or a full socket until long after its sender reported that it did not run.
     """
     age = header.now() - sent.at
     return -settings.bus_clock_tolerance <= age <= settings.bus_start_within + settings.bus_clock_tolerance
@@ -74,14 +74,14 @@ def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
 def consumer_span(
     tracer: Tracer, template: str, subject: str, trace: TraceContext, links: Sequence[TraceContext] = ()
 ) -> Span:
-    """Start the span of a message's handling, a child of the work that sent it.
+    """Start the span of handling a message, as a child of the work that sent it.
 
     Args:
         tracer: the service's.
-        template: the subject with its tokens' names, of which there are few.
+        template: the subject with the names of its tokens, so that there are few.
         subject: the subject as it came.
-        trace: from the message's header line.
-        links: the work that had a part in it.
+        trace: the trace in the header line of the message.
+        links: further work that took part in it.
     """
     return tracer.start(
         names.span_name("process", template),
@@ -99,7 +99,7 @@ def consumer_span(
 
 
 class Actor:
-    """Answers questions over a bus, at most `concurrency` at once; what is beyond that is told `busy`."""
+    """Answers questions over a bus, at most `concurrency` at once, and answers `busy` to those beyond."""
 
     def __init__(
         self,
@@ -111,16 +111,17 @@ class Actor:
         concurrency: int = 64,
         outage: type[Exception] | tuple[type[Exception], ...] = (),
     ) -> None:
-        """Make one that answers nothing yet.
+        """Describe an actor without handlers.
 
         Args:
-            bus: where questions come from.
-            settings: of its process.
-            tracer: its process's.
-            log: its process's.
-            concurrency: questions at once.
-            outage: what handlers raise while their store does not answer. Askers are told that alone: where the store
-                stands is for our log. Whatever a handler raises may say by `is_undone` that nothing was changed.
+            bus: brings the questions.
+            settings: the settings of its process.
+            tracer: the tracer of its process.
+            log: the log of its process.
+            concurrency: the most questions at once.
+            outage: errors that handlers raise while their store does not answer. An asker hears that alone; the log
+                says
+                where the store stands. An error may state by `is_undone` that nothing was changed.
         """
         self._bus = bus
         self._settings = settings
@@ -134,14 +135,15 @@ class Actor:
         self._subscriptions: list[Subscription] = []
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Own the handlers' tasks until cancelled; register handlers once this has started."""
-        # asyncio's own group and timeout: anyio's cost each question twenty microseconds more, and give nothing here.
+        """Own the tasks of the handlers until cancelled; register handlers once this has started."""
+        # asyncio's own group and timeout: anyio's cost twenty microseconds more for each question, and add nothing
+        # here.
         async with asyncio.TaskGroup() as self._tasks:
             task_status.started()
             await anyio.sleep_forever()
 
     async def answer(self, exchange: Rpc[Question, Answer], handler: Handler[Question, Answer], *, group: str) -> None:
-        """Answer an exchange from now on, as one of the group's processes."""
+        """Answer a procedure from now on, as one process of the group."""
 
         answering = _Answering(exchange, handler)
 
@@ -153,7 +155,7 @@ class Actor:
         self._subscriptions.append(subscription)
 
     async def drain(self) -> None:
-        """Take no new question, and wait until those that were taken are answered; each has its deadline."""
+        """Take no new question, and wait until all taken ones are answered; each has its deadline."""
         async with anyio.create_task_group() as leaving:
             for subscription in self._subscriptions:
                 leaving.start_soon(self._bus.leave, subscription)
@@ -163,7 +165,7 @@ class Actor:
             await self._idle.wait()
 
     def _take(self, answering: _Answering[Any, Any], message: Incoming) -> None:
-        """Decide without waiting: refuse what is too old or too much, and hand the rest to the task group."""
+        """Decide without waiting: refuse a question that is too old or too much, and start a task for any other."""
         sent = header.read(message.header)
         if sent is None or not is_fresh(sent, self._settings):
             self._log.warning("expired question", subject=message.subject, sent=sent and sent.at)
@@ -200,7 +202,7 @@ class Actor:
                 self._idle.set()
 
     async def _ask(self, answering: _Answering[Any, Any], message: Incoming, asked: RpcContext) -> bytes:
-        """Run the handler; whatever it raises becomes a fault of the closed list."""
+        """Run the handler; everything that it raises becomes a fault of the closed list."""
         exchange = answering.exchange
         try:
             question = exchange.question.model_validate_json(message.body)
@@ -217,7 +219,7 @@ class Actor:
             why = f"{exchange.subject}: the receiver's store does not answer"
             raise Failed(Fault.UNAVAILABLE, why, is_undone=_is_undone(error)) from error
         except (BusError, TimeoutError) as error:
-            # Work that the deadline cancelled may say so too: it waited for a lock, or for a connection.
+            # Cancelled work may state it too: it waited for a lock or a connection.
             is_undone = _is_undone(error.__cause__)
             raise Failed(
                 Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}", is_undone=is_undone
@@ -229,5 +231,5 @@ class Actor:
 
 
 def _is_undone(error: BaseException | None) -> bool:
-    """Whether an error of a handler says that nothing was changed, as those of the store do."""
+    """Return whether an error of a handler states that nothing was changed, as the store's errors do."""
     return getattr(error, "is_undone", False) is True

@@ -1,4 +1,4 @@
-"""A process's one way to the others: a table of subscriptions, and requests with five ends, over whichever link."""
+"""The bus of a process: subscriptions that outlive links, and requests with five ends."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.trace import TraceContext, current
 
 _REPEAT_AFTER: Final = 0.5
-"""Seconds after which a request that is safe to repeat is asked once more."""
+"""Seconds after which a request that is safe to repeat is sent once more."""
 _SELF: Final = "self"
 
 AskedBy = Callable[[str], str]
-"""Says from a subject what a reply to its messages must begin with: what only its permitted sender can hear.
+"""Returns the prefix that a reply to a subject's messages must have: an inbox that only the permitted sender can hear.
 
-NATS permits subjects, and lets an answer go wherever its question says. Unchecked, whoever may ask anything could have
-our answers sent into another's inbox, in our name.
+NATS permits subjects, but an answer goes wherever its question says. Without this check, an asker could direct our
+answers into another's inbox, in our name.
 """
 
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """A subject that this process hears over whichever link it has."""
+    """A subject that this process hears over its current link."""
 
     subject: str
     deliver: Deliver
     group: str
     asked_by: AskedBy | None = None
-    """Whose questions are answered; none answers nobody."""
+    """The permitted askers; None answers nobody."""
     absolute: bool = False
-    """The subject stands under no prefix."""
+    """The subject has no prefix of the fleet."""
     link: Link | None = None
     interest: LinkSubscription | None = None
     received: int = 0
     failed: int = 0
     """Messages whose handling failed."""
     seconds: float = 0.0
-    """Spent on handling."""
+    """Seconds spent on handling."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,7 @@ class _Waiting:
 class Bus:
     """Publishes, asks and hears, over one link after another.
 
-    Subjects are given and delivered without the fleet's prefix. The methods may be used on the bus's own loop only.
+    Subjects are given and delivered without the fleet's prefix. Call the methods on the bus's own loop only.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Bus:
         instruments: BusInstruments,
         log: FilteringBoundLogger,
     ) -> None:
-        """Describe the process; nothing is connected before `run`.
+        """Describe the bus; nothing connects before `run`.
 
         Args:
             connector: makes links.
             settings: intervals and bounds.
-            user: the role's user in the table of permissions, which names the inbox.
-            process: this process's random id; the inbox is the same over all its links.
-            instruments: where the link's fate is counted.
-            log: where it is told.
+            user: the user of the role in the table of permissions, which names the inbox.
+            process: the random id of this process; the inbox is the same over all its links.
+            instruments: count links, losses and refusals.
+            log: tells of them.
         """
         self.user = user
         self.process = process
@@ -113,46 +113,46 @@ class Bus:
     # -- the link -----------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep a link until cancelled; started at once, whether or not NATS answers."""
+        """Keep a link until cancelled; starts at once, whether or not NATS answers."""
         await self._keeper.run(task_status=task_status)
 
     @property
     def is_up(self) -> bool:
-        """Whether a link exists over which everything in the table is heard."""
+        """Whether a link exists over which the whole table is heard."""
         return self._keeper.is_up
 
     async def wait_up(self) -> None:
-        """Wait for such a link; without bound, so that the caller says for how long."""
+        """Wait for such a link. The caller bounds the wait."""
         await self._keeper.wait_up()
 
     @property
     def proven_since(self) -> float | None:
-        """Since when (monotonic seconds) the link has been proven without a gap; none where it is not proven now.
+        """Since when (monotonic seconds) the link has been proven without a gap; None while it is not proven.
 
-        Silence counts only within this time: who was not heard before it may have spoken in vain.
+        Silence counts within this time only: a peer that was not heard before it may have spoken in vain.
         """
         return self._keeper.proven_since
 
     def silence(self, heard: float) -> float:
-        """Seconds of silence that count against a peer last heard at `heard` (monotonic): those of a proven link."""
+        """Return the seconds of silence, over a proven link, of a peer that was last heard at `heard` (monotonic)."""
         since = self.proven_since
         return 0.0 if since is None else time.monotonic() - max(heard, since)
 
     def on_link(self, hear: Callable[[bool], None]) -> None:
-        """Be told of each link that comes up (True) and is lost (False)."""
+        """Call `hear` with True for each link that comes up, and with False for each that is lost."""
         self._keeper.on_link(hear)
 
     def _ask_self(self, link: Link) -> None:
         link.publish(f"{self._prefix}{self._inbox}.{_SELF}", b"")
 
     def _lose(self) -> None:
-        """Tell everybody who waits on the link, at once, that the outcome is uncertain."""
+        """Fail all requests that wait on the link, at once, as uncertain."""
         for waiting in self._waiting.values():
             if not waiting.answer.done():
                 waiting.answer.set_exception(Unanswered(f"{waiting.subject}: the link to NATS was lost"))
 
     def _refused(self, verb: str, subject: str) -> None:
-        """NATS tells a refusal only to the client's error callback: turn it into the error of who asked."""
+        """Turn a refusal, which NATS tells to the client's error callback only, into the error of its request."""
         error = Refused(subject.removeprefix(self._prefix), verb)
         self._instruments.refusals.add(1)
         self._log.error("refused by NATS", subject=error.subject, error=str(error))
@@ -163,19 +163,19 @@ class Bus:
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def publish(self, subject: str, body: bytes, reply: str = "", header: str | None = None) -> None:
-        """Send a message that may be lost; a plain call, so messages leave in the order of the calls.
+        """Send a message that may be lost. This is a plain call, so messages leave in the order of the calls.
 
         Raises:
             Unavailable: nothing was sent.
             TooLarge: nothing was sent, nor ever will be.
         """
         if not self._keeper.is_up:
-            # On a link that is being made not everything is heard yet: an answer would be lost.
+            # A link that is being made does not hear everything yet, so an answer would be lost.
             raise Unavailable(f"{subject}: no link to NATS at {self._where()} (MCPFLEET_NATS_URL)")
         self._send(self._prefix + subject, body, self._prefix + reply if reply else "", header)
 
     def hint(self, subject: str, body: bytes, cause: TraceContext | None) -> None:
-        """Publish a hint, and what caused it where that is recorded: who hears the hint can show the two together.
+        """Publish a hint with its cause, if that is recorded, so that receivers can show the two together.
 
         Raises:
             Unavailable, TooLarge: as `publish` does.
@@ -189,7 +189,7 @@ class Bus:
         link.publish(subject, body, reply, header)
 
     def respond(self, question: Incoming, body: bytes, header: str | None = None) -> None:
-        """Answer a message, if it may be answered and we have a link; an answer that is lost is asked for again."""
+        """Answer a message, if it may be answered over a link. The asker asks again for a lost answer."""
         if not question.reply:
             return
         try:
@@ -231,14 +231,14 @@ class Bus:
         finally:
             del self._waiting[first]
             if not late.answer.cancel() and not late.answer.cancelled():
-                late.answer.exception()  # it is looked at, whatever it is
+                late.answer.exception()  # mark it as retrieved
 
     @staticmethod
     async def _first_of(late: _Waiting, second: Failed, deadline: float) -> Incoming:
-        """The late answer of a first asking whose repeat was refused.
+        """Return the late answer to a first request whose repeat was refused.
 
         Raises:
-            Failed: the second's; undone only where the first certainly is as well.
+            Failed: the error of the second request; undone only if the first certainly is as well.
         """
         if second.is_undone:
             second.is_undone = False
@@ -264,7 +264,7 @@ class Bus:
             del self._waiting[token]
 
     async def flush(self, *, timeout: float) -> None:
-        """Wait until all that was subscribed before is heard: a question to ourselves comes back after it.
+        """Wait until all earlier subscriptions are heard: a question to ourselves comes back after them.
 
         Raises:
             Unavailable: the link is down.
@@ -298,7 +298,7 @@ class Bus:
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
-        """What this process hears."""
+        """The subscriptions of this process."""
         return tuple(self._table)
 
     async def subscribe(
@@ -315,9 +315,9 @@ class Bus:
         Args:
             subject: without the fleet's prefix, unless it is `absolute`.
             deliver: takes each message, without waiting.
-            group: where it is given, each message goes to one of those who hear the subject in the group.
-            asked_by: whose questions may be answered; by default nobody's.
-            absolute: the subject stands under no prefix.
+            group: a queue group; one member of it gets each message.
+            asked_by: the askers that may be answered; by default nobody.
+            absolute: the subject has no prefix.
         """
         subscription = Subscription(subject, deliver, group, asked_by, absolute)
         self._table.append(subscription)
@@ -326,25 +326,25 @@ class Bus:
                 await self._hear(subscription, self._keeper.link)
             except Unavailable:
                 self._log.debug("heard from the next link on", subject=subject)
-            except BaseException:  # nobody holds what would leave it
+            except BaseException:  # nobody else could leave it
                 self._table.remove(subscription)
                 raise
         return subscription
 
     async def leave(self, subscription: Subscription) -> None:
-        """Hear no new message of the subject, but all that were on their way to us."""
+        """Hear no new message of the subject, but all those on their way."""
         self._table.remove(subscription)
         await self._leave(subscription)
 
     async def _leave(self, subscription: Subscription) -> None:
-        """Leave on the link that is heard now; one that is being heard is left when `_hear` comes back."""
+        """Leave on the current link. A subscription that is being heard is left once `_hear` returns."""
         link, interest = subscription.link, subscription.interest
         if link is not None and link is self._keeper.link and interest is not None:
             subscription.interest = None
             await link.leave(interest)
 
     async def _hear_all(self, link: Link) -> None:
-        """Hear on a new link: the inbox first, then all that may ask something of us."""
+        """Hear on a new link: the inbox first, then all other subjects."""
         await link.subscribe(f"{self._prefix}{self._inbox}.*", self._on_inbox)
         for subscription in list(self._table):
             await self._hear(subscription, link)
@@ -359,7 +359,7 @@ class Bus:
             await self._leave(subscription)
 
     def _delivery(self, subscription: Subscription) -> Deliver:
-        """Strip the prefix, and let no handler's mistake end the subscription."""
+        """Strip the prefix, and let no failing handler end the subscription."""
         length = 0 if subscription.absolute else len(self._prefix)
 
         def on_message(message: Incoming) -> None:

@@ -1,4 +1,4 @@
-"""Keeps a link to the others: makes one after another, and believes each only while our own question comes back."""
+"""Keeps a link to the others: makes one after another, and trusts each while our own question comes back."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 
 _COMPLAIN_EVERY: Final = 10.0
-"""Seconds between two lines that say that NATS cannot be reached."""
+"""Seconds between two log lines about an unreachable NATS."""
 _SLEPT: Final = 1.0
-"""A wait that ended this much later than it was told to: this process itself was not running."""
+"""Seconds beyond a wait's bound that show that this process itself was not running."""
 _FIRST_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the keeper has done by the one that uses its links."""
+    """The callbacks into the owner of the links."""
 
     hear: Callable[[Link], Awaitable[None]]
-    """Hears on a new link all that must be heard, our question's answer first."""
+    """Hears all subjects on a new link, the answer to our own question first."""
     ask: Callable[[Link], None]
-    """Sends the question to ourselves; the answer is told by `ConnectionManager.heard_self`."""
+    """Sends the question to ourselves; `ConnectionManager.heard_self` takes its answer."""
     lost: Callable[[], None]
     """Hears that a link is gone, with all that waited on it."""
     refused: OnRefused
 
 
 class ConnectionManager:
-    """Holds at most one link, and says how far it is to be trusted."""
+    """Holds at most one link, and tells how far to trust it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ConnectionManager:
         log: FilteringBoundLogger,
     ) -> None:
         self.link: Link | None = None
-        """The link that is there, perhaps not all heard on it yet."""
+        """The current link, which may not hear everything yet."""
         self._connector = connector
         self._settings = settings
         self._hooks = hooks
@@ -67,30 +67,30 @@ class ConnectionManager:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a link on which everything is heard."""
+        """Whether there is a link that hears everything."""
         return self._up.is_set()
 
     async def wait_up(self) -> None:
-        """Wait for such a link; without bound, so that the caller says for how long."""
+        """Wait for such a link. The caller bounds the wait."""
         await self._up.wait()
 
     @property
     def proven_since(self) -> float | None:
-        """Since when (monotonic seconds) the link has been proven without a gap; none where it is not proven now."""
+        """Since when (monotonic seconds) the link has been proven without a gap; None while it is not proven."""
         settings = self._settings
         fresh = time.monotonic() - self._last_proof <= settings.bus_question_every + settings.bus_dead_after
         return self._proven_since if fresh and self.link is not None else None
 
     def on_link(self, hear: Callable[[bool], None]) -> None:
-        """Be told of each link that comes up (True) and is lost (False)."""
+        """Call `hear` with True for each link that comes up, and with False for each that is lost."""
         self._on_link.append(hear)
 
     def heard_self(self) -> None:
-        """Take the news that our own question came back."""
+        """Note that our own question came back."""
         self._heard_self.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep a link until cancelled; started at once, whether or not anybody answers."""
+        """Keep a link until cancelled; starts at once, whether or not anybody answers."""
         task_status.started()
         while True:
             link = await self._connect()
@@ -115,7 +115,7 @@ class ConnectionManager:
             self._complain(error)
             return None
         try:
-            # From here on a handler can answer, since what is heard next may ask something of us.
+            # From here on a handler can answer: the next subscriptions may bring questions.
             self.link = link
             await self._hooks.hear(link)
             if await self._question(link):
@@ -140,7 +140,7 @@ class ConnectionManager:
                 return
 
     async def _question(self, link: Link) -> bool:
-        """Ask ourselves once; where our own clock shows that this process slept, once more before we believe it."""
+        """Ask ourselves once, and once more if our own clock shows that this process slept."""
         limit = self._settings.bus_dead_after
         for _ in range(2):
             asked = time.monotonic()
@@ -172,7 +172,7 @@ class ConnectionManager:
             hear(True)
 
     async def _discard(self, link: Link) -> None:
-        """Forget a link, tell everybody at once, and close it."""
+        """Drop a link, tell everybody at once, and close it."""
         self.link = None
         self._last_proof = -math.inf
         self._hooks.lost()

@@ -1,7 +1,7 @@
-"""Answers `$SRV.PING`, `INFO` and `STATS` from the bus's own figures, so that `nats micro list` shows the fleet.
+"""Answers `$SRV.PING`, `INFO` and `STATS` from the bus's own counters, so that `nats micro list` shows the fleet.
 
-NATS's own service helper would do more, and worse: it runs one handler at a time, and shows the text of the last error
-to whoever asks. Only its forms of the answers are used (NATS ADR-32).
+NATS's own service helper runs one handler at a time, and shows the text of the last error to any asker. Only its
+forms of the answers are used (NATS ADR-32).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.port import Incoming
 
 SUBJECT: Final = "$SRV"
-"""NATS's subjects for services; they stand under no fleet's prefix."""
+"""The subjects of NATS services, which have no fleet's prefix."""
 
 
 class Discovery:
-    """One process as a service of NATS: its endpoints are the subjects that it hears as one of a group."""
+    """One process as a service of NATS: its endpoints are the subjects that it hears in a group."""
 
     def __init__(self, bus: Bus, service: str) -> None:
         self._bus = bus

@@ -7,12 +7,12 @@ from typing import Final
 
 
 class Fault(StrEnum):
-    """Why a receiver that had the message could not do what it asks."""
+    """Why a receiver could not do what a message asks."""
 
     CONTRACT = "contract"
-    """The message breaks its contract: a field and a rule are named, never the value."""
+    """The message breaks its contract; the text names the field and the rule, never the value."""
     UNKNOWN = "unknown"
-    """What it names does not exist, or not for this sender."""
+    """The named thing does not exist, or not for this sender."""
     REFUSED = "refused"
     """A rule of the receiver forbids it."""
     UNAVAILABLE = "unavailable"
@@ -20,11 +20,11 @@ class Fault(StrEnum):
     TOO_LARGE = "too_large"
     """The answer is larger than a message may be."""
     INTERNAL = "internal"
-    """A mistake of ours; the receiver's log has it."""
+    """A mistake of ours; the log of the receiver has the details."""
 
 
 class BusError(Exception):
-    """Raised when a message could not do its work; the base of all that this package raises."""
+    """Raised when a message could not do its work; the base of all errors of this package."""
 
 
 class NotRun(BusError):
@@ -67,7 +67,7 @@ class Refused(NotRun):
 
 
 class TooLarge(NotRun):
-    """Raised when a message is larger than its named limit; never tried again.
+    """Raised when a message is larger than its named limit; it is never tried again.
 
     Attributes:
         setting: the environment variable that holds the limit.
@@ -83,7 +83,7 @@ class Unanswered(BusError):
 
 
 class UnreadableAnswer(BusError):
-    """Raised when the receiver answered, in a form that this process does not know: it may have done what was asked."""
+    """Raised when the answer has a form that this process does not know: the receiver may have done its work."""
 
 
 class Failed(BusError):
@@ -91,7 +91,7 @@ class Failed(BusError):
 
     Attributes:
         kind: one of `Fault`'s values, or the unknown kind of a newer process.
-        is_undone: the receiver says that nothing was changed. False says nothing.
+        is_undone: the receiver states that nothing was changed. False states nothing.
     """
 
     def __init__(self, kind: str, message: str, *, is_undone: bool = False) -> None:
@@ -101,11 +101,11 @@ class Failed(BusError):
 
 
 _DECISIONS: Final = frozenset({Fault.CONTRACT, Fault.UNKNOWN, Fault.REFUSED, Fault.TOO_LARGE})
-"""Kinds by which a receiver says that it does not do what is asked, whoever asks again."""
+"""Kinds that a repeat of the same request would get again."""
 
 
 def is_undone(error: BusError) -> bool:
-    """Whether a request that failed has certainly changed nothing; all else is open (K24)."""
+    """Return whether a failed request has certainly changed nothing; otherwise that is open (K24)."""
     if isinstance(error, Failed):
         return error.is_undone or error.kind in _DECISIONS
     return isinstance(error, NotRun)

@@ -1,10 +1,10 @@
-"""The one header line of a message: all that must be read before, or without, its body.
+"""The one header line of a message: everything that is read before its body, or without it.
 
-NATS carries headers as text lines, and three cost twice as much as one, so everything shares a line of words.
+NATS carries headers as text lines, and three cost twice as much as one. So all words share one line.
 
 - A request is `1 <ms left> <ms since 1970 at sending> <traceparent or -> <extra words>`.
 - An answer without a line is plain success. Otherwise it is `1 busy`, `1 expired <the answerer's ms>` or
-  `1 fault <kind>`, with `undone` behind the kind where certainly nothing was changed.
+  `1 fault <kind>`. `undone` follows the kind if certainly nothing was changed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NAME: Final = "Fleet"
 """The header's name on the wire."""
 
 clock: Final[ContextVar[Callable[[], float]]] = ContextVar("clock", default=time.time)
-"""The wall clock by which messages are dated and judged; a test gives one of its parts a wrong one."""
+"""The wall clock that dates and judges messages; a test can give one process a wrong clock."""
 
 BUSY: Final = "1 busy"
 UNDONE: Final = "undone"
-"""Follows a fault's kind where the receiver knows that nothing was changed."""
+"""Follows the kind of a fault if nothing was changed."""
 _VERSION: Final = "1"
 
 
@@ -35,28 +35,28 @@ class Sent(NamedTuple):
     """A request's line, read."""
 
     left: float
-    """Seconds that were left until the asker's deadline when it was sent."""
+    """Seconds that were left until the asker's deadline at the sending."""
     at: float
     """The asker's wall clock at the sending, in seconds since 1970."""
     trace: TraceContext | None
     extra: tuple[str, ...]
-    """What the kind of request adds, in order; a newer sender may add more at the end."""
+    """Further words of the kind of request, in order; a newer sender may append more."""
 
 
 def now() -> float:
-    """The wall clock's time, in seconds since 1970."""
+    """Return the wall clock's time, in seconds since 1970."""
     return clock.get()()
 
 
 def write(left: float, trace: TraceContext | None, *extra: str) -> str:
-    """Compose a request's line; `left` is in seconds, the time of sending is now."""
+    """Compose the line of a request; `left` is in seconds, and the time of sending is now."""
     parent = trace.header() if trace is not None else "-"
     line = f"{_VERSION} {int(left * 1000)} {int(now() * 1000)} {parent}"
     return f"{line} {' '.join(extra)}" if extra else line
 
 
 def read(line: str | None) -> Sent | None:
-    """Read a request's line; none where it is missing or malformed, which no process of ours sends."""
+    """Read the line of a request; None if it is missing or malformed, which no process of ours sends."""
     words = line.split(" ") if line else []
     if len(words) < 4 or words[0] != _VERSION:
         return None
@@ -69,21 +69,21 @@ def read(line: str | None) -> Sent | None:
 
 
 def expired() -> str:
-    """Compose the answer that a request was too old, with our own clock so that a wrong one is found."""
+    """Compose the answer that a request was too old. It has our own clock, so that a wrong clock is found."""
     return f"{_VERSION} expired {now() * 1000:.0f}"
 
 
 def fault(kind: str, *, is_undone: bool = False) -> str:
-    """Compose the answer that a request failed, with one of the closed list of kinds."""
+    """Compose the answer that a request failed, with a kind of the closed list."""
     return f"{_VERSION} fault {kind} {UNDONE}" if is_undone else f"{_VERSION} fault {kind}"
 
 
 _LONGEST_CLOCK: Final = 16
-"""Digits that milliseconds since 1970 may have: whoever answers may write anything."""
+"""Digits that milliseconds since 1970 may have; a stranger may answer anything."""
 
 
 def answer(subject: str, reply: Incoming) -> Incoming:
-    """Return a plain answer, and raise what any other line says."""
+    """Return a plain answer, and raise the error that any other line means."""
     error = ending(subject, reply)
     if error is not None:
         raise error
@@ -91,7 +91,7 @@ def answer(subject: str, reply: Incoming) -> Incoming:
 
 
 def ending(subject: str, reply: Incoming) -> NotRun | Failed | None:
-    """Read how a request ended from its answer: none where the answer is a plain one."""
+    """Return the error that an answer means; None for a plain answer."""
     if reply.no_responders:
         return NoResponders(f"no process hears {subject}")
     words = reply.header.split(" ") if reply.header else []

@@ -1,8 +1,7 @@
 """The port over NATS: one nats-py client, used once and thrown away.
 
-The client is kept on a short lead, since it has traps that each cost a process its hearing (`docs/decisions/bus.md`):
-it may not reconnect by itself, may not buffer while disconnected, and is believed to be connected only as long as the
-bus's own question comes back through it.
+The client has traps that each made a process deaf (`docs/decisions/bus.md`). So it may not reconnect by itself or
+buffer while disconnected. It counts as connected only while the bus's own question comes back through it.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from mcpfleet.process.settings import ProcessSettings
 
 _REFUSAL: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]+)\"", re.IGNORECASE)
 _HEADER_ROOM: Final = 64
-"""Bytes that NATS counts as headers beside our line: its version line, the name, line ends."""
+"""Bytes that NATS counts as headers beside our line: its version line, the name and line ends."""
 _LOST: Final = (nats.errors.Error, OSError, RuntimeError)
-"""What the client raises on a lost connection; a transport of uvloop raises RuntimeError once it is closed."""
+"""Errors of the client on a lost connection; a closed transport of uvloop raises RuntimeError."""
 _CLOSE_TIMEOUT: Final = 1.0
 _LEAVE_TIMEOUT: Final = 5.0
 
@@ -41,9 +40,9 @@ class NatsConnector:
 
         Args:
             settings: the address, the password and the bounds.
-            user: the NATS user, whose permissions say what this process may do.
-            name: how `nats server report connections` shows us.
-            log: hears the client's own troubles.
+            user: the NATS user, whose permissions bound this process.
+            name: the name of this process in `nats server report connections`.
+            log: tells of the client's own troubles.
         """
         self._settings = settings
         self._user = user
@@ -83,7 +82,7 @@ class NatsConnector:
             raise ConnectionError("no NATS server answers") from error
         except nats.errors.Error as error:
             await link.close()
-            # Whatever else it is, for example a proxy that closes at once, it is not a NATS server that refused us.
+            # Any other error, for example of a proxy that closes at once, is no refusal by a NATS server.
             refused = "authorization" in str(error).lower()
             raise (ConnectFailed if refused else ConnectionError)(str(error)) from error
         except RuntimeError as error:  # the connection was lost before the client knew that it was made
@@ -107,12 +106,12 @@ class NatsConnector:
 
 
 def _trusted(file: str) -> ssl.SSLContext | None:
-    """What a server's certificate is checked by, read for each link, so that a new one needs no restart."""
+    """Return the context that checks a server's certificate; read for each link, so a new file needs no restart."""
     if not file:
         return None  # nats-py takes the machine's
     try:
         return ssl.create_default_context(cafile=file)
-    except OSError as error:  # of ssl's own among them
+    except OSError as error:  # errors of ssl are among these
         raise ConnectFailed(f"MCPFLEET_NATS_CA: cannot read {file}: {error.strerror or error}") from error
 
 
@@ -126,7 +125,7 @@ class NatsLink:
         self._on_refused = on_refused
         self._log = log
         self._is_up = False
-        """Connected once: before that the one who connects tells what is wrong."""
+        """The client was connected once. Before that, the caller of `connect` tells the error."""
 
     @property
     def authenticated(self) -> bool:
@@ -162,15 +161,15 @@ class NatsLink:
             raise Unavailable(f"{subject}: {error}") from error
 
     async def leave(self, interest: LinkSubscription) -> None:
-        """Leave by drain, never by unsubscribing, which drops what is on its way."""
+        """Leave by a drain: unsubscribing drops the messages on their way."""
         assert isinstance(interest, Subscription)
-        # A cancelled drain ends the client's reader without a word: it is shielded, and ends with its link at latest.
+        # A cancelled drain ends the client's reader silently. So it is shielded, and ends with its link at the latest.
         with anyio.CancelScope(shield=True), anyio.move_on_after(_LEAVE_TIMEOUT) as patience:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._cancel_when_lost, tasks.cancel_scope)
                 with suppress(*_LOST):
-                    # nats-py writes the PING of a drain straight to the socket, past the UNSUB that still waits for
-                    # its flusher, and stops hearing at the PONG: what NATS hands over between the two would be lost.
+                    # nats-py writes the PING of a drain straight to the socket, past the UNSUB that still waits for its
+                    # flusher. It stops hearing at the PONG, so the messages between the two would be lost.
                     await self.client._send_unsubscribe(interest._id)  # noqa: SLF001
                     await self.client._flush_pending(force_flush=True)  # noqa: SLF001
                     await interest.drain()  # type: ignore[no-untyped-call]  # nats-py does not say what it returns
@@ -185,8 +184,8 @@ class NatsLink:
     async def close(self) -> None:
         """Close within a second, else abort the socket: unsent bytes to a vanished peer hold it for minutes."""
         self.lost.set()
-        # Closing what never opened, or what is lost with something unsent, fails in several ways, none of which may end
-        # this process; the abort below is what counts.
+        # Closing a client that never opened, or that lost its link with unsent bytes, fails in several ways. None may
+        # end this process; the abort below is what counts.
         with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT), suppress(Exception):
             await self.client.close()
         writer = getattr(self.client._transport, "_io_writer", None)  # noqa: SLF001  # nats-py has no abort
@@ -194,7 +193,7 @@ class NatsLink:
             writer.transport.abort()
 
     async def on_error(self, error: Exception) -> None:
-        """Hear the client's own errors; refusals are passed on."""
+        """Hear the client's own errors, and pass refusals on."""
         refusal = _REFUSAL.search(str(error))
         if refusal:
             verb = "publish to" if refusal[1].lower() == "publish" else "subscribe to"

@@ -1,7 +1,8 @@
-"""nats-py's client with a short way through it: messages are delivered where they are parsed, and written in batches.
+"""nats-py's client with a short way through it: it delivers messages where it parses them, and writes them in batches.
 
-The client as it is gives each message a queue, a task's turn and a parsed set of headers, and each batch of writes a
-future and another task's turn: a third of what an edge spends on a call outside of HTTP. The overridden methods are
+The plain client gives each message a queue, a task's turn and a parsed set of headers. It gives each batch of writes a
+future and another task's turn. Together that is a third of an edge's time for a call, beside HTTP. The overridden
+methods are
 private to nats-py. `pyproject.toml` bounds its release, and `tests/contract/bus` holds what they do
 (`docs/decisions/bus.md`).
 """
@@ -24,11 +25,11 @@ _PLAIN: Final = re.compile(rf"NATS/1\.0\r\n{NAME}: ([^\r\n]*)\r\n\r\n".encode())
 _AMONG_OTHERS: Final = re.compile(rf"\r\n{NAME}:[ \t]*([^\r\n]*)\r\n".encode())
 _NO_RESPONDERS: Final = b"NATS/1.0 503"
 _FULL: Final = 64 * 1024
-"""Bytes that wait in the socket's own buffer, beyond which the client's flusher takes over, which waits for room."""
+"""Bytes in the socket's own buffer beyond which the client's flusher takes over, which waits for room."""
 
 
 class ShortClient(Client):
-    """One connection to NATS. It hears by `hear`, never by a callback or an iterator of nats-py's own."""
+    """One connection to NATS that hears by `hear`, never by a callback or an iterator of nats-py."""
 
     def __init__(self) -> None:
         """Describe a client; it connects as nats-py's does."""
@@ -62,7 +63,7 @@ class ShortClient(Client):
         return subscription
 
     def _connect_command(self) -> bytes:
-        """Say who we are; not where the address asks for TLS and the server, or who poses as it, offers none."""
+        """Compose CONNECT. Refuse a server without TLS if the address asks for TLS, since it may be an impostor."""
         server = self._current_server
         if server is not None and server.uri.scheme == "tls" and not self._server_info.get("tls_required"):
             raise nats.errors.Error("it offers no TLS, which its address, tls://…, asks for")
@@ -93,7 +94,7 @@ class ShortClient(Client):
         return None
 
     def _write_soon(self) -> None:
-        """Write at the end of the loop's turn all that has been handed over in it."""
+        """Write at the end of the loop's turn everything that was handed over in it."""
         if not self._is_write_due:
             self._is_write_due = True
             asyncio.get_running_loop().call_soon(self._write)
@@ -112,6 +113,6 @@ class ShortClient(Client):
 
 
 def _line(headers: bytes) -> str | None:
-    """Our line among the headers of a message, which a program of another kind may have more of."""
+    """Return our line among the headers of a message; other programs may send more headers."""
     found = _PLAIN.fullmatch(headers) or _AMONG_OTHERS.search(headers)
     return found[1].decode("utf-8", "replace") if found is not None else None

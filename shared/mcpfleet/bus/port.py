@@ -1,7 +1,7 @@
-"""The port below the bus: what a connection to other processes must be able to do, and no more.
+"""The port below the bus: the few operations that a connection to other processes must have.
 
-Four operations: publish, subscribe (with a group), leave, and the news that the link is lost. All else in this
-package is written once above it. A link is one connection that dies once; the bus replaces it.
+Four operations: publish, subscribe (with a group), leave, and the news that the link is lost. The rest of this
+package builds on them. A link is one connection that dies once; the bus replaces it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Incoming:
 
     subject: str
     reply: str
-    """Where an answer goes; empty where none is wanted."""
+    """The subject for an answer; empty if none is wanted."""
     body: bytes
     header: str | None = None
     """The one header line (`mcpfleet.bus.header`)."""
@@ -28,7 +28,7 @@ class Incoming:
 
 
 Deliver = Callable[[Incoming], None]
-"""A callback never waits: it takes the message, or answers that it is busy."""
+"""A callback that never waits: it takes the message, or answers that it is busy."""
 
 
 class LinkSubscription(Protocol):
@@ -39,7 +39,7 @@ class Link(Protocol):
     """One connection, from its success to its only loss. Subjects are whole, with their prefix."""
 
     lost: anyio.Event
-    """Set once, when the connection is known to be gone."""
+    """Set once, when the connection is gone."""
 
     def publish(self, subject: str, body: bytes, reply: str = "", header: str | None = None) -> None:
         """Hand a message over, in order, without waiting.
@@ -50,17 +50,17 @@ class Link(Protocol):
         """
 
     async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> LinkSubscription:
-        """Hear a subject, alone or as one of a group of which one member hears each message."""
+        """Hear a subject, alone or in a group of which one member hears each message."""
 
     async def leave(self, interest: LinkSubscription) -> None:
-        """Hear no new message, but all that were on their way to us; returns when they are delivered."""
+        """Hear no new message; return once those on their way are delivered."""
 
     async def close(self) -> None:
-        """End the connection; bounded, and never raises for a connection that is already gone."""
+        """End the connection; bounded, and silent if the connection is already gone."""
 
 
 OnRefused = Callable[[str, str], None]
-"""Hears what NATS refused: the verb (`publish to`, `subscribe to`) and the subject with its prefix."""
+"""Hears a refusal by NATS: the verb (`publish to`, `subscribe to`) and the subject with its prefix."""
 
 
 class Connector(Protocol):
@@ -79,4 +79,4 @@ class Connector(Protocol):
 
 
 class ConnectFailed(Exception):
-    """Raised when the server was reached, and did not let us in."""
+    """Raised when the server was reached, but did not let us in."""

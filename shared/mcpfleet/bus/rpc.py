@@ -12,7 +12,7 @@ from mcpfleet.bus.errors import UnreadableAnswer
 
 _PROBLEMS: Final = 8
 _TEXT: Final = 1000
-"""Characters of what is told of a broken message, whoever broke it."""
+"""Characters of the text about a broken message."""
 
 Question = TypeVar("Question", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -20,31 +20,31 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Rpc(Generic[Question, Answer]):
-    """What one subject accepts, and what it answers."""
+    """The question that one subject accepts, and its answer."""
 
     subject: str
-    """With `{token}` where the sender's name or a key stands, for example `catalog.announce.{pool}`."""
+    """Has `{token}` in place of the sender's name or a key, for example `catalog.announce.{pool}`."""
     question: type[Question]
     answer: type[Answer]
     asked_by: str
-    """The user that NATS permits to send it, with the subject's tokens: answers go to that user's inboxes alone."""
+    """The user that NATS permits to ask, with the subject's tokens. Answers go to that user's inboxes only."""
     repeat: bool
     """Asking twice does no more than asking once, so silence is met by asking again."""
 
     def subject_for(self, **tokens: str) -> str:
-        """Fill in the tokens."""
+        """Return the subject with these tokens."""
         return self.subject.format(**tokens)
 
     def replies(self, subject: str) -> str:
-        """What a reply to a message on this subject begins with; see `mcpfleet.bus.bus.AskedBy`."""
+        """Return the prefix that a reply to a message on this subject must have; see `mcpfleet.bus.bus.AskedBy`."""
         return f"inbox.{self.asked_by.format(**self.tokens(subject))}."
 
     def pattern(self) -> str:
-        """The subject that hears every value of each token."""
+        """Return the pattern that hears every value of each token."""
         return ".".join("*" if part.startswith("{") else part for part in self.subject.split("."))
 
     def tokens(self, subject: str) -> dict[str, str]:
-        """Read the tokens of a subject without prefix that the pattern heard."""
+        """Read the tokens of a subject, without prefix, that the pattern heard."""
         pairs = zip(self.subject.split("."), subject.split("."), strict=True)
         return {part[1:-1]: value for part, value in pairs if part.startswith("{")}
 
@@ -73,7 +73,7 @@ async def ask(
 
 
 def broken_rules(error: ValidationError) -> str:
-    """Name each field and rule that a message broke, never the value, which may be secret."""
+    """Name each field and rule that a message broke, but never the value, which may be secret."""
     details = error.errors(include_input=False, include_url=False, include_context=False)[:_PROBLEMS]
     text = "; ".join(f"{'.'.join(map(str, detail['loc'])) or 'message'}: {detail['type']}" for detail in details)
     return text[:_TEXT]

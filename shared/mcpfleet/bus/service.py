@@ -19,17 +19,17 @@ from mcpfleet.telemetry.instruments import BusInstruments
 
 
 class Handlers(Protocol):
-    """What answers a service's questions."""
+    """Handlers of a service's questions."""
 
     async def register(self, actor: Actor) -> None:
         """Answer from now on."""
 
 
 class Loop(Protocol):
-    """What a service does unasked."""
+    """The service's own work, beside its questions."""
 
     def __call__(self, *, task_status: TaskStatus[None]) -> Coroutine[Any, Any, None]:
-        """Go on until cancelled; started once there is something to answer with."""
+        """Run until cancelled; started once there is something to answer with."""
 
 
 async def answer_questions(
@@ -41,16 +41,16 @@ async def answer_questions(
     outage: tuple[type[Exception], ...],
     beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> None:
-    """Answer until told to stop; what was asked by then is answered.
+    """Answer until told to stop, and finish all questions that arrived by then.
 
     Args:
-        process: the service's.
-        bus: not running yet.
+        process: the process of the service.
+        bus: its bus, which does not run yet.
         handlers: answer once the loop has started.
-        loop: the service's own.
-        concurrency: questions that are answered at once.
-        outage: what handlers raise while their store does not answer.
-        beside: goes on all the while, from when the bus runs.
+        loop: the service's own work.
+        concurrency: the most questions at once.
+        outage: errors that handlers raise while their store does not answer.
+        beside: runs all the while, from when the bus runs.
     """
     settings: ProcessSettings = process.settings
     watch_link(process, bus)
@@ -77,13 +77,13 @@ async def _begin(loop: Loop, handlers: Iterable[Handlers], actor: Actor) -> None
 
 
 def bus_of(process: Process[Any], user: str, connector: Connector | None = None) -> Bus:
-    """Make the bus of a process, which is ready only while it has a link.
+    """Make the bus of a process.
 
     Args:
-        process: whose bus it is.
-        user: the user that its role has in the table of permissions; MCPFLEET_NATS_USER may name another that NATS
-            knows it by, with the same permissions.
-        connector: makes links; by default, to NATS as the settings say.
+        process: the owner of the bus.
+        user: the user of the role in the table of permissions. MCPFLEET_NATS_USER may name another user with the same
+            permissions.
+        connector: makes links; by default to NATS, as the settings say.
     """
     settings: ProcessSettings = process.settings
     connector = connector or NatsConnector(

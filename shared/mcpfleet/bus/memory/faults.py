@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from mcpfleet.bus.memory.rights import Tokens, matches, tokens_of
 
 _REMEMBERED = 1024
-"""Orders of senders and subjects between two looks for those that are past."""
+"""Orders of senders and subjects after which those that are past are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often a message meets a fault on its way to one receiver; nothing by default."""
+    """How often a message meets a fault on its way to one receiver; by default never."""
 
     lost: float = 0.0
     """The share of messages that do not arrive."""
     doubled: float = 0.0
     """The share that arrive twice."""
     late: float = 0.0
-    """The share that are delayed, and overtaken by others: never by one of the same sender and subject."""
+    """The share that are delayed and overtaken by others, but never by one of the same sender and subject."""
     delay: float = 0.1
-    """Seconds by which the latest is late."""
+    """Seconds of the longest delay."""
     subjects: tuple[str, ...] = (">",)
-    """What is hit: subjects with their prefix, or patterns of them."""
+    """The affected subjects, with their prefix, or patterns of them."""
     seed: int = 0
-    """Decides which messages are hit."""
+    """Decides which messages are affected."""
 
     def hit(self, subject: Tokens) -> bool:
-        """Whether messages of a subject meet these faults."""
+        """Return whether messages of a subject meet these faults."""
         return any(matches(tokens_of(pattern), subject) for pattern in self.subjects)
 
 
@@ -38,23 +38,23 @@ NO_FAULTS = Faults()
 
 
 class Fates:
-    """Draws what becomes of each message."""
+    """Draws the fate of each message."""
 
     def __init__(self) -> None:
         self._orders: dict[Hashable, float] = {}
         self.begin(NO_FAULTS)
 
     def begin(self, faults: Faults) -> None:
-        """Draw from other faults from now on; what is late already stays late."""
+        """Draw by other faults from now on; late messages stay late."""
         self._faults = faults
         self._random = random.Random(faults.seed)  # noqa: S311  # it is to be guessed
 
     def draw(self, subject: Tokens, order: Hashable, now: float) -> list[float]:
-        """Say when each copy of a message arrives; none where it is lost.
+        """Return when each copy of a message arrives; none for a lost message.
 
         Args:
-            subject: the message's.
-            order: messages of one order arrive in the order in which they were drawn.
+            subject: the subject of the message.
+            order: messages of one order arrive in the order of their draws.
             now: the time of the event loop.
         """
         faults = self._faults

@@ -22,7 +22,7 @@ _LEAVE_TIMEOUT: Final = 5.0
 
 @dataclass(slots=True, eq=False)
 class SwitchSubscription:
-    """What one link hears."""
+    """A subject that one link hears."""
 
     link: MemoryLink
     pattern: Tokens
@@ -31,7 +31,7 @@ class SwitchSubscription:
 
 
 class Carrier(Protocol):
-    """What a link needs of the switch; each is done once it gets there, in the order in which the link said it."""
+    """The part of the switch that a link uses; each act happens once it arrives, in the link's order."""
 
     def passes(self, process: str) -> bool:
         """Whether anything passes between the switch and a process."""
@@ -40,13 +40,13 @@ class Carrier(Protocol):
         """Whether a process is cut off."""
 
     def route(self, sender: MemoryLink, message: Incoming) -> None:
-        """Pass a message on to all who hear it."""
+        """Pass a message on to all its hearers."""
 
     def subscribe(self, subscription: SwitchSubscription) -> None:
         """Let a link hear a subject."""
 
     def unsubscribe(self, subscription: SwitchSubscription, left: anyio.Event) -> None:
-        """Let it hear no more, and set the event after what is on its way."""
+        """Hear no more, and set the event after the messages on their way."""
 
     def drop(self, link: MemoryLink) -> None:
         """End a link."""
@@ -58,7 +58,7 @@ class MemoryLink:
     def __init__(
         self, switch: Carrier, rights: UserPermissions, process: str, settings: ProcessSettings, on_refused: OnRefused
     ) -> None:
-        """Make a link on the running loop; callbacks run in the context of who makes it."""
+        """Make a link on the running loop; callbacks run in the context of the maker."""
         self.lost = anyio.Event()
         self.process = process
         self.settings = settings
@@ -84,14 +84,14 @@ class MemoryLink:
         self._departing.put(partial(self._switch.route, self, Incoming(subject, reply, body, header)), size=size)
 
     async def subscribe(self, subject: str, deliver: Deliver, group: str = "") -> LinkSubscription:
-        """Hear a subject; see `mcpfleet.bus.port.Link.subscribe`. As with NATS, nobody says when that holds."""
+        """Hear a subject; see `mcpfleet.bus.port.Link.subscribe`. As with NATS, no message confirms it."""
         self._check(subject)
         subscription = SwitchSubscription(self, tokens_of(subject), group, deliver)
         self._departing.put(partial(self._switch.subscribe, subscription))
         return subscription
 
     async def leave(self, interest: LinkSubscription) -> None:
-        """Leave, bounded as with NATS; the link is lost where the switch does not answer."""
+        """Leave, bounded as with NATS; the link is lost if the switch does not answer."""
         assert isinstance(interest, SwitchSubscription)
         if self.lost.is_set():
             return
@@ -105,7 +105,7 @@ class MemoryLink:
             self.lost.set()
 
     async def close(self) -> None:
-        """End the link; what was published before is sent, unless the process is cut off."""
+        """End the link; earlier messages are still sent, unless the process is cut off."""
         self._end()
         if self._switch.is_cut(self.process):
             self._departing.clear()
@@ -137,16 +137,16 @@ class MemoryLink:
         self._arriving.put(partial(self._on_refused, verb, subject))
 
     def tell_left(self, left: anyio.Event) -> None:
-        """Say after all that is on its way that nothing more comes of a subscription."""
+        """Tell, after everything on its way, that a subscription has ended."""
         self._arriving.put_last(left.set)
 
     def go_on(self) -> None:
-        """Carry what waited, now that it may pass."""
+        """Carry waiting messages, which may pass now."""
         self._departing.go_on()
         self._arriving.go_on()
 
     def lose(self) -> None:
-        """End the link from the switch's side: what is on its way in either direction is lost."""
+        """End the link from the switch's side, and lose everything on its way in either direction."""
         self._departing.clear()
         self._end()
 

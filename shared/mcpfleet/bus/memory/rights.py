@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _KNOWN: Final = {"publish": {"allow"}, "subscribe": {"allow"}, "allow_responses": {"max", "expires"}}
-"""More would be left out in silence."""
+"""The parts of permissions that the switch knows; it refuses others."""
 
 Tokens = tuple[str, ...]
 """A subject or a pattern, cut at its dots."""
@@ -21,7 +21,7 @@ def tokens_of(subject: str) -> Tokens:
 
 
 def matches(pattern: Sequence[str], subject: Sequence[str]) -> bool:
-    """Whether a pattern hears a subject; of a subject that is a pattern itself, whether it hears all of it."""
+    """Return whether a pattern hears a subject, or all subjects of another pattern."""
     for position, part in enumerate(pattern):
         if part == ">":
             return position < len(subject)
@@ -32,21 +32,21 @@ def matches(pattern: Sequence[str], subject: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UserPermissions:
-    """What one user may do."""
+    """The permissions of one user."""
 
     publish: tuple[Tokens, ...]
     subscribe: tuple[Tokens, ...]
     answers: int
-    """How often whoever was asked may answer."""
+    """How often a receiver may answer a question."""
     answers_within: float
-    """Seconds in which it may."""
+    """Seconds within which it may answer."""
 
     @classmethod
     def read(cls, permissions: Mapping[str, Any]) -> UserPermissions:
-        """Read the permissions of a user, in the form in which NATS is configured: lists of what is allowed.
+        """Read the permissions of a user from the form of NATS's configuration: lists of allowed subjects.
 
         Raises:
-            ValueError: they have a part that the switch does not know, and would leave out.
+            ValueError: they have a part that the switch does not know.
         """
         for name, rules in permissions.items():
             if not rules.keys() <= _KNOWN.get(name, set()):
@@ -60,16 +60,16 @@ class UserPermissions:
         )
 
     def may_publish(self, subject: Tokens) -> bool:
-        """Whether the user may send to a subject by its name."""
+        """Return whether the user may send to a subject."""
         return any(matches(allowed, subject) for allowed in self.publish)
 
     def may_subscribe(self, pattern: Tokens) -> bool:
-        """Whether the user may hear all that a pattern hears."""
+        """Return whether the user may hear all subjects of a pattern."""
         return any(matches(allowed, pattern) for allowed in self.subscribe)
 
 
 class ReplyPermits:
-    """The subjects to which one link may answer, since it was asked: each for a while, and so many times."""
+    """The subjects that one link may answer to, since it was asked: each for a while, and so many times."""
 
     def __init__(self, rights: UserPermissions) -> None:
         self._rights = rights
@@ -86,7 +86,7 @@ class ReplyPermits:
         self._granted[reply] = (now + self._rights.answers_within, self._rights.answers)
 
     def take(self, subject: str) -> bool:
-        """Whether the link may answer to a subject now; one answer fewer is left."""
+        """Return whether the link may answer to a subject now, and count the answer."""
         until, left = self._granted.pop(subject, (0.0, 0))
         if until <= time.monotonic():
             return False

@@ -1,7 +1,7 @@
-"""The in-memory switch: it connects the processes of one event loop, for tests, by NATS's rules and with its faults.
+"""The in-memory switch connects the processes of one event loop, for tests, by NATS's rules and with its faults.
 
-It matches subjects, shares messages in groups, holds users to their permissions, and answers for subjects that nobody
-hears. It can be told to misbehave: lose, double and delay messages by a seed, cut a process off, freeze as a whole.
+It matches subjects, shares messages in groups, holds users to their permissions, and answers for subjects without
+hearers. It can misbehave on demand: lose, double and delay messages by a seed, cut a process off, or freeze.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcpfleet.bus.port import ConnectFailed, Incoming, Link, OnRefused
 from mcpfleet.process.settings import ProcessSettings
 
 _WAITING_LIMIT: Final = 64 * 1024 * 1024
-"""Bytes that may wait for one receiver; NATS too ends the link of one that is further behind."""
+"""Bytes that may wait for one receiver; NATS also ends the link of a receiver that is further behind."""
 _NOTICED_AFTER: Final = 2
 """Intervals of pings; NATS finds a silent peer dead after one to two of them."""
 
@@ -28,10 +28,10 @@ class Switch:
     """Carries messages between the links of one event loop."""
 
     def __init__(self, users: Mapping[str, Mapping[str, Any]], *, seed: int = 0) -> None:
-        """Make a switch that runs.
+        """Make a running switch.
 
         Args:
-            users: each user's permissions, in the form in which NATS is configured.
+            users: the permissions of each user, in the form of NATS's configuration.
             seed: decides which member of a group hears a message.
 
         Raises:
@@ -48,7 +48,7 @@ class Switch:
         self._changed = anyio.Event()
 
     def connector(self, user: str, settings: ProcessSettings, *, process: str) -> MemoryConnector:
-        """Make links as one user; `process` names them to `cut`."""
+        """Make links as one user; `process` names them for `cut`."""
         return MemoryConnector(self, user, settings, process)
 
     # -- what a test does to it ---------------------------------------------------------------------------------------
@@ -68,12 +68,12 @@ class Switch:
     def misbehave(self, faults: Faults = NO_FAULTS) -> None:
         """Let messages meet faults from now on; without an argument, none.
 
-        What a process sends to itself is spared: were it lost, so would be the link, for which there is `cut`.
+        Messages of a process to itself are spared: losing one would lose the link, and `cut` does that.
         """
         self._fates.begin(faults)
 
     def freeze(self) -> None:
-        """Let nothing pass; nothing is lost, and what was sent meanwhile passes afterwards, as with a paused NATS."""
+        """Let nothing pass and lose nothing, as a paused NATS does; `thaw` lets everything pass."""
         self._is_frozen = True
 
     def thaw(self) -> None:
@@ -82,16 +82,16 @@ class Switch:
         self._change()
 
     def cut(self, process: str) -> None:
-        """Cut a process off without a word: nothing passes in either direction.
+        """Cut a process off silently: nothing passes in either direction.
 
-        What is sent to it waits until the switch finds it dead, as NATS would by its pings, and is lost then.
+        Messages to it wait until the switch finds it dead, as NATS would by its pings, and are lost then.
         """
         cut = self._cuts[process] = object()
         for link in self._links_of(process):
             link.loop.call_later(_NOTICED_AFTER * link.settings.bus_question_every, self._notice, link, cut)
 
     def heal(self, process: str) -> None:
-        """Undo `cut`: a link that has outlived it goes on, with all that waited."""
+        """Undo `cut`: a link that survived it goes on, with all that waited."""
         self._cuts.pop(process, None)
         for link in self._links_of(process):
             if link.lost.is_set():
@@ -99,7 +99,7 @@ class Switch:
         self._change()
 
     def end(self, process: str) -> None:
-        """End the links of a process that died: nothing more comes from it, and its groups go on without it."""
+        """End the links of a process that died: it sends nothing more, and its groups go on without it."""
         for link in self._links_of(process):
             self.drop(link)
 
@@ -107,7 +107,7 @@ class Switch:
         return [link for link in self._links if link.process == process]
 
     def _notice(self, link: MemoryLink, cut: object) -> None:
-        """Find a link dead that is still cut off; its process has found out by its own question meanwhile."""
+        """Find a link dead that is still cut off; its own question has told its process meanwhile."""
         if self._cuts.get(link.process) is cut:
             self.drop(link)
 
@@ -128,7 +128,7 @@ class Switch:
         return process in self._cuts
 
     async def admit(self, user: str, process: str) -> UserPermissions:
-        """Let a process in, once anything passes; without bound, so that the caller says for how long.
+        """Let a process in, once anything passes. The caller bounds the wait.
 
         Raises:
             ConnectionError: the switch does not run.
@@ -143,11 +143,11 @@ class Switch:
         return self._users[user]
 
     def add(self, link: MemoryLink) -> None:
-        """Know a link from now on."""
+        """Add a link."""
         self._links.append(link)
 
     def drop(self, link: MemoryLink) -> None:
-        """End a link: what it heard, nobody hears for it any more."""
+        """End a link with all its subscriptions."""
         self._subscriptions = [each for each in self._subscriptions if each.link is not link]
         if link in self._links:
             self._links.remove(link)
@@ -162,13 +162,13 @@ class Switch:
             link.tell_refused("subscribe to", ".".join(subscription.pattern))
 
     def unsubscribe(self, subscription: SwitchSubscription, left: anyio.Event) -> None:
-        """Let it hear no more, and set the event after what is on its way."""
+        """Hear no more, and set the event after the messages on their way."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
         subscription.link.tell_left(left)
 
     def route(self, sender: MemoryLink, message: Incoming) -> None:
-        """Pass a message on to all who hear its subject, and to one member of each group of them."""
+        """Pass a message on to all hearers of its subject, and to one member of each group of them."""
         subject = tokens_of(message.subject)
         if not sender.rights.may_publish(subject) and not sender.answers.take(message.subject):
             sender.tell_refused("publish to", message.subject)
@@ -200,7 +200,7 @@ class Switch:
             receiver.take(subscription, message, due)
 
     def _answer_for_nobody(self, sender: MemoryLink, reply: str) -> None:
-        """Answer a question to a subject that nobody hears, where its asker listens for the answer."""
+        """Answer a question to a subject without hearers, at the asker's inbox."""
         subject = tokens_of(reply)
         for subscription in self._subscriptions:
             if subscription.link is sender and matches(subscription.pattern, subject):
@@ -218,7 +218,7 @@ class MemoryConnector:
         self._process = process
 
     def where(self) -> str:
-        """Name the switch for whoever reads the log."""
+        """Name the switch for the log."""
         return "memory"
 
     async def connect(self, on_refused: OnRefused) -> Link:
