@@ -1,1 +1,1 @@
-"""What every process needs: settings, logs, signals, drain, readiness and the admin port."""
+"""The parts of every process: settings, logs, signals, drain, readiness and the admin port."""

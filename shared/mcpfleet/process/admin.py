@@ -1,4 +1,4 @@
-"""The admin port: /livez, /readyz, /metrics and what services add, apart from the clients' port and its checks."""
+"""The admin port: /livez, /readyz, /metrics and the services' pages, apart from the clients' port."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mcpfleet.process.settings import host_and_port
 from mcpfleet.telemetry.exposition import MEDIA_TYPE, Exposition
 
 GRACE: Final = 0.5
-"""Seconds that a scrape under way has to finish once the process ends."""
+"""Seconds that a running scrape has to finish once the process ends."""
 
 MOST_CONNECTIONS: Final = 64
-"""Connections that the admin port takes at once: probes, scrapes, and a few consoles."""
+"""Connections that the admin port takes at once: probes, scrapes and a few consoles."""
 
 _OWN: Final = ("/livez", "/readyz", "/metrics")
 _Answer = tuple[int, str, bytes]
@@ -31,7 +31,7 @@ _Answer = tuple[int, str, bytes]
 
 
 def listen(bind: str) -> socket.socket:
-    """Open the admin port; raises `ConfigurationError` where the address is not to be had."""
+    """Open the admin port; raises `ConfigurationError` if the address is not available."""
     host, port = host_and_port(bind)
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -40,7 +40,7 @@ def listen(bind: str) -> socket.socket:
 
 
 def url(listening: socket.socket) -> str:
-    """The address that the port is reached at from this machine."""
+    """Return the address that reaches the port from this machine."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -48,7 +48,7 @@ def url(listening: socket.socket) -> str:
 async def serve(
     listening: socket.socket, processes: Sequence[Process[Any]], stopped: Callable[[], Awaitable[object]]
 ) -> None:
-    """Answer on the port until `stopped` returns; the socket is closed then."""
+    """Answer on the port until `stopped` returns, and then close the socket."""
     config = Config()
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")

@@ -1,6 +1,6 @@
-"""Batches that form by themselves: what arrives while one is being performed is performed together, next.
+"""Batches that form by themselves: items that arrive during one batch form the next.
 
-A transaction, or a message, costs almost the same for one thing and for fifty. Nothing waits for company: at a quiet
+A transaction or a message costs almost the same for one item and for fifty. No item waits for company: at a quiet
 time each is a batch of its own.
 """
 

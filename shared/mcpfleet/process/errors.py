@@ -1,10 +1,11 @@
-"""What keeps a process from starting, said so that an operator can mend it."""
+"""Errors that keep a process from starting, in words that help an operator."""
 
 from __future__ import annotations
 
 
 class ConfigurationError(Exception):
-    """Raised when a process cannot start as it is configured; each problem names a variable, never a secret's value.
+    """Raised when the configuration keeps a process from starting; each problem names a variable, never a secret's
+    value.
 
     `run` prints each problem as one line and exits with 2.
 
@@ -18,14 +19,14 @@ class ConfigurationError(Exception):
 
 
 def leaves(error: BaseException) -> list[BaseException]:
-    """The errors inside of exception groups, in order; an error that is no group is its own leaf."""
+    """Return the errors inside of exception groups, in order; an error that is no group is its own leaf."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in leaves(inner)]
     return [error]
 
 
 def causes(error: BaseException) -> list[str]:
-    """An error and what led to it, each as `Class: sentence`, the nearest first."""
+    """Return an error and its causes, each as `Class: sentence`, the nearest first."""
     told: list[str] = []
     seen: set[int] = set()
     at: BaseException | None = error

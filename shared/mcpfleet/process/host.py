@@ -12,18 +12,18 @@ from typing import Final
 RESERVE: Final = 128
 """Descriptors that connections leave for NATS, the store, the admin port and files."""
 _SHARE: Final = 2
-"""Where the limit is low, connections leave one descriptor in so many."""
+"""With a low limit, connections leave one descriptor in this many."""
 
 
 def raise_limit() -> None:
-    """Raise the soft limit to the hard one, where the system lets us."""
+    """Raise the soft limit to the hard one, if the system allows it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def connections_within(wanted: int) -> int:
-    """Say how many of the connections that are wanted fit below the soft limit, with the reserve left."""
+    """Return how many of the wanted connections fit below the soft limit, with the reserve left."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
@@ -31,7 +31,7 @@ def connections_within(wanted: int) -> int:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Make uvloop's loops where it exists, and asyncio's own elsewhere."""
+    """Return the maker of event loops: uvloop's if it is installed, else asyncio's."""
     try:
         import uvloop  # noqa: PLC0415  # it exists on some platforms only
     except ImportError:
@@ -40,7 +40,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this host reaches a host's name or address; a name counts as reachable, but for `localhost`."""
+    """Return whether only this host reaches a name or an address; of names, only `localhost` counts."""
     if host == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
-"""Serves HTTP by Hypercorn's connections, and accepts no more of them than there is room for.
+"""Serves HTTP by Hypercorn's connections, up to a bound of connections.
 
-Hypercorn leaves accepting to the event loop, which accepts for as long as there are descriptors. Without one uvloop
-closes the listening socket without a word, and the process needs descriptors for more than its clients.
+Hypercorn lets the event loop accept for as long as there are descriptors. Without one, uvloop closes the listening
+socket silently, and the process needs descriptors for more than its clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcpfleet.telemetry.instruments import ConnectionInstruments
 _AT_ONCE: Final = 64
 """Connections that are accepted in one turn of the loop."""
 _LOOK_AGAIN: Final = 0.25
-"""Seconds after which a server that has no room looks again whether it can make some."""
+"""Seconds after which a full server tries again to make room."""
 
 
 class HttpServer:
@@ -42,18 +42,18 @@ class HttpServer:
         connection: type[TCPServer] = TCPServer,
         make_room: Callable[[], bool] | None = None,
     ) -> None:
-        """Accept nothing yet.
+        """Describe the server; `run` accepts.
 
         Args:
-            application: answers requests, by ASGI; it hears of no lifespan.
-            config: Hypercorn's.
-            listening: where clients connect; it is closed when the server ends.
-            most: connections at once; those beyond it wait to be accepted.
-            setting: by which an operator allows more.
-            instruments: count connections, and when they had to wait.
-            log: hears when they have to wait.
-            connection: serves one.
-            make_room: closes a connection that nobody uses, if there is one; by default the oldest is cut, used or not.
+            application: answers requests, by ASGI, without a lifespan.
+            config: the configuration of Hypercorn.
+            listening: the socket for clients; it is closed when the server ends.
+            most: connections at once; others wait to be accepted.
+            setting: the name of the setting that allows more.
+            instruments: count connections and waits.
+            log: tells of waits.
+            connection: serves one connection.
+            make_room: closes an unused connection, if there is one; by default the oldest is cut, used or not.
         """
         self._application = wrap_app(application, config.wsgi_max_body_size, "asgi")
         self._config = config
@@ -73,14 +73,14 @@ class HttpServer:
         self._later: asyncio.TimerHandle | None = None
 
     async def run(self, stopped: Callable[[], Awaitable[object]]) -> None:
-        """Serve until `stopped` returns; connections that are left are cut after the configuration's grace."""
+        """Serve until `stopped` returns; cut the remaining connections after the configuration's grace."""
         if self._instruments is not None:
             self._instruments.open.observe(lambda: len(self._open))
         async with self._tasks:
             try:
                 self._read_on()
                 await stopped()
-            finally:  # before the connections that are left are waited for: nobody could take another
+            finally:  # before the wait for remaining connections: nobody could take another
                 self._end()
             await self._context.terminated.set()
             if self._open:
@@ -89,7 +89,7 @@ class HttpServer:
                 task.cancel()
 
     def _end(self) -> None:
-        """Accept nothing any more."""
+        """Accept nothing more."""
         self._has_ended = True
         self._read_no_more()
         self._listening.close()
@@ -113,7 +113,7 @@ class HttpServer:
             asyncio.get_running_loop().remove_reader(self._listening)
 
     def _accept(self) -> None:
-        """Accept those who wait, as far as there is room."""
+        """Accept the waiting clients, as far as there is room."""
         if len(self._open) >= self._most:
             self._log.warning("connection limit reached", open=len(self._open), setting=self._setting)
             self._make_room()
@@ -124,7 +124,7 @@ class HttpServer:
                 accepted, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no descriptor, or no memory, is left in this process or on this machine
+            except OSError as error:  # this process or machine has no descriptor or no memory left
                 self._log.error("connection not accepted", error=str(error))
                 self._make_room()
                 self._wait()
@@ -135,7 +135,7 @@ class HttpServer:
             task.add_done_callback(self._closed)
 
     def _wait(self) -> None:
-        """Accept again as soon as a connection has closed; look again after a while whether one can be closed."""
+        """Accept again as soon as a connection closes; after a while, try again to close one."""
         if self._instruments is not None:
             self._instruments.waits.add(1)
         self._read_no_more()
@@ -153,7 +153,7 @@ class HttpServer:
     # -- serving ------------------------------------------------------------------------------------------------------
 
     async def _serve(self, accepted: socket.socket) -> None:
-        """Serve one connection to its end, and let nothing that goes wrong with it end another."""
+        """Serve one connection to its end, and let no failure of it end another."""
         loop = asyncio.get_running_loop()
         try:
             reader = asyncio.StreamReader(loop=loop)
@@ -167,8 +167,8 @@ class HttpServer:
         try:
             await self._connection(self._application, loop, self._config, self._context, state, reader, writer)
         except OSError:
-            pass  # the client has vanished, and its socket says so only as it is closed
+            pass  # the client has vanished, and its socket shows that only at its close
         except Exception:
             self._log.exception("connection failed")
         finally:
-            transport.abort()  # nothing happens to one that is closed, and no descriptor is left otherwise
+            transport.abort()  # harmless to a closed one, and no descriptor stays open otherwise

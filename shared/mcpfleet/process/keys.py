@@ -1,4 +1,4 @@
-"""The file of keys that the edges of one machine share, for `dev` and tests; in a cluster it is a mounted secret."""
+"""The key file that the edges of one machine share, for `dev` and tests; in a cluster it is a mounted secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME: Final = "seal.keys"
 
 
 def make_keys(directory: Path) -> Path:
-    """Make the file in a directory, with one key, unless it is there already."""
+    """Make the file in a directory, with one key, unless it exists."""
     path = directory / _NAME
     if not path.exists():
         path.touch(mode=0o600)

@@ -13,22 +13,22 @@ from structlog.typing import FilteringBoundLogger
 
 
 class Stopping:
-    """Set by the first SIGTERM or SIGINT, and never unset; all services of a process share one."""
+    """Set by the first SIGTERM or SIGINT, and never unset; the services of a process share one."""
 
     def __init__(self, last_deadline: float) -> None:
-        """Take the seconds after which whatever still runs is cancelled."""
+        """Take the seconds until the remaining work is cancelled."""
         self._event = anyio.Event()
         self._last_deadline = last_deadline
         self._cut_at = math.inf
 
     def set(self) -> None:
-        """Begin to stop; the first time counts. Called on the process's own loop."""
+        """Begin to stop; the first call counts. Call it on the process's own loop."""
         if not self._event.is_set():
             self._cut_at = time.monotonic() + self._last_deadline
             self._event.set()
 
     def is_set(self) -> bool:
-        """Whether the process is to stop; may be asked from any thread."""
+        """Return whether the process is to stop; callable from any thread."""
         return self._event.is_set()
 
     async def wait(self) -> None:
@@ -36,26 +36,26 @@ class Stopping:
         await self._event.wait()
 
     def left(self) -> float:
-        """Seconds until whatever still runs is cancelled; infinite before the process is to stop."""
+        """Return the seconds until the remaining work is cancelled; infinite before the process is to stop."""
         return max(0.0, self._cut_at - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing that must hold for a process to be ready."""
+    """One condition of readiness."""
 
     ok: bool
     why: str = ""
-    """Why it does not hold, for the operator."""
+    """The reason why it does not hold, for the operator."""
 
 
 NOT_YET: Final = Condition(ok=False, why="the service has not started yet")
 
 
 class Health:
-    """A process is ready while it has a condition, all of them hold, and it is not stopping.
+    """A process is ready while it has conditions, all of them hold, and it is not stopping.
 
-    Readiness is not life: a process that is not ready goes on, and may be ready again.
+    Readiness is not liveness: a process that is not ready goes on, and may be ready again.
     """
 
     def __init__(self, stopping: Stopping, log: FilteringBoundLogger) -> None:
@@ -65,12 +65,12 @@ class Health:
         self._was_ready = False
 
     def set(self, name: str, ok: bool, why: str = "") -> None:
-        """Say whether a condition holds; may be called from any thread, as often as one likes.
+        """Set whether a condition holds; callable from any thread, and often.
 
         Args:
-            name: what it is about, for example `nats`.
+            name: the subject, for example `nats`.
             ok: whether it holds.
-            why: the reason for an operator, where it does not.
+            why: the reason for an operator, if it does not.
         """
         self._conditions[name] = Condition(ok, "" if ok else why)
         ready = self._all_hold()
@@ -83,7 +83,7 @@ class Health:
 
     @property
     def conditions(self) -> MappingProxyType[str, Condition]:
-        """The conditions by name; before the first is set there is one that does not hold."""
+        """The conditions by name; before the first is set, one that does not hold."""
         return MappingProxyType(self._conditions or {"started": NOT_YET})
 
     @property
@@ -98,7 +98,7 @@ class Health:
 
 @dataclass
 class HeartbeatWindow:
-    """Grows while the link to NATS is proven, the store answers and this process runs; starts afresh after a gap."""
+    """The time without a gap in which the link to NATS was proven, the store answered and this process ran."""
 
     longest_gap: float
     """Seconds between two looks beyond which this process itself was not running."""
@@ -106,11 +106,11 @@ class HeartbeatWindow:
     last: float | None = None
 
     def look(self, now: float, link_since: float | None) -> float:
-        """Say for how many seconds up to now nothing kept us from hearing others.
+        """Return for how many seconds up to now this process could hear others.
 
         Args:
             now: monotonic seconds.
-            link_since: since when the link to NATS has been proven without a gap; none where it is not proven now.
+            link_since: since when the link to NATS has been proven without a gap; None while it is not proven.
         """
         slept = self.last is not None and now - self.last > self.longest_gap
         self.last = now
@@ -123,5 +123,5 @@ class HeartbeatWindow:
         return now - self.since
 
     def interrupt(self) -> None:
-        """The store did not answer: what others said meanwhile was not kept."""
+        """Note that the store did not answer: heartbeats meanwhile were not kept."""
         self.since = None

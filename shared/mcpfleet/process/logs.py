@@ -1,7 +1,7 @@
-"""Log lines: one JSON object each on standard error, or text for people; what libraries log comes out the same way.
+"""Log lines: one JSON object each on standard error, or text for people; lines of libraries look the same.
 
-A line carries the trace of the work at hand, and no kind of line comes as a flood (`pace.py`). Nothing secret: settings
-hide their secrets themselves, passwords in addresses are starred here, tracebacks show no variables.
+A line carries the trace of its work, and no kind of line floods the log (`pace.py`). No line has a secret: settings
+hide theirs, passwords in addresses become stars, and tracebacks show no variables.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _PASSWORD: Final = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 
 
 def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
-    """Set logging up for this operating-system process; called once, before the first line.
+    """Set up logging for this operating-system process; call it once, before the first line.
 
     Args:
-        form: JSON for machines, or text for people, coloured where standard error is a terminal.
-        level: the least important lines that come out. Libraries are heard from warnings on.
+        form: JSON for machines, or text for people, coloured if standard error is a terminal.
+        level: the least important lines to write. Lines of libraries are written from warnings on.
         names: `service` and `process` for the lines of libraries, which belong to no service.
     """
     global _pace  # noqa: PLW0603  # logging is set up for the whole of an operating-system process
@@ -60,12 +60,12 @@ def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
 
 
 def flush() -> None:
-    """Write how many lines were left out so far; called before the process ends."""
+    """Write how many lines were left out so far; call it before the process ends."""
     _pace.flush()
 
 
 def _write(event: EventDict) -> None:
-    """Write a line that was composed before, by its level."""
+    """Write a composed line by its level."""
     fields = dict(event)
     level = _LEVELS[str(fields.pop("level")).upper()]
     structlog.get_logger().log(level, fields.pop("event"), **fields)
@@ -76,13 +76,13 @@ _pace = Pace(_write)
 
 
 def logger(service: str, process: str) -> FilteringBoundLogger:
-    """The logger of one service: each of its lines names it and its process id."""
+    """Return the logger of one service; each of its lines names the service and its process id."""
     bound: FilteringBoundLogger = structlog.get_logger().bind(service=service, process=process)
     return bound
 
 
 class _StandardError:
-    """Writes lines to wherever standard error is now; one that cannot be written costs no work."""
+    """Writes lines to the present standard error; a line that cannot be written costs no work."""
 
     def __init__(self, *_names: object) -> None:
         pass
@@ -98,7 +98,7 @@ class _StandardError:
 
 
 class _FromLibraries(logging.Handler):
-    """Passes the standard library's records on as lines of ours."""
+    """Passes records of the standard library on as lines of ours."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         super().__init__()
@@ -106,13 +106,13 @@ class _FromLibraries(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            # Levels between ours count as the one below: structlog knows five.
+            # structlog knows five levels; a level between two counts as the lower one.
             level = max(logging.DEBUG, min(record.levelno // 10 * 10, logging.CRITICAL))
             origin: dict[str, str] = {}
             if record.name.partition(".")[0] in LIBRARIES:
                 origin[CALL_SITE] = f"{record.name}:{record.lineno}"
             self._log.log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info, **origin)
-        except Exception as error:  # its arguments do not fit its text, which is the library's mistake
+        except Exception as error:  # its arguments do not fit its text, by a mistake of the library
             self._log.error("a library's log line is broken", logger=record.name, error=repr(error))
 
 
@@ -132,12 +132,12 @@ def _hide_passwords(_logger: WrappedLogger, _method: str, event: EventDict) -> E
 
 
 def without_passwords(text: str) -> str:
-    """Put stars where an address in a text has a password."""
+    """Put stars in place of the password in each address of a text."""
     return _PASSWORD.sub(r"\1:***@", text)
 
 
 def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> MutableMapping[str, Any]:
-    """Put what every line has first, for whoever reads lines as they are."""
+    """Order the fields: the common ones come first."""
     return {key: event.pop(key) for key in _FIRST if key in event} | dict(event)
 
 
@@ -149,14 +149,15 @@ _PLAIN: Final = re.compile(r"[^\s\"'=]+")
 
 
 def coloured(stream: TextIO) -> bool:
-    """Whether text on this stream is coloured: on a terminal, unless NO_COLOR; elsewhere only with FORCE_COLOR."""
+    """Return whether text on this stream is coloured: on a terminal without NO_COLOR, elsewhere only with
+    FORCE_COLOR."""
     if os.environ.get("NO_COLOR"):
         return False
     return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 class ConsoleLines:
-    """A structlog renderer of one line an event, with a traceback below it where there is one."""
+    """A structlog renderer of one line an event, with a traceback below it if there is one."""
 
     def __init__(self, colours: bool) -> None:
         self._colours = colours
@@ -189,17 +190,17 @@ def _value(value: Any) -> str:
 
 
 def _printable(text: str) -> str:
-    """Escape what could steer the terminal: a library's message may quote what a stranger sent."""
+    """Escape characters that could steer the terminal: a library's message may quote a stranger."""
     return text if text.isprintable() else repr(text)
 
 
 @contextmanager
 def reporting(log: FilteringBoundLogger, report: str) -> Iterator[None]:
-    """Log whatever one report raises, and go on; cancellation passes through.
+    """Log any error of one report, and go on; cancellation passes through.
 
     Args:
-        log: names the report that failed. Lines keep a pace (`pace.py`), so a report that fails each time is no flood.
-        report: what is reported, in words of ours.
+        log: names the failed report. A report that fails each time is no flood, since lines keep a pace (`pace.py`).
+        report: the name of the report, in words of ours.
     """
     try:
         yield
@@ -208,6 +209,6 @@ def reporting(log: FilteringBoundLogger, report: str) -> Iterator[None]:
 
 
 def say_ready(log: FilteringBoundLogger, url: str = "") -> None:
-    """Say `ready` on standard output for whoever started this process; nobody may read it any more."""
+    """Print `ready` on standard output for the parent process, which may not read any more."""
     with reporting(log, "ready"):
         print(f"ready {url}".rstrip(), flush=True)  # noqa: T201  # this line is for programs

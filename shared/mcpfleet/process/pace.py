@@ -1,7 +1,7 @@
-"""Log lines at a pace: the first few of a kind are written at once, the others are counted and told once a period.
+"""Log lines at a pace: the first few of a kind are written at once, and the others are counted once a period.
 
-Strangers cause log lines: a broken client, a worker that is taken over, a foreign publisher on NATS. Without a pace a
-flood of their messages becomes a flood of lines. That costs more than the messages do, and hides all other lines.
+Strangers cause log lines: a broken client, a worker that is taken over, a foreign publisher on NATS. Without a pace, a
+flood of their messages becomes a flood of lines. It costs more than the messages do, and hides all other lines.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 PERIOD: Final = 60.0
-"""Seconds between two counts of one kind, and without a line after which lines are written at once again."""
+"""Seconds between two counts of one kind. After this time without a line, lines are written at once again."""
 AT_ONCE: Final = 5
-"""Warnings and errors of one kind that are written before the others are counted."""
+"""Warnings and errors of one kind that are written before others are counted."""
 AT_ONCE_INFO: Final = 20
-"""The same of less important lines: they tell mostly what an operator or the fleet did."""
+"""The same for less important lines, which mostly tell actions of an operator or the fleet."""
 KINDS: Final = 500
-"""Kinds that are kept apart; later ones count as one for each service and level."""
+"""Kinds that are counted apart; later ones count as one for each service and level."""
 CALL_SITE: Final = "call_site"
-"""The field by which a library's line says where it comes from: its text may quote a stranger. It is not written."""
+"""The field with the origin of a library's line, whose text may quote a stranger. It is not written."""
 COUNT: Final = "count"
-"""The field of a line that stands for so many which were not written, itself the last of them."""
+"""The field with the number of left out lines; its line is the last of them."""
 _OURS: Final = ""
 """The call site of such a line."""
 LIBRARIES: Final = frozenset(("asyncio", "h2", "hypercorn", "mcpfleet", "nats", "uvloop"))
-"""Loggers, by their first word, whose lines strangers cause. An application's own are its author's business."""
+"""Loggers, by their first word, whose lines strangers cause. An application's loggers are its author's business."""
 
 _DISTINCT: Final = ("tool", "prompt", "resource", "template", "lister", "function", "condition", "setting", "report")
-"""Fields that make a kind of its own: names by the application's author or by us, never by who sent a message."""
+"""Fields that distinguish kinds: names by the application's author or by us, never by a message's sender."""
 
 _Kind = tuple[str, ...]
 
 
 class _Told:
-    """How one kind fares."""
+    """The state of one kind."""
 
     __slots__ = ("last", "left_out", "since", "written")
 
@@ -50,10 +50,10 @@ class _Told:
 
 
 class Pace:
-    """A processor of structlog that lets the first lines of a kind pass and counts the others; for any thread."""
+    """A processor of structlog that passes the first lines of a kind and counts the others; for any thread."""
 
     def __init__(self, write: Callable[[EventDict], None], period: float = PERIOD) -> None:
-        """Count nothing yet.
+        """Start without counts.
 
         Args:
             write: writes a line past this pace: its level, its event and its fields.
@@ -78,7 +78,7 @@ class Pace:
         return event
 
     def flush(self) -> None:
-        """Tell what was left out so far, for the process ends."""
+        """Write the counts so far, since the process ends."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -98,7 +98,7 @@ class Pace:
             told.written += 1
             return True
         told.left_out += 1
-        event.pop("exc_info", None)  # whose frames hold all that the failed work had
+        event.pop("exc_info", None)  # its frames hold everything that the failed work had
         told.last = event
         if self._timer is None:
             self._start_timer()
@@ -111,7 +111,7 @@ class Pace:
         self._timer.start()
 
     def _tell(self) -> None:
-        """Tell what was left out in this period; a flood that goes on is told by its counts alone."""
+        """Write the counts of this period; a lasting flood is told by its counts alone."""
         with self._lock:
             self._timer = None
             counts = self._counts()
@@ -119,7 +119,7 @@ class Pace:
             self._write(count)
 
     def _counts(self) -> list[EventDict]:
-        """The line for each kind that had some left out: the last of them, with their number."""
+        """Return a line for each kind with left out lines: the last of them, with their number."""
         now = time.monotonic()
         counts: list[EventDict] = []
         for told in self._kinds.values():
@@ -130,6 +130,6 @@ class Pace:
 
 
 def _kind(event: EventDict, call_site: str | None) -> _Kind:
-    """The kind of a line: its process, its level, its origin, and the names in it."""
+    """Return the kind of a line: its process, level and origin, and the names in it."""
     names = [f"{name}={event[name]}" for name in _DISTINCT if name in event]
     return str(event.get("process", "")), str(event.get("level", "")), call_site or str(event.get("event", "")), *names

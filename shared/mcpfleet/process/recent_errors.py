@@ -1,7 +1,7 @@
-"""The last warnings and errors that each service of this process logged, for whoever looks at the fleet now.
+"""The last warnings and errors of each service of this process, for the console.
 
-Of a line only what cannot hold a secret is kept: the event, which is a text of our code; a few words that are names;
-and the trace. What libraries say stays in the log, since they may quote anything.
+Only parts of a line that cannot hold a secret are kept: the event, which is a text of our code, a few names, and the
+trace. Texts of libraries stay in the log, since they may quote anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVICES: Final = 16
 """Services that are kept apart; a process has five at most."""
 _LEVELS: Final = ("warning", "error", "critical")
 _NAMES: Final = ("tool", "prompt", "resource", "template", "lister", "pool", "endpoint", "condition", "setting", "end")
-"""What a line may say of itself that is a name: given by the application's author, the operator, or us."""
+"""Fields with names that the application's author, the operator or we give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class RecentError:
     level: str
     event: str
     of: str
-    """What it concerns, as `tool=search`; empty where it does not say."""
+    """Its subject, as `tool=search`; empty if it names none."""
     trace: str
-    """The trace's id; empty where there is none."""
+    """The trace's id; empty if there is none."""
     sampled: bool
-    """Whether the trace is recorded, so that it may be looked at."""
+    """Whether the trace is recorded, so that a link to it works."""
 
 
 class RecentErrors:
@@ -47,7 +47,7 @@ class RecentErrors:
         self._kept: dict[str, deque[RecentError]] = {}
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """Keep a line, as a processor of structlog that changes nothing; may run in any thread."""
+        """Keep a line, as a processor of structlog that changes nothing; callable from any thread."""
         process = event.get("process")
         if event.get("level") in _LEVELS and isinstance(process, str) and "logger" not in event:
             kept = self._kept.get(process)
@@ -58,13 +58,13 @@ class RecentErrors:
         return event
 
     def of(self, process: str) -> tuple[RecentError, ...]:
-        """The last lines of a service, the oldest first."""
+        """Return the last lines of a service, the oldest first."""
         kept = self._kept.get(process)
         return tuple(kept.copy()) if kept is not None else ()
 
 
 recent_errors: Final = RecentErrors()
-"""Those of this operating-system process: logging is set up for the whole of it."""
+"""The lines of this operating-system process: logging is set up for the whole of it."""
 
 
 def _recent_error(event: EventDict) -> RecentError:

@@ -1,4 +1,4 @@
-"""Runs services in this process: from reading their settings, over signals and drain, to the exit code."""
+"""Runs services in this process: settings, signals, drain and exit code."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ FAILED: Final = 1
 MISCONFIGURED: Final = 2
 
 GC_THRESHOLD: Final = 20_000
-"""Objects that are made, and not freed, between two looks at the young ones."""
+"""Objects that are made, and not freed, between two collections of young objects."""
 FORCED_AFTER: Final = 5.0
-"""Seconds after which a process that was told to cancel, and does not end, is ended from outside of its loop."""
+"""Seconds after which a process that does not end on cancellation is ended from outside of its loop."""
 ADMIN_CLOSES_WITHIN: Final = 2.0
 """Seconds that the admin port may take to close."""
 
 
 def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
-    """Run services until they end; called from the main thread, outside of any event loop.
+    """Run services until they end; call it from the main thread, outside of any event loop.
 
-    The first SIGTERM or SIGINT sets `stopping`; a second one cancels what still runs, and so does the last deadline.
-    An error in one service ends all. Services that share a process have different names, and share the admin port and
-    logging as the first one's settings say.
+    The first SIGTERM or SIGINT sets `stopping`. A second one cancels the remaining work, as does the last deadline.
+    An error in one service ends all. Services that share a process have different names. They share the admin port
+    and logging, as the first service's settings say.
 
     Args:
-        services: what to run, at least one.
-        known: classes of settings whose names are also allowed in the environment, for example those of services
+        services: the services, at least one.
+        known: further classes of settings whose names are allowed in the environment, for example those of services
             that run elsewhere with the same one.
 
     Returns:
-        The exit code: 0 when all ended by themselves or drained, 1 when one failed or was cancelled, 2 when a setting
-        is wrong, which is then printed on standard error, a line a problem.
+        The exit code: 0 if all ended by themselves or drained, 1 if one failed or was cancelled, 2 if a setting is
+        wrong; each problem is then a line on standard error.
     """
     raise_limit()
     try:
@@ -65,7 +65,7 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
     with listening:
         try:
             return anyio.run(_main, services, settings, listening, backend_options={"loop_factory": loop_factory()})
-        except Exception as error:  # of the process's own parts: a service's are told by `_outcome`
+        except Exception as error:  # errors of the process's own parts; `_outcome` tells those of services
             _tell(structlog.get_logger(), error)
             return FAILED
         finally:
@@ -73,7 +73,7 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
 
 
 async def _main(services: Sequence[Service[Any]], settings: Sequence[ProcessSettings], listening: socket.socket) -> int:
-    """Give each service its process, and run them; returns the exit code."""
+    """Give each service its process, run them, and return the exit code."""
     first = settings[0]
     logs.configure(first.log_format, first.log_level, {"service": "+".join(service.name for service in services)})
     stopping, pages = Stopping(first.last_deadline), Pages(admin.url(listening))
@@ -88,7 +88,7 @@ async def _main(services: Sequence[Service[Any]], settings: Sequence[ProcessSett
 
 
 class _Run:
-    """Services that run together, from the first moment to the last."""
+    """Services that run together, from start to end."""
 
     def __init__(self, services: Sequence[tuple[Service[Any], Process[Any]]], stopping: Stopping) -> None:
         self._services = services
@@ -100,7 +100,7 @@ class _Run:
         self._cancelled = False
 
     async def through(self, listening: socket.socket) -> int:
-        """Serve, hear signals meanwhile, and return the exit code."""
+        """Serve, hear signals, and return the exit code."""
         async with anyio.create_task_group() as group:
             await group.start(self._hear_signals)
             await self._behind_admin_port(listening)
@@ -108,7 +108,7 @@ class _Run:
         return self._outcome()
 
     async def _behind_admin_port(self, listening: socket.socket) -> None:
-        """Serve, with the admin port open from before the first moment to after the last."""
+        """Serve, with the admin port open from start to end."""
         ended = anyio.Event()
         async with anyio.create_task_group() as group:
             self._log.info("admin port", url=admin.url(listening))
@@ -131,7 +131,7 @@ class _Run:
         process.log.info("started")
         try:
             await service.serve(process)
-        except Exception as error:  # told by `_outcome`, once everything has ended
+        except Exception as error:  # `_outcome` tells it once everything has ended
             self._failures.append((process, error))
             self._work.cancel()
         else:
@@ -158,7 +158,7 @@ class _Run:
         self._log.warning("what still runs is cancelled", why=why)
         self._cancelled = True
         self._work.cancel()
-        # A thread that does not return, or code that shields itself, would hold the process up for ever.
+        # A thread that does not return, or shielded code, would hold the process up for ever.
         forced = threading.Timer(FORCED_AFTER, self._end_by_force)
         forced.daemon = True
         forced.start()
@@ -176,7 +176,7 @@ class _Run:
                     group.start_soon(anyio.to_thread.run_sync, process.telemetry.close, within)
 
     def _outcome(self) -> int:
-        """Tell what failed, and choose the exit code."""
+        """Log all failures, and choose the exit code."""
         told = [leaf for _, error in self._failures for leaf in leaves(error)]
         if told and all(isinstance(leaf, ConfigurationError) for leaf in told):
             return _misconfigured(p for leaf in told if isinstance(leaf, ConfigurationError) for p in leaf.problems)
@@ -186,7 +186,7 @@ class _Run:
 
 
 def _read(services: Sequence[Service[Any]], known: Iterable[type[Settings]]) -> list[ProcessSettings]:
-    """Read all settings; raises `ConfigurationError` with everything that is wrong with any of them."""
+    """Read all settings; raises `ConfigurationError` with all problems of all of them."""
     settings: list[ProcessSettings] = []
     problems: list[str] = []
     classes = [*known, *(service.settings for service in services if isinstance(service.settings, type))]
@@ -203,7 +203,7 @@ def _read(services: Sequence[Service[Any]], known: Iterable[type[Settings]]) -> 
 
 
 def _tell(log: FilteringBoundLogger, error: Exception) -> None:
-    """Log an error, and of a group each error that is in it, with what led to it."""
+    """Log an error with its causes; of a group, each error in it."""
     for leaf in leaves(error):
         what, *because = causes(leaf)
         log.error("failed", error=what, because=because, exc_info=leaf)
@@ -216,7 +216,7 @@ def _misconfigured(problems: Iterable[str]) -> int:
 
 
 def _calm_collector() -> None:
-    """Keep the garbage collector off what lives as long as the process, and let it run more seldom.
+    """Keep the garbage collector off long-lived objects, and run it less often.
 
     With Python's defaults it takes six per cent of an edge's time, to walk over modules again and again.
     """

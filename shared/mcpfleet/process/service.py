@@ -15,26 +15,26 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.setup import Telemetry
 
 Page = Callable[[HTTPScope, ASGIReceiveCallable, ASGISendCallable], Awaitable[None]]
-"""Answers one request; GET and HEAD alone reach it."""
+"""Answers one request, a GET or a HEAD."""
 
 
 class Pages:
-    """The pages by their paths; services that share a process share them, and the first to offer a path serves it."""
+    """Pages by their paths. Services of one process share them; the first to offer a path serves it."""
 
     def __init__(self, url: str = "") -> None:
         self.url = url
-        """Where the admin port is reached from this machine; empty where there is none."""
+        """The address that reaches the admin port from this machine; empty if there is none."""
         self._pages: dict[str, Page] = {}
 
     def offer(self, pages: Mapping[str, Page]) -> bool:
-        """Serve pages from now on; false, and nothing is served, where another service has one of their paths."""
+        """Serve pages from now on; return False, and serve nothing, if another service has one of their paths."""
         if self._pages.keys() & pages.keys():
             return False
         self._pages.update(pages)
         return True
 
     def find(self, path: str) -> Page | None:
-        """The page of a path."""
+        """Return the page of a path."""
         return self._pages.get(path)
 
     def __iter__(self) -> Iterator[str]:
@@ -45,9 +45,9 @@ S = TypeVar("S", bound=ProcessSettings)
 
 
 class Process(Generic[S]):
-    """What a running service is given; one for each service, also where several share an operating-system process.
+    """The process of a running service; each service has one, also if several share an operating-system process.
 
-    Made inside the event loop that the service runs on. A test makes its own, and gets no signals and no admin port.
+    Make it inside the event loop of the service. A test makes its own, without signals and an admin port.
 
     Attributes:
         name: the service's name: `service.name` in traces, `service` in log lines and metrics.
@@ -55,18 +55,18 @@ class Process(Generic[S]):
         settings: read once, frozen.
         log: its lines name the service and the process.
         stopping: set by the first SIGTERM or SIGINT; then the service ends its work and returns.
-        health: what /readyz tells.
-        telemetry: its tracer and its metrics.
-        pages: what it adds to the admin port.
+        health: the conditions that /readyz tells.
+        telemetry: the tracer and the metrics.
+        pages: the service's pages on the admin port.
     """
 
     def __init__(self, name: str, settings: S, *, stopping: Stopping | None = None, pages: Pages | None = None) -> None:
-        """Make the process of a service; raises `TelemetrySettingError` for an OTEL_* variable that cannot be served.
+        """Make the process of a service; raises `TelemetrySettingError` for an OTEL_* variable with an unusable value.
 
         Args:
-            name: the service's name.
-            settings: its settings.
-            stopping: shared by the services of one operating-system process; its own where it is alone.
+            name: the name of the service.
+            settings: the settings of the service.
+            stopping: shared by the services of one operating-system process; by default its own.
             pages: shared in the same way.
         """
         self.name = name
@@ -81,10 +81,10 @@ class Process(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Service(Generic[S]):
-    """What `run` runs."""
+    """A service for `run`."""
 
     name: str
     serve: Callable[[Process[S]], Awaitable[None]]
     """Runs until `process.stopping` is set and the work has ended; it is cancelled at the last deadline."""
     settings: Callable[[], S]
-    """Reads the settings, most often their class itself; `run` tells mistakes in them to the operator."""
+    """Reads the settings, most often their class; `run` tells mistakes in them to the operator."""

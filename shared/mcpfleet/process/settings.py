@@ -1,7 +1,7 @@
-"""Settings: one typed, frozen object a service, read once from MCPFLEET_… variables.
+"""Settings: one typed, frozen object for each service, read once from MCPFLEET_… variables.
 
-A secret may stand in its variable or in a file that the variable with `_FILE` behind its name points to. Every field
-says what it means and in which unit; a name that nobody knows is an error at start.
+A secret stands in its variable, or in a file that the variable with the suffix `_FILE` names. Every field has a meaning
+and a unit; an unknown name is an error at the start.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pydantic_settings import (
 from mcpfleet.process.errors import ConfigurationError
 
 PREFIX: Final = "MCPFLEET_"
-"""What the name of every variable of ours begins with."""
+"""The prefix of every variable of ours."""
 TOKEN_VARIABLE: Final = "MCPFLEET_TOKEN"  # noqa: S105  # its name
-"""No setting: the commands for people take a caller's token from it."""
+"""No setting: the commands for people read a caller's token from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ Bytes = Annotated[int, Field(gt=0), Unit("bytes")]
 
 
 def host_and_port(bind: str) -> tuple[str, int]:
-    """Split `host:port`, `[::1]:port` or `:port` (all addresses); raises ValueError that says the form."""
+    """Split `host:port`, `[::1]:port` or `:port` (all addresses); raises ValueError with the right form."""
     host, colon, port = bind.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError("an address is host:port, with port 0 for any free one")
@@ -69,7 +69,7 @@ def _web_address(value: str) -> str:
 
 
 def _separated(value: object) -> object:
-    """Read a list as people write one; what is none yet comes from code."""
+    """Read a list of words with separators; values from code pass."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
@@ -78,7 +78,7 @@ Bind = Annotated[str, AfterValidator(_bind)]
 WebUrl = Annotated[str, AfterValidator(_web_address)]
 """A page's address for a browser, without a slash at its end; empty for none."""
 NatsUrl = Annotated[str, AfterValidator(_without_password)]
-"""A NATS server's address; it prints, so it holds no password."""
+"""The address of a NATS server; it is printed, so it holds no password."""
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_separated)]
 """Several words in one variable, separated by commas."""
 
@@ -86,7 +86,7 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_separated)]
 class Settings(BaseSettings):
     """The base of every class of settings."""
 
-    # Inputs stay out of pydantic's errors, also where somebody prints one: they may be secrets.
+    # Inputs stay out of pydantic's errors, even printed ones: they may be secrets.
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", hide_input_in_errors=True
     )
@@ -100,12 +100,12 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], *_args: PydanticBaseSettingsSource, **sources: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then variables, then secrets in files: no dotenv, which would be read unseen."""
+        """Order the sources: arguments, variables, secret files; no dotenv, which would be read unseen."""
         return sources["init_settings"], sources["env_settings"], _SecretFiles(settings_cls)
 
 
 class ProcessSettings(Settings):
-    """What every process has."""
+    """The settings of every process."""
 
     nats_url: NatsUrl = Field(default="nats://127.0.0.1:4222", description="The NATS server, without a password in it.")
     nats_user: str = Field(
@@ -169,7 +169,7 @@ _S = TypeVar("_S")
 
 
 def loaded(make: Callable[[], _S]) -> _S:
-    """Make settings, and say what is wrong with them as `ConfigurationError`, in an operator's words."""
+    """Make settings, and raise their problems as `ConfigurationError`, in an operator's words."""
     try:
         return make()
     except ValidationError as error:
@@ -181,12 +181,12 @@ def loaded(make: Callable[[], _S]) -> _S:
 
 
 def variable(field: str) -> str:
-    """The name of a field's variable."""
+    """Return the name of a field's variable."""
     return PREFIX + field.upper()
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Whether the field's value prints as stars."""
+    """Return whether the field's value prints as stars."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
@@ -214,7 +214,7 @@ class _SecretFiles(PydanticBaseSettingsSource):
 
 
 def _problem(detail: Any) -> str:
-    """Say one of pydantic's errors without the value that it is about."""
+    """Describe one of pydantic's errors without its value."""
     message = detail["msg"].removeprefix("Value error, ")
     if not detail["loc"]:  # a rule over several fields names them itself
         return str(message)

@@ -1,4 +1,4 @@
-"""Settings seen from outside: as a table for people, as an environment for tests, and names that nobody knows."""
+"""Settings from outside: a table for people, an environment for tests, and unknown names."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ LEAST_SCALED: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting, as a table shows it."""
+    """One setting in the table."""
 
     name: str
     value: str
     """A secret that is set shows as stars."""
     default: str
-    """Empty where there is none: the setting is required."""
+    """Empty for a required setting, which has none."""
     unit: str
     meaning: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownName:
-    """A variable that looks like a setting and is none."""
+    """A variable that looks like a setting but is none."""
 
     name: str
     nearest: str | None
-    """The setting that is spelled most like it."""
+    """The setting with the most similar name."""
 
     def __str__(self) -> str:
         hint = f"; did you mean {self.nearest}?" if self.nearest else ""
@@ -44,7 +44,7 @@ class UnknownName:
 
 
 def rows(cls: type[Settings]) -> list[SettingRow]:
-    """The settings of a class with the values that hold now; raises `ConfigurationError` as `load` does."""
+    """Return the settings of a class with their present values; raises `ConfigurationError` as `load` does."""
     values = cls.load()
     return [
         SettingRow(
@@ -59,7 +59,7 @@ def rows(cls: type[Settings]) -> list[SettingRow]:
 
 
 def scaled(cls: type[Settings], factor: float) -> dict[str, str]:
-    """The environment that divides every duration's default by a factor, none to below `LEAST_SCALED`."""
+    """Return the environment that divides every duration's default by a factor, none to below `LEAST_SCALED`."""
     durations = {name: field.default for name, field in cls.model_fields.items() if _unit(field) == SECONDS.name}
     return {
         variable(name): f"{max(default / factor, min(default, LEAST_SCALED)):g}"
@@ -69,14 +69,14 @@ def scaled(cls: type[Settings], factor: float) -> dict[str, str]:
 
 
 def unknown_names(environ: Mapping[str, str], classes: Iterable[type[Settings]]) -> list[UnknownName]:
-    """The variables that begin like ours and that none of these classes knows."""
+    """Return the variables with our prefix that none of these classes knows."""
     known: set[str] = set()
     for cls in classes:
         for name, field in cls.model_fields.items():
             known.add(variable(name))
             if is_secret(field):
                 known.add(f"{variable(name)}_FILE")
-    fine = known | {TOKEN_VARIABLE}  # which is nobody's setting, and so the nearest to none
+    fine = known | {TOKEN_VARIABLE}  # no class has this setting, so it must not be the nearest name
     strangers = sorted(name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in fine)
     return [
         UnknownName(name, next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None))
