@@ -42,7 +42,7 @@ RateText = Annotated[str, AfterValidator(_rate)]
 
 
 class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSettings):
-    """What an edge can be told."""
+    """The settings of an edge."""
 
     bind: Bind = Field("127.0.0.1:8000", description="host:port for clients; port 0 takes a free one")
     public_hosts: Names = Field((), description="host names in clients' URLs; those of loopback need no mention")

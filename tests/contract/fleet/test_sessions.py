@@ -8,6 +8,7 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from mcpfleet.app import App
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.wire.protocol import LEGACY, MODERN, OLDEST
 from tests.contract.fleet.sessions_app import BOOK, asking, guarded
@@ -290,6 +291,20 @@ async def test_i3_a_key_whose_call_was_taken_back_is_uncertain_at_once() -> None
         with anyio.fail_after(10):
             again = await visitor.call("reserve", {"key": "k"})
         assert "unknown" in said(again)
+
+
+async def test_m78_i2_a_repeat_has_the_form_of_its_revision_too() -> None:
+    app = App("library", version="1.0.0")
+
+    @app.tool(idempotency_key="request")
+    async def count(request: str) -> dict[str, int] | list[int]:
+        """Count; a result that may be no object stands below a member in the revisions of 2025."""
+        return {"length": len(request)}
+
+    async with LocalFleet(app) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        results = [await visitor.call("count", {"request": "abc"}) for _ in range(2)]
+    assert [result["structuredContent"] for result in results] == [{"result": {"length": 3}}] * 2
 
 
 async def test_p2_progress_goes_forward_over_the_rounds_of_a_call() -> None:

@@ -1,4 +1,4 @@
-"""One use of a target: the exchange that asks for it, all that its worker is told, and all that its client may hear."""
+"""One use of a target by an exchange: everything that its worker is told, and that its client may hear."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unchanged(body: bytes) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class CallRequest:
-    """A use of a target. Rounds and reservations change it as it goes on."""
+    """A use of a target. Rounds and reservations of an idempotency key change it."""
 
     exchange: Exchange
     target: Target
@@ -64,7 +64,7 @@ class CallRequest:
 
     @property
     def is_tool(self) -> bool:
-        """Whether a model reads what goes wrong (D3)."""
+        """True where a model reads a failure (D3)."""
         return self.exchange.message.method == "tools/call"
 
     @property
@@ -74,12 +74,12 @@ class CallRequest:
 
     @property
     def hears_progress(self) -> bool:
-        """Whether the client is sent progress."""
+        """True where the client is sent progress."""
         return self.may_stream and self.exchange.progress_token is not None
 
     @property
     def hears_logs(self) -> bool:
-        """Whether the client is sent log messages."""
+        """True where the client is sent log messages."""
         return self.may_stream and LOG_LEVEL_META_KEY in self.exchange.message.meta
 
     def newest_target(self, view: View | None) -> Target:

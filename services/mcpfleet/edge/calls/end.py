@@ -25,7 +25,7 @@ _UNCERTAIN: Final = {
     End.OVERDUE: texts.OVERDUE,
 }
 _FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS})
-"""The lines of results by which a tool says what went wrong."""
+"""The lines of results that are a tool's failures."""
 _MOST_LACKING: Final = 8
 """Capabilities that a worker may say are missing."""
 
@@ -158,7 +158,7 @@ def read_line(line: str | None) -> tuple[str | None, list[str]]:
 
 
 def _text(body: bytes) -> str:
-    """The one text of a tool's result that says what is wrong with the arguments."""
+    """Return a worker's sentence about bad arguments, the one text of its result."""
     try:
         return str(reply.read(body)["content"][0]["text"])
     except (ValueError, LookupError, TypeError):
@@ -166,7 +166,7 @@ def _text(body: bytes) -> str:
 
 
 def _message(body: bytes) -> str:
-    """What a worker says is wrong with the parameters."""
+    """Return a worker's sentence about bad parameters."""
     try:
         value = from_json(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The calls that this edge waits for: placed on the bus, answered by frames, and ended whichever process dies."""
+"""The calls in flight at this edge: placed on the bus, answered by frames, and ended whichever process dies."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Call:
     line: str | None = None
     """The header line of the frame that ended it."""
     remote: Remote | None = None
-    """Where the result is, when it is too large for its frame."""
+    """The place of a result that is too large for its frame."""
     refusal: NotRun | None = None
     """Why the call has not run and never will."""
     missed: int = 0
@@ -125,7 +125,7 @@ class Call:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more will come."""
+        """True where nothing more will come."""
         return self.end is not None or self.refusal is not None
 
     async def wait(self, timeout: float) -> bool:
@@ -153,7 +153,7 @@ class Call:
 
 
 class InFlightCalls:
-    """The table of open calls, and what the bus says of them."""
+    """The table of calls in flight. Frames from the bus change it."""
 
     def __init__(self, bus: Bus, settings: EdgeSettings, log: FilteringBoundLogger) -> None:
         self._bus = bus
@@ -175,7 +175,7 @@ class InFlightCalls:
         await self._bus.subscribe(edge_subjects(self._edge), self._on_message, asked_by=_alive_sender)
 
     def place(self, order: Order, flags: str = "") -> Call:
-        """Send an order to its pool; what becomes of it shows in the call that is returned.
+        """Send an order to its pool; the returned call shows its progress and end.
 
         Raises:
             NotRun: nothing was sent.
@@ -196,11 +196,11 @@ class InFlightCalls:
         return call
 
     def release(self, call: Call, *, taken_back: bool = False) -> None:
-        """Say that nobody waits for a call any more: one that is not settled is cancelled, unless it is to go on.
+        """Stop waiting for a call. One that is not settled is cancelled, unless it is to go on.
 
         Args:
             call: one of ours.
-            taken_back: its client has said so, and did not just leave.
+            taken_back: its client asked for the cancellation, and did not just leave.
         """
         goes_on = call.order.outlives_client and not (taken_back and call.order.may_be_taken_back)
         if goes_on and not call.is_settled:
@@ -209,7 +209,7 @@ class InFlightCalls:
             self._cancel(call)
 
     def drop_result(self, call: Call) -> None:
-        """Have the worker of a call that has ended drop the result that waits to be fetched."""
+        """Have a worker drop the result that it keeps for an ended call."""
         self._cancel(call)
 
     def end_all(self) -> None:
@@ -220,7 +220,7 @@ class InFlightCalls:
                 self._finish(call, End.GIVEN_UP, b"")
 
     async def sweep(self) -> None:
-        """End what will not end by itself, until cancelled."""
+        """End calls that will not end by themselves, until cancelled."""
         while True:
             await anyio.sleep(_SWEEP_INTERVAL)
             now = time.monotonic()
@@ -237,7 +237,7 @@ class InFlightCalls:
         return End.OVERDUE if now > call.order.deadline else None
 
     def _cancel(self, call: Call) -> None:
-        """Tell whoever may have the call; a cancel that is lost is made good by `alive`."""
+        """Tell the workers that may have the call; `alive` makes good a cancel that is lost."""
         pool = call.order.pool
         subject = process_cancel_subject(pool, call.worker) if call.worker else pool_cancel_subject(pool)
         body = Cancel(edge=self._edge, call=call.id).model_dump_json().encode()
@@ -337,7 +337,7 @@ class InFlightCalls:
 
 
 def _alive_sender(subject: str) -> str:
-    """Of what is addressed to an edge only `alive` is answered, in its pool's own inbox."""
+    """Return the inbox of an `alive`'s pool; an edge answers nothing else that is addressed to it."""
     return ALIVE.replies(subject) if subject.split(".")[2:3] == ["alive"] else "inbox.nobody."
 
 

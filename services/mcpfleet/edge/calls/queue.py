@@ -32,17 +32,16 @@ class _Ticket:
     news: anyio.Event = field(default_factory=anyio.Event)
     may_try: bool = False
     probes: bool = False
-    """Its turn came without an end that freed a slot; where it is taken, there may be room for more."""
+    """Its turn came without an end that freed a slot. Where a worker takes it, there may be room for more."""
 
 
 class _Line:
-    """Who waits for one pool, first come first served.
+    """The line of calls that wait for one pool, first come first served.
 
-    A ticket may try when a call of the pool ends at this edge, which frees a slot. Beside that the first in line
-    probes from time to time, since calls of other edges end unseen, and workers come: one at a time, so that a full
-    pool is not asked by all who wait for it. Where a probe is taken the next probes at once, so that a pool that came
-    back is soon used whole; one without an answer may have gone to a worker that died, and holds up the line for no
-    longer than a pause.
+    A ticket may try when a call of the pool ends at this edge, which frees a slot. Besides, the first in line probes
+    from time to time, since calls of other edges end unseen, and workers come. One probes at a time, so that not all
+    ask a full pool. Where a worker takes a probe, the next ticket probes at once, so that a pool that came back is
+    soon used whole. A probe without an answer may have gone to a dead worker, and holds up the line for one pause.
     """
 
     def __init__(self, settings: EdgeSettings) -> None:
@@ -106,14 +105,14 @@ class _Line:
 
 
 class CallWatch:
-    """Hears a call before its end. This one, for who waits for the end alone, passes nothing on."""
+    """Hears a call before its end. This one passes nothing on, for those who wait for the end alone."""
 
     def __init__(self, settings: EdgeSettings) -> None:
         self._settings = settings
 
     @property
     def is_taken_back(self) -> bool:
-        """Whether the client has said that it wants no answer."""
+        """True where the client asked for the cancellation."""
         return False
 
     async def heard(self, call: Call) -> None:
@@ -128,7 +127,7 @@ class CallWatch:
 
 
 class CallQueue:
-    """Places orders: at once where nobody waits for the pool, else behind those who do."""
+    """Places orders: at once where no call waits for the pool, else at the end of its line."""
 
     def __init__(self, calls: InFlightCalls, settings: EdgeSettings, instruments: EdgeInstruments) -> None:
         self._calls = calls
@@ -139,7 +138,7 @@ class CallQueue:
         instruments.queued.observe(lambda: sum(line.size for line in self._lines.values()))
 
     def place(self, order: Order) -> Call | None:
-        """Send an order at once; None where others wait for the pool already, or nothing can be sent.
+        """Send an order at once; None where calls wait for the pool already, or nothing can be sent.
 
         Raises:
             Rejection: -32602 where the arguments are too large for any worker.

@@ -31,7 +31,7 @@ _REFUSALS: Final = frozenset({AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, RE
 
 
 class ReadQuestion(NamedTuple):
-    """Whether a caller may read a URI."""
+    """The question whether a caller may read a URI."""
 
     endpoint: str
     principal: Principal
@@ -47,7 +47,7 @@ class Decision(NamedTuple):
 
 
 class Undecided(Exception):
-    """Raised when nobody could say whether a caller may read: no worker, no room, no answer in time, a failure."""
+    """Raised when no handler decided whether a caller may read: no worker, no room, no answer in time, a failure."""
 
 
 class ReadCheck:
@@ -79,8 +79,8 @@ class ReadCheck:
         """Ask whether a caller may read a URI.
 
         Args:
-            question: by whom and what.
-            counts: it counts against the rate of the caller's requests.
+            question: the caller and the URI.
+            counts: take it from the rate of the caller's requests.
 
         Raises:
             Undecided: nobody could say so in time.

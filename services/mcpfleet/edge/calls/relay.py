@@ -41,7 +41,7 @@ class CallParts(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Elicited:
-    """What a handler asks a client within the client's request, over all rounds of that request."""
+    """The questions of a handler within one request of a session's client, over all rounds of that request."""
 
     body: bytes | None = None
     """The worker's `ask` frame; None where the call has ended otherwise."""
@@ -141,7 +141,7 @@ class CallRelay(CallWatch):
 
     @property
     def is_taken_back(self) -> bool:
-        """Whether the client has said that it wants no answer."""
+        """True where the client asked for the cancellation."""
         return self._exchange.is_unwanted
 
     async def heard(self, call: Call) -> None:

@@ -188,7 +188,7 @@ class Invoker:
             except Rejection as rejection:
                 if not has_run:
                     raise
-                # What a rejection says holds for this round alone, and not for what ran before the question.
+                # A rejection is about this round alone, and says nothing of the rounds that ran before.
                 return await self._refuse(request, NoAnswer(f"{texts.INTERRUPTED} ({rejection.message})"))
             if elicited.body is None:
                 return error_type

@@ -33,14 +33,14 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "resources/templates/list": "template",
     }
 )
-"""What each list lists."""
+"""The kind of definition in each list."""
 LONGEST_CURSOR: Final = 4_096
 """Characters of a cursor that is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a list a page begins."""
+    """The beginning of a page within a list."""
 
     after: str | None = None
     """The declared name before it."""
@@ -139,7 +139,7 @@ class Lists:
 
 
 def _bound(exchange: Exchange) -> bytes:
-    """A cursor is for one list of one endpoint, whoever follows it."""
+    """Bind a cursor to one list of one endpoint; any caller may follow it."""
     return hashlib.sha256(f"{exchange.endpoint} {exchange.message.method}".encode()).digest()
 
 

@@ -22,23 +22,23 @@ from mcpfleet.wire.reply import NotSpliceable
 class TaskMethods:
     """Answers requests for tasks."""
 
-    def __init__(self, client: TasksClient, limits: Limits, showing: Sanitizer, *, log: FilteringBoundLogger) -> None:
+    def __init__(self, client: TasksClient, limits: Limits, sanitizer: Sanitizer, *, log: FilteringBoundLogger) -> None:
         self._client = client
         self._limits = limits
-        self._showing = showing
+        self._sanitizer = sanitizer
         self._log = log
 
     async def get(self, exchange: Exchange) -> None:
         """Answer `tasks/get`.
 
         Raises:
-            Rejection: -32021, -32602 or 504; of what a worker left malformed, or no sanitizer passes, -32603; 503
-                where nobody can clear it now (K12).
+            Rejection: -32021, -32602 or 504; -32603 for a malformed end, or one that its sanitizer refuses; 503 where
+                no worker can sanitize it now (K12).
         """
         view = await self._find(exchange)
         capabilities = exchange.message.meta[CLIENT_CAPABILITIES_META_KEY]
         check_answerable(view.requests, capabilities)
-        view = await self._showing.shown(view, exchange.caller, capabilities, exchange.trace)
+        view = await self._sanitizer.shown(view, exchange.caller, capabilities, exchange.trace)
         try:
             body = results.got(view)
         except NotSpliceable as error:
@@ -75,7 +75,7 @@ class TaskMethods:
         await self._acknowledge(exchange)
 
     async def _find(self, exchange: Exchange) -> TaskView:
-        """Read the task; who did not declare the extension is refused before any look-up (D2)."""
+        """Read the task. A client that did not declare the extension is refused before any look-up (D2)."""
         if not declares(exchange):
             raise missing_capabilities((TASKS,))
         await self._limits.take_request(exchange.endpoint, exchange.caller)

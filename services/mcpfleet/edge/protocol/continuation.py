@@ -1,7 +1,7 @@
-"""Questions to the client, asked by ending the request and going on in the next one (multi round-trip requests, D16).
+"""Questions to the client: one request ends with them, and the next one goes on (multi round-trip requests, D16).
 
-What the handler remembers travels with the client, sealed: bound to the caller, the endpoint, the method, the target
-and the arguments (M52). So a retry may come to any edge, and be run by any worker.
+The handler's memory travels with the client, sealed and bound to the caller, the endpoint, the method, the target and
+the arguments (M52). So a retry may come to any edge, and any worker may run it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _OF_THE_ROUND: Final = ("_meta", "inputResponses", "requestState")
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a request brings along from the rounds before it."""
+    """The part of a request that comes from the rounds before it."""
 
     number: int = 0
-    """Rounds that were asked before."""
+    """The number of rounds before this one."""
     answers: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
 
@@ -39,20 +39,20 @@ FIRST: Final = Round()
 
 
 class TooManyRounds(Exception):
-    """Raised when a handler asks more often than clients answer."""
+    """Raised when a handler asks more often than MCPFLEET_MAX_ROUNDS allows."""
 
 
 class Continuation:
-    """Opens what retries bring along, and seals what questions leave."""
+    """Seals the memory of a handler that asks, and opens it in the next request."""
 
     def __init__(self, sealer: Sealer, settings: EdgeSettings) -> None:
         self._sealer = sealer
         self._settings = settings
 
     def begin(self, exchange: Exchange) -> Round:
-        """Read what a request brings along; answers without state are legal, and have no memory (M51).
+        """Read the round that a request continues; answers without state are legal, and have no memory (M51).
 
-        Each round is a request of its own, with its client's trace; its span is linked to that of the round before.
+        Each round is a request of its own, with its client's trace. Its span links to the span of the round before.
 
         Raises:
             Rejection: -32602 where the state was not sealed for this very request, always in the same words.
@@ -76,7 +76,7 @@ class Continuation:
 
         Args:
             exchange: the request.
-            before: what it brought along.
+            before: the round that asked.
             body: the worker's `ask` frame.
 
         Raises:
@@ -122,7 +122,7 @@ def read_asked(body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _bound(exchange: Exchange) -> bytes:
-    """Name what a state is good for; arguments are compared as values, so that the order of keys does not matter."""
+    """Bind a state to its request. Arguments are compared as values, so the order of keys does not matter."""
     caller = exchange.caller
     rest = {name: value for name, value in exchange.params.items() if name not in _OF_THE_ROUND}
     names = (exchange.endpoint, exchange.message.method, caller.subject, caller.client, caller.tenant)

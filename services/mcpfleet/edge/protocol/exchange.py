@@ -131,7 +131,7 @@ class Method:
     revisions: frozenset[str] = frozenset({MODERN})
     """The revisions that have the method."""
     is_offered: Callable[[Exchange], bool] = always
-    """Whether the endpoint offers it to this caller; it does not exist otherwise (M14)."""
+    """Returns whether the endpoint offers it to this caller; it does not exist otherwise (M14)."""
     admits: bool = True
     """Its caller is admitted and has a view. `server/discover` is answered from memory without (D15, M32)."""
     is_limited: bool = False

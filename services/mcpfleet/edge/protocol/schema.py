@@ -79,7 +79,7 @@ def complete(params: Params) -> None:
 
 
 def _names_target(ref: Any) -> bool:
-    """Whether a reference is of a known type, and has the member that this type needs."""
+    """Return whether a reference has a known type, and the member that this type needs."""
     kind = ref.get("type") if isinstance(ref, dict) else None
     return isinstance(kind, str) and kind in _REFERENCES and isinstance(ref.get(_REFERENCES[kind]), str)
 
@@ -102,7 +102,7 @@ def update_task(params: Params) -> None:
 
 
 def _rounds(params: Params) -> None:
-    """What a retry brings along (M50, M51)."""
+    """Check the members that continue a round (M50, M51)."""
     if not isinstance(params.get("inputResponses", {}), dict):
         raise bad_params("`inputResponses` must be an object")
     if not isinstance(params.get("requestState", ""), str):

@@ -1,4 +1,4 @@
-"""Seals what clients carry from one request to the next, so that any edge can read it and nobody can change it.
+"""Seals texts that clients carry from one request to the next: any edge can read them, and nobody can change them.
 
 Request state (M52) and cursors (M47). The keys are a secret file that all edges share: one key a line, the newest
 first, each 32 bytes as Base64. It is read again while it changes, so that keys rotate without a restart: an edge opens
@@ -40,7 +40,7 @@ class Unsealable(Exception):
 
 
 class NotOurs(Exception):
-    """Raised when a text was not sealed by this fleet, or for this use, or its time is over: all are the same."""
+    """Raised when a text was not sealed by this fleet or for this use, or its time is over. All three look the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Sealer:
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
     def open(self, text: str, *, bound: bytes) -> Any:
-        """Open what was sealed; raises `NotOurs`."""
+        """Open a sealed text; raises `NotOurs`."""
         try:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
@@ -132,7 +132,7 @@ class Sealer:
         raise NotOurs
 
     def _take(self, text: str, *, since: float) -> None:
-        """Take the file's keys; those that were known keep their age."""
+        """Take the file's keys; known keys keep their age."""
         ages = {key.name: key.since for key in self._keys}
         keys = [_key(line, number) for number, line in enumerate(_lines(text), start=1)]
         if not 0 < len(keys) <= _MOST_KEYS:

@@ -141,7 +141,7 @@ def _leave_out_nulls(params: dict[str, Any]) -> None:
 
 
 def check_events_welcome(exchange: HttpExchange) -> None:
-    """What a GET must accept (M76).
+    """Check that a GET accepts a stream of events (M76).
 
     Raises:
         Rejection: 406.
@@ -179,7 +179,7 @@ def _is_json(value: bytes) -> bool:
 
 @lru_cache(maxsize=_VALUES_REMEMBERED)
 def _welcomes(values: tuple[bytes, ...], kinds: tuple[str, ...]) -> bool:
-    """Whether all of these kinds are: of a POST's answer both, since the server chooses (T2); `*/*` counts (M13)."""
+    """Return whether a client accepts all these kinds: a POST needs both (T2), and `*/*` counts (M13)."""
     weights: dict[str, bool] = {}
     for part in b",".join(values).decode("latin-1").split(",", _MOST_RANGES)[:_MOST_RANGES]:
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -188,7 +188,7 @@ def _welcomes(values: tuple[bytes, ...], kinds: tuple[str, ...]) -> bool:
 
 
 def _weighs(weights: dict[str, bool], kind: str) -> bool:
-    """Whether the most specific range that covers a kind has a weight above 0 (RFC 9110, 12.5.1)."""
+    """Return whether the most specific range that covers a kind has a weight above 0 (RFC 9110, 12.5.1)."""
     ranges = (kind, kind.partition("/")[0] + "/*", "*/*")
     return next((weights[each] for each in ranges if each in weights), False)
 

@@ -20,7 +20,7 @@ _LAST_WORDS: Final = 1.0
 
 
 class Readiness:
-    """Tells the process's health what an edge needs, and says `ready` once on standard output."""
+    """Sets the health conditions of an edge, and says `ready` once on standard output."""
 
     def __init__(self, process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, urls: list[str]) -> None:
         self._process = process
@@ -72,7 +72,7 @@ class LeadAway(Protocol):
 
 
 def nobody(*, busy: bool) -> None:
-    """For an edge that serves no HTTP/2."""
+    """Tell nobody: this edge serves no HTTP/2."""
 
 
 async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody) -> None:
@@ -94,8 +94,8 @@ async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody
     with anyio.move_on_after(settings.drain) as patience:
         await hub.end_all(settings.drain)
         await application.wait_idle()
-        # What began before could not say that its connection closes: who was told the end of a stream just now asks
-        # again over the same one, and would find it closing.
+        # A client whose stream has just ended asks again over the same connection. Its stream could not tell it that
+        # the connection closes, so it would find it closing.
         await anyio.sleep(min(settings.lame, _COMES_BACK))
         await application.wait_quiet(settings.drain_grace)
     if patience.cancelled_caught:

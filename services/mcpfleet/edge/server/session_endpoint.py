@@ -1,4 +1,4 @@
-"""What clients of 2025 send of a session beside its requests: GET, DELETE, responses and notifications (M75, M76)."""
+"""A session's messages beside its requests: GET, DELETE, responses and notifications of clients of 2025 (M75, M76)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _METHODS: Final = frozenset({"GET", "DELETE"})
 
 
 class SessionEndpoint:
-    """Lets in what belongs to sessions; endpoints without sessions have no such door."""
+    """Serves the messages of sessions; an endpoint without sessions takes none."""
 
     def __init__(  # noqa: PLR0917  # the parts of sessions, behind the callers
         self,
@@ -41,7 +41,7 @@ class SessionEndpoint:
         self._in_flight = in_flight
 
     def takes(self, exchange: Exchange) -> bool:
-        """Whether a request by GET or DELETE is of a client of 2025: it names a session, or such a revision."""
+        """Return whether a GET or DELETE comes from a client of 2025: it names a session, or such a revision."""
         if exchange.http_method not in _METHODS or not self._endpoints[exchange.endpoint].has_sessions:
             return False
         return bool(exchange.headers.all(SESSION)) or exchange.headers.version() in LEGACY
@@ -69,13 +69,13 @@ class SessionEndpoint:
         await self._streams.serve(exchange, found)
 
     def response(self, exchange: Exchange, body: bytes, message: Any) -> Response | None:
-        """Read a body that is a response to a request of ours; None where it is none, or came in no session."""
+        """Read a response to a request of ours; None where the body is none, or came in no session."""
         if not exchange.headers.all(SESSION) or not self._endpoints[exchange.endpoint].has_sessions:
             return None
         return read_response(body, message)
 
     async def take_response(self, exchange: Exchange, response: Response) -> None:
-        """Hand a response to the call that waits for it, at whichever edge that is.
+        """Hand a response to the call that waits for it, at any edge.
 
         Raises:
             Rejection: there is no such session, or it cannot be handed over now.
@@ -85,7 +85,7 @@ class SessionEndpoint:
         await exchange.answer(202)
 
     async def notify(self, exchange: Exchange) -> None:
-        """Take a session's notification; of those that there are, only one means anything to us.
+        """Take a session's notification; only a cancellation has an effect.
 
         Raises:
             Rejection: there is no such session.

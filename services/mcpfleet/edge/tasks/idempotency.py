@@ -153,9 +153,9 @@ class Idempotency:
             reserved = await self._wait(exchange, wanted, definition.timeout + _MARGIN)
         if reserved.outcome is KeyOutcome.NEW:
             return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
-        told = await self._repeated(exchange, reserved)
-        await exchange.end(told.status, told.body)
-        return told.error_type
+        end = await self._repeated(exchange, reserved, definition)
+        await exchange.end(end.status, end.body)
+        return end.error_type
 
     async def _reserve(self, wanted: Reserve) -> Reserved:
         try:
@@ -219,14 +219,14 @@ class Idempotency:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
                 await self.bus.leave(subscription)
 
-    async def _repeated(self, exchange: Exchange, reserved: Reserved) -> CallEnd:
-        """What a repeat is told."""
+    async def _repeated(self, exchange: Exchange, reserved: Reserved, definition: Definition) -> CallEnd:
+        """Return the end of a repeat."""
         if reserved.task is not None:
             return await self.handle(exchange, reserved.task)
         if reserved.outcome is KeyOutcome.REPEAT:
             if reserved.result is None:
                 return tool_failed(exchange, texts.KEY_TOO_LARGE, "key_result_too_large")
-            return CallEnd(200, exchange.response(marked(reserved.result.encode())), None)
+            return CallEnd(200, exchange.response(marked(reserved.result.encode()), definition), None)
         text, error_type = _KEPT.get(reserved.outcome, _KEPT[KeyOutcome.UNCERTAIN])
         return tool_failed(exchange, text, error_type)
 
