@@ -1,18 +1,23 @@
-# Everything that a fresh machine needs: Python 3.11+ and make. `make dev` runs the system, `make test` checks it.
+# Everything that a fresh machine needs: Python 3.11+ and make. `make dev` runs the system, `make check` and `make test` check it.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
-# Files of tests run side by side, as many as there are cores; what is measured or killed by the clock runs alone.
-BESIDE := -n auto --dist loadfile
+# Tests of one process wait for half of their time, so twice as many run as there are cores, and an idle one takes from
+# the others.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(16, 2 * (os.cpu_count() or 1)))')
+BESIDE := -n $(WORKERS) --dist worksteal
+# Files of tests that start processes run side by side, as many as there are cores; what is killed by the clock runs alone.
+FILES := -n auto --dist loadfile
 TARGET ?= examples/library.py
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install test lint types unit vectors fuzz contract fleet deploy chaos conformance system system-packages lock clean
+.PHONY: help dev install check test lint types unit vectors fuzz contract fleet deploy chaos conformance system system-packages lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
+	@echo "make check  lint, types, layers and the unit tests, for the minute between two edits"
 	@echo "make test   lint, types, layers and every test"
 	@echo "make system tests with nginx, HAProxy and Caddy, which must be installed"
 
@@ -32,6 +37,8 @@ dev: $(VENV)/.run
 
 install: $(VENV)/.test
 
+check: lint types unit
+
 test: lint types unit vectors contract fleet deploy chaos conformance
 
 lint: $(VENV)/.test
@@ -41,12 +48,12 @@ lint: $(VENV)/.test
 	$(RUN)/python -m tests.lint.removed_names
 
 types: $(VENV)/.test
-	$(RUN)/mypy services shared examples tests
+	$(RUN)/mypy --num-workers auto services shared examples tests
 
 unit: $(VENV)/.test
 	$(RUN)/pytest $(BESIDE) tests/unit
 
-# What the door answers, as data over real sockets, and what a fuzzer makes of it.
+# What an edge answers, as data over real sockets, and what a fuzzer makes of it.
 vectors: $(VENV)/.test
 	$(RUN)/pytest $(BESIDE) tests/vectors tests/fuzz
 
@@ -58,11 +65,11 @@ contract: $(VENV)/.test
 	$(RUN)/pytest $(BESIDE) tests/contract
 
 fleet: $(VENV)/.test
-	$(RUN)/pytest $(BESIDE) tests/fleet
+	$(RUN)/pytest $(FILES) tests/fleet
 
 # The image's steps, the manifests, what they start, and what dashboards and alerts look at.
 deploy: $(VENV)/.test
-	$(RUN)/pytest $(BESIDE) tests/deploy
+	$(RUN)/pytest $(FILES) tests/deploy
 
 chaos: $(VENV)/.test
 	$(RUN)/pytest tests/chaos
@@ -74,7 +81,7 @@ conformance: $(VENV)/.test
 SYSTEM_PACKAGES := nginx-light haproxy caddy
 
 system: $(VENV)/.test
-	$(RUN)/pytest $(BESIDE) tests/system
+	$(RUN)/pytest $(FILES) tests/system
 
 system-packages:
 	@echo $(SYSTEM_PACKAGES)
