@@ -39,7 +39,7 @@ POOL: Final = "app"
 """The pool of a local fleet's workers."""
 _KEPT: Final = 10_000
 """Lines; the oldest go first."""
-_MIGRATED: Final[list[bytes]] = []
+_MIGRATED: Final[deque[bytes]] = deque(maxlen=1)
 """The file of a migrated store, once this process has made one: migrations take a third of a fleet's start."""
 
 
@@ -123,12 +123,22 @@ async def local_environment(variables: Mapping[str, str], *, nats: bool, seed: i
 
 async def _make_tables(settings: StoreSettings, own: Path | None) -> None:
     """Migrate a store; for a fleet's own file do that once a process, and copy the result from then on."""
-    if own is not None and _MIGRATED:
-        own.write_bytes(_MIGRATED[0])
-        return
-    await migrate_store(settings)
-    if own is not None:
-        _MIGRATED.append(own.read_bytes())
+    if own is None:
+        await migrate_store(settings)
+    elif not _copy(own):
+        await migrate_store(settings)
+        _keep(own)
+
+
+def _copy(file: Path) -> bool:
+    """Copy the store that was migrated before; whether one was."""
+    for migrated in _MIGRATED:
+        file.write_bytes(migrated)
+    return bool(_MIGRATED)
+
+
+def _keep(file: Path) -> None:
+    _MIGRATED.append(file.read_bytes())
 
 
 def read(cls: type[AnySettings], variables: Mapping[str, str]) -> AnySettings:
