@@ -194,7 +194,7 @@ class Runner:
         return self._encoder.not_kept(run.work, handler)
 
     async def _execute(self, handler: Handler, run: _Run) -> RunEnd:
-        """Run the handler within its time; whatever it does, there is an end."""
+        """Run the handler within its time; there is an end in any case."""
         work = run.work
         if run.signal:  # cancelled before it began: nobody wants it
             return self._encoder.cancelled(work)
@@ -212,12 +212,12 @@ class Runner:
                     answer = await self._answer(handler, run, now + seconds)
                     end = self._encoder.returned(run.work, handler, answer)
                 except BaseException as error:
-                    # A cancellation of ours goes through. One of the handler's own is a mistake, as `sys.exit` is, or
-                    # an error of its clean-up after ours: none of them may end the other calls.
+                    # A cancellation of ours goes through. The handler's own is a mistake, as `sys.exit` is, and so is
+                    # an error of its clean-up: none of them may end the other runs.
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                         raise
-                    # A plain function hears of ours in its thread, before the loop does, which waits for the thread.
+                    # A plain function hears of ours first: the loop waits for the function's thread.
                     is_ours = isinstance(error, asyncio.CancelledError) and run.scope.cancel_called
                     if not is_ours and not run.is_waiting:
                         end = self._encoder.raised(run.work, handler, error)
@@ -231,7 +231,7 @@ class Runner:
         return end or self._encoder.cancelled(run.work)
 
     async def _answer(self, handler: Handler, run: _Run, limit: float) -> Answer | Outcome | Kept:
-        """Call the handler as the kind of its work wants it."""
+        """Call the handler for a call, for a reader of a kept result, or for an attempt of a task."""
         work = run.work
         if isinstance(work, CallWork):
             call = CallBody.read(work.body)
