@@ -142,7 +142,7 @@ class Holder:
 
 @asynccontextmanager
 async def holder(fabric: Fabric, app: App, *, lease: float = 10.0, **settings: Any) -> AsyncIterator[Holder]:
-    """A worker of an application whose tool `work` the task is of, for the length of a block."""
+    """A worker of an application for the length of a block; the task is of its tool `work`."""
     chosen = WorkerSettings(**(QUICK | settings))
     instruments = WorkerInstruments(Metrics())
     tools = {each.definition.name: each.definition.digest for each in app.handlers}

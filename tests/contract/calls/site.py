@@ -44,9 +44,9 @@ from tests.kit.waiting import until
 
 POOL = "library"
 CALM: dict[str, Any] = {"accepted_after": 5.0, "alive_interval": 5.0, "lost_after": 30.0}
-"""Nothing is said by itself, unless a test has it so."""
+"""The worker says nothing by itself, unless a test wants it."""
 FETCHED_AT_ONCE: dict[str, Any] = {"result_wait": 0.1, "result_fetch": 0.1}
-"""Its edge takes no longer, so that an end may be kept for a short time."""
+"""Short fetch times, so that an end may be kept for a short time."""
 
 
 class Application:
@@ -157,7 +157,7 @@ class Edge:
         return ending("call", self.replies[call])
 
     def cancel(self, call: str = "1", worker: str | None = None) -> None:
-        """Say that a call is not wanted: to its worker, or to the whole pool."""
+        """Cancel a call: at its worker, or in the whole pool."""
         subject = pool_cancel_subject(POOL) if worker is None else process_cancel_subject(POOL, worker)
         self.bus.publish(subject, Cancel(edge=self.bus.process, call=call).model_dump_json().encode())
 

@@ -22,7 +22,7 @@ from tests.kit.waiting import until
 
 
 class Works:
-    """A task whose handler waits until it is let go, and then does a step."""
+    """A task whose handler waits for the test, and then runs a step."""
 
     def __init__(self, *, is_plain: bool = False) -> None:
         self.app = App("works", version="1")
@@ -71,7 +71,7 @@ def after(times: int, refuse: Any, service: Service) -> Any:
 
 @pytest.mark.parametrize("refuse", [broken, away])
 async def test_k23_an_end_is_offered_until_it_is_taken(fabric: Fabric, refuse: Any) -> None:
-    """The handler has run: whatever the service's mistake is, it must not run again for that."""
+    """The handler has run: no mistake of the service may run it again."""
     works = Works()
     async with holder(fabric, works.app) as at:
         at.service.on_settle = after(3, refuse, at.service)
@@ -138,7 +138,7 @@ async def test_k25_a_renewal_that_crosses_the_end_is_no_loss(fabric: Fabric) -> 
 
 
 async def test_k25_a_renewal_that_is_answered_before_the_end_is_no_loss(fabric: Fabric) -> None:
-    """Between the end's writing and its answer the task is nobody's."""
+    """Nobody holds the task between the write of its end and the answer."""
     works = Works()
     async with holder(fabric, works.app) as at:
         at.service.on_settle = away
@@ -176,7 +176,7 @@ async def test_k25_what_another_has_is_lost_and_its_run_ends(fabric: Fabric) -> 
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize("is_ours", [True, False])
 async def test_k26_a_step_waits_for_its_lease_to_be_confirmed(fabric: Fabric, is_plain: bool, is_ours: bool) -> None:
-    """With an old renewal nobody knows whose the task is."""
+    """After an old renewal nobody knows who holds the task."""
     works = Works(is_plain=is_plain)
     async with holder(fabric, works.app, lease=0.6) as at:
         await until(lambda: bool(works.runs), within=5)
@@ -211,7 +211,7 @@ async def test_k26_a_run_of_an_old_claim_does_not_begin_before_it_is_confirmed(f
 
 
 async def test_k27_an_end_tells_what_was_reported_last(fabric: Fabric) -> None:
-    """It may not have been written before: reports go with the renewals."""
+    """Reports go with renewals, so this one may not have been written before."""
     works = Works()
     async with holder(fabric, works.app) as at:
         at.service.on_extend = away

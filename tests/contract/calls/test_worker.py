@@ -39,7 +39,7 @@ async def test_m24_an_authored_error_says_so(fabric: Fabric) -> None:
 
 
 async def test_a_call_that_said_nothing_for_a_while_is_accepted(fabric: Fabric) -> None:
-    """So that its edge does not take it for lost; running or waiting."""
+    """Then its edge does not take it for lost, whether it runs or waits."""
     async with site(fabric, accepted_after=0.1, slots=1) as at:
         at.place("hold", {"name": "a"}, call="1")
         at.place("hold", {"name": "b"}, call="2")
@@ -138,7 +138,7 @@ async def test_p1_without_the_flag_no_report_leaves(fabric: Fabric) -> None:
         assert at.edge.kinds() == ["result"]
 
 
-async def test_of_a_burst_about_twenty_reports_leave_and_the_newest(fabric: Fabric) -> None:
+async def test_about_twenty_reports_of_a_burst_leave_and_the_newest(fabric: Fabric) -> None:
     async with site(fabric) as at:
         at.place("count", {"steps": 1000}, flags=WANTS_PROGRESS)
         await at.edge.said("result")

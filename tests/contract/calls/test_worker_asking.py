@@ -27,7 +27,7 @@ async def test_m50_a_question_is_the_calls_end_and_frees_its_slot(fabric: Fabric
 
 
 async def test_m50_a_question_that_was_lost_is_sent_again(fabric: Fabric) -> None:
-    """As every end is: the edge says that it misses the call, and the worker keeps its end."""
+    """The edge says that it misses the call, and the worker has kept the end, as it keeps every end."""
     async with site(fabric, alive_interval=0.1) as at:
         at.place("ask", {}, capabilities={"roots": {}})
         await at.edge.said("ask")
@@ -35,7 +35,7 @@ async def test_m50_a_question_that_was_lost_is_sent_again(fabric: Fabric) -> Non
         await at.edge.said("ask", times=2)
 
 
-async def test_d16_a_client_that_lacks_what_is_asked_is_said_so(fabric: Fabric) -> None:
+async def test_d16_the_edge_hears_which_capability_its_client_lacks(fabric: Fabric) -> None:
     async with site(fabric) as at:
         at.place("ask", {})
         assert (await at.edge.said("error")).header == f"{LACKING} roots"

@@ -28,7 +28,7 @@ async def test_a_worker_tells_each_edge_which_calls_it_holds(fabric: Fabric) -> 
 
 
 async def test_a_call_that_is_unwanted_is_cancelled(fabric: Fabric) -> None:
-    """A cancel that was lost is made good."""
+    """This makes good a cancel that was lost."""
     async with site(fabric, alive_interval=0.2) as at:
         at.edge.answer = AliveAnswer(unwanted=("1",))
         at.place("hold", {"name": "a"})
@@ -46,7 +46,7 @@ async def test_an_end_that_an_edge_missed_is_sent_again(fabric: Fabric) -> None:
 
 
 async def test_an_end_is_kept_for_a_time(fabric: Fabric) -> None:
-    """Then there is nothing to say to the edge any more."""
+    """After that the worker says nothing more to the edge."""
     async with site(fabric, alive_interval=0.1, end_kept=0.2) as at:
         at.place("echo", {"text": "a"})
         await at.edge.said("result")

@@ -73,7 +73,7 @@ def held_call(
 
 @dataclass
 class Bench:
-    """A runner, and all that it said."""
+    """A runner, and all its frames."""
 
     app: App
     settings: WorkerSettings
@@ -87,7 +87,7 @@ class Bench:
         self.runner = Runner(HandlerTable(self.app), self.settings, telemetry, tell=self.hear)
 
     def hear(self, frame: Frame) -> None:
-        """Take what the runner says, on the test's loop."""
+        """Take a frame of the runner, on the test's loop."""
         self.frames.append(frame)
         self._news.set()
 
@@ -107,7 +107,7 @@ class Bench:
         return end
 
     def ends(self, held: CallWork) -> list[Ended]:
-        """The ends that a call has had."""
+        """The ends of a call."""
         return [frame for frame in self.frames if isinstance(frame, Ended) and frame.key == held.key]
 
     def reports(self, held: CallWork) -> list[Any]:

@@ -185,7 +185,7 @@ async def test_m55_a_handler_may_go_on_without_an_answer() -> None:
     assert text_of(result) == "cancel"
 
 
-async def test_a_plain_function_asks_by_the_sync_face() -> None:
+async def test_a_plain_function_asks_by_ctx_sync() -> None:
     def ask(ctx: Context) -> str:
         number = ctx.sync.step("add", lambda left, right: left + right, 1, 2)
         name = ctx.sync.elicit("Who?", Name, key="name")
@@ -195,7 +195,7 @@ async def test_a_plain_function_asks_by_the_sync_face() -> None:
         assert text_of(await through_rounds(runs, "ask", [{"name": filled(name="Ann")}])) == "Ann 3"
 
 
-async def test_m50_no_except_exception_and_no_task_group_holds_a_question_up() -> None:
+async def test_m50_neither_except_exception_nor_a_task_group_holds_a_question_up() -> None:
     async def careful(ctx: Context) -> str:
         async def ask() -> None:
             try:
@@ -211,7 +211,7 @@ async def test_m50_no_except_exception_and_no_task_group_holds_a_question_up() -
         assert list((await runs.asks("careful", capabilities=FORMS))["inputRequests"]) == ["name"]
 
 
-async def test_m50_a_handler_that_swallows_it_has_ended_nonetheless() -> None:
+async def test_m50_a_handler_that_swallows_a_question_has_ended_nonetheless() -> None:
     async def stubborn(ctx: Context) -> str:
         try:
             await ctx.elicit("Who?", Name, key="name")
@@ -226,7 +226,7 @@ async def test_m50_a_handler_that_swallows_it_has_ended_nonetheless() -> None:
 # -- what may be asked ------------------------------------------------------------------------------------------------
 
 
-async def test_d16_asking_what_is_not_declared_is_an_error_that_says_so() -> None:
+async def test_d16_an_undeclared_question_is_an_error_that_names_it() -> None:
     async with bench(app_of(greet)) as runs:
         result = await runs.call("greet", capabilities=ALL)
         [line] = [line for line in runs.log.entries if line["log_level"] == "error"]

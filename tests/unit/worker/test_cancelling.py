@@ -239,7 +239,7 @@ async def test_a_cancel_stops_its_own_call_alone() -> None:
 
 
 async def test_an_order_that_comes_when_the_runner_has_ended_is_dropped() -> None:
-    """The two loops end one after the other; whatever still crosses finds nobody."""
+    """The two loops end one after the other: an order that crosses late finds nobody."""
     app = app_of(add)
     async with bench(app) as runs:
         await runs.call("add", {"left": 1, "right": 2})
@@ -265,7 +265,7 @@ def plain_that_raises_after_its_cancel(ctx: Context) -> None:
 
 @pytest.mark.parametrize("handler", [raises_after_its_cancel, plain_that_raises_after_its_cancel])
 async def test_an_error_after_a_cancel_ends_no_other_call(handler: Callable[..., object]) -> None:
-    """Clean-up that fails is one call's business, whether its client left or its time came."""
+    """Clean-up that fails ends its own call alone, whether the client left or the time was over."""
 
     async def other() -> str:
         await anyio.sleep(0.3)

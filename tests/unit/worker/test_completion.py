@@ -56,11 +56,11 @@ def test_m68_a_failure_says_why_in_its_status_message() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", RESULT, FAILURE])
-def test_k21_what_a_run_says_that_was_told_to_end_is_no_result(body: bytes) -> None:
+def test_k21_a_run_that_was_told_to_end_leaves_no_result(body: bytes) -> None:
     assert completion_of(holding(is_stopped=True), ended(body)) == GIVEN_BACK
 
 
-def test_a_run_that_nobody_cancelled_and_that_ended_without_a_word_is_given_back() -> None:
+def test_a_run_that_ended_without_a_result_is_given_back() -> None:
     assert completion_of(holding(), ended(b"")) == GIVEN_BACK
 
 

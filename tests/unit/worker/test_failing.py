@@ -58,7 +58,7 @@ async def test_d3_an_exception_is_redacted_and_the_log_has_it_under_the_same_ref
     assert (line["tool"], type(line["exc_info"])) == ("fail", RuntimeError)
 
 
-async def test_d3_arguments_that_break_the_schema_are_told_to_the_model_and_the_handler_does_not_run() -> None:
+async def test_d3_the_model_reads_which_arguments_break_the_schema_and_no_handler_runs() -> None:
     ran = []
 
     async def read(book: int) -> None:
@@ -94,7 +94,7 @@ async def test_a_body_that_no_edge_writes_fails_its_call_alone() -> None:
 
 
 class Unwritable:
-    """Something that no JSON can say."""
+    """A value that JSON cannot hold."""
 
 
 async def bad_meta() -> Outcome:
@@ -122,8 +122,8 @@ async def bad_meta_number() -> Outcome:
 
 
 @pytest.mark.parametrize("handler", [bad_meta, bad_data, bad_message, bad_text, bad_number, bad_meta_number])
-async def test_what_cannot_be_written_as_json_fails_its_call_alone(handler: Any) -> None:
-    """A name of a file that is no UTF-8 has a lone surrogate in Python; NaN is no JSON."""
+async def test_a_result_that_is_no_json_fails_its_call_alone(handler: Any) -> None:
+    """Python has a lone surrogate for a file name that is no UTF-8; and NaN is no JSON."""
     async with bench(app_of(handler, add)) as runs:
         end = await runs.end(runs.start(handler.__name__))
         assert end.body
@@ -133,7 +133,7 @@ async def test_what_cannot_be_written_as_json_fails_its_call_alone(handler: Any)
 
 
 async def test_a_handler_that_cancels_itself_has_failed() -> None:
-    """It waited for a task of its own that was cancelled: its client is told something all the same."""
+    """It waited for a task of its own that was cancelled: its client hears of it all the same."""
 
     async def fail() -> None:
         raise asyncio.CancelledError
@@ -186,7 +186,7 @@ async def test_a_plain_handler_may_raise_even_what_closes_coroutines() -> None:
 
 
 async def test_a_call_that_ends_with_its_worker_is_uncertain() -> None:
-    """Neither nothing, nor that the tool failed: it may have had its effect."""
+    """The tool may have had its effect, so its client reads neither nothing nor a failure."""
 
     async def sleep() -> None:
         await asyncio.sleep(60)

@@ -152,7 +152,7 @@ async def test_the_watch_tells_of_one_block_once_and_of_the_next_again() -> None
             release.clear()
             thread.order(held_call(app, "block_the_loop"))
             await until(partial(seen, times), within=5)
-            await anyio.sleep(0.25)  # two more looks, which have nothing new to tell
+            await anyio.sleep(0.25)  # two more looks, with nothing new
             assert len(log.entries) == times
             release.set()
             await frames.results(times)
@@ -176,7 +176,7 @@ async def test_a_process_that_stood_still_blames_no_handler() -> None:
 
 
 async def test_a_thread_that_a_handler_blocks_does_not_hold_up_the_end() -> None:
-    """It gets two seconds, and ends with the process otherwise."""
+    """It gets two seconds; after that it ends with the process."""
     frames = Frames()
     async with anyio.create_task_group() as tasks:
         thread = HandlerLoop()

@@ -59,14 +59,14 @@ async def test_m18_every_result_is_complete_and_begins_as_the_edge_splices_it() 
 
 
 @pytest.mark.parametrize("uri", ["library://books/2", "library://books/one"])
-async def test_m42_what_is_not_there_is_said_so(uri: str) -> None:
+async def test_m42_a_missing_resource_is_not_found(uri: str) -> None:
     async with bench(library()) as runs:
         error, line = await runs.error(BOOK, uri=uri)
         assert (error["code"], line) == (-32602, NOT_FOUND)
         assert runs.log.entries == []
 
 
-async def test_m41_bad_arguments_of_a_prompt_are_said_so_without_their_values() -> None:
+async def test_m41_bad_arguments_of_a_prompt_are_named_without_their_values() -> None:
     async with bench(library()) as runs:
         error, line = await runs.error("review", {"words": "secret"})
     assert (error["code"], line) == (-32602, BAD_PARAMS)
@@ -74,7 +74,7 @@ async def test_m41_bad_arguments_of_a_prompt_are_said_so_without_their_values() 
     assert "secret" not in error["message"]
 
 
-async def test_m48_an_argument_without_completer_is_said_so() -> None:
+async def test_m48_an_argument_without_completer_is_a_bad_parameter() -> None:
     async with bench(library()) as runs:
         assert (await runs.error("review", completing=Completing("words", "")))[1] == BAD_PARAMS
 
@@ -128,7 +128,7 @@ async def test_m24_a_deliberate_error_is_an_authored_one_of_every_kind(name: str
         assert await runs.error(name, **asked) == ({"code": 7, "message": "Not now."}, AUTHORED_ERROR)
 
 
-async def test_what_a_prompt_says_on_purpose_is_the_errors_text() -> None:
+async def test_a_prompts_tool_error_is_the_text_of_its_error() -> None:
     async with bench(failing(ToolError("No title \udcff."))) as runs:
         error, line = await runs.error("prompt")
     assert (error, line) == ({"code": -32603, "message": "No title ?."}, None)
@@ -303,7 +303,7 @@ async def speaking(ctx: Context) -> str:
     ("least", "levels"),
     [("debug", ["debug", "warning", "emergency"]), ("warning", ["warning", "emergency"]), (None, []), ("odd", [])],
 )
-async def test_m49_a_message_is_sent_to_who_asked_for_its_level(least: str | None, levels: list[str]) -> None:
+async def test_m49_a_message_is_sent_to_clients_that_want_its_level(least: str | None, levels: list[str]) -> None:
     app = App("test", version="1")
     app.tool()(speaking)
     async with bench(app) as runs:

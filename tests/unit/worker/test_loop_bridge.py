@@ -19,7 +19,7 @@ from mcpfleet.worker.loop_bridge import LoopBridge, LoopCalls
 
 
 class Arrivals:
-    """Takes values on the loop, and lets a test wait for so many."""
+    """Takes values on the loop; a test waits for a number of them."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -52,7 +52,7 @@ async def test_values_arrive_in_their_order_on_the_loops_thread() -> None:
     assert arrivals.threads == {threading.get_ident()}
 
 
-async def test_of_many_threads_each_keeps_its_order_and_nothing_is_lost() -> None:
+async def test_each_of_many_threads_keeps_its_order_and_nothing_is_lost() -> None:
     arrivals = Arrivals()
     crossing = LoopBridge[tuple[int, int]](asyncio.get_running_loop(), arrivals.take)
 
@@ -69,7 +69,7 @@ async def test_of_many_threads_each_keeps_its_order_and_nothing_is_lost() -> Non
 
 
 async def test_a_burst_wakes_the_loop_once() -> None:
-    """A wake-up costs a system call: values that are there already need none of their own."""
+    """A wake-up costs a system call, so values that are there already share one."""
     arrivals = Arrivals()
     crossing = LoopBridge[int](asyncio.get_running_loop(), arrivals.take)
     for number in range(100):
@@ -114,8 +114,8 @@ class Value:
     """Something that can be watched until it is gone."""
 
 
-def test_what_is_put_after_the_loop_was_closed_is_dropped() -> None:
-    """Nobody is there any more; and nothing piles up."""
+def test_a_value_for_a_closed_loop_is_dropped() -> None:
+    """Nobody takes it any more, and nothing piles up."""
     loop = asyncio.new_event_loop()
     crossing = LoopBridge[Value](loop, lambda _: None)
     loop.close()

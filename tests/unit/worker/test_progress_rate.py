@@ -8,7 +8,7 @@ from mcpfleet.worker.calls.table import ProgressRate
 
 
 def sent(rate: ProgressRate, moments: list[float], *, tick: float = 0.1) -> list[bytes]:
-    """Report at each moment, let the worker's timer look in between, and end; what left, in order."""
+    """Report at each moment, with the worker's timer in between, and end; returns the sent reports in order."""
     left: list[bytes] = []
     clock = 0.0
     for number, moment in enumerate(moments):
@@ -27,7 +27,7 @@ def test_m60_three_reports_50_ms_apart_are_three() -> None:
     assert sent(ProgressRate(20, 0.0), [0.0, 0.05, 0.1]) == [b"0", b"1", b"2"]
 
 
-def test_of_a_hundred_at_once_about_twenty_are_sent_and_the_newest() -> None:
+def test_about_twenty_of_a_hundred_reports_at_once_are_sent_and_the_newest() -> None:
     left = sent(ProgressRate(20, 0.0), [0.0] * 100)
     assert 18 <= len(left) <= 22
     assert left[-1] == b"99"

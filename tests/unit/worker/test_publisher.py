@@ -18,7 +18,7 @@ BOOK, OTHER = "library://books/1", "library://books/2"
 
 
 class Link:
-    """Where the bus begins: it is up, or it is not."""
+    """A bus that is up, or is not."""
 
     def __init__(self) -> None:
         self.is_up = True
@@ -59,7 +59,7 @@ def test_every_endpoint_of_the_pool_is_told() -> None:
     assert resource_hint_subject("mcp", "library", resource_key(BOOK)).startswith("hint.resource.mcp.library.")
 
 
-def test_what_is_published_before_the_catalog_has_answered_is_told_then() -> None:
+def test_hints_from_before_the_catalogs_answer_are_sent_then() -> None:
     link = Link()
     speaks = publisher(link)
     speaks.publish(BOOK)
@@ -69,7 +69,7 @@ def test_what_is_published_before_the_catalog_has_answered_is_told_then() -> Non
     assert link.sent == [("mcp", BOOK), ("other", BOOK)]
 
 
-def test_what_was_published_without_a_link_or_just_before_its_loss_is_sent_again() -> None:
+def test_hints_from_without_a_link_or_just_before_its_loss_are_sent_again() -> None:
     link = Link()
     speaks = publisher(link)
     speaks.counted(Announced(endpoints=("mcp",)))
@@ -80,7 +80,7 @@ def test_what_was_published_without_a_link_or_just_before_its_loss_is_sent_again
     assert link.sent == [("mcp", BOOK), ("mcp", BOOK), ("mcp", OTHER)]
 
 
-def test_what_was_published_long_before_a_loss_is_not() -> None:
+def test_hints_from_long_before_a_loss_are_not_sent_again() -> None:
     link = Link()
     speaks = publisher(link, doubtful=0.0)
     speaks.counted(Announced(endpoints=("mcp",)))
@@ -91,7 +91,7 @@ def test_what_was_published_long_before_a_loss_is_not() -> None:
     assert link.sent == [("mcp", BOOK)]
 
 
-def test_what_is_sent_again_is_still_shown_with_what_caused_it() -> None:
+def test_a_hint_that_is_sent_again_keeps_its_cause() -> None:
     link, cause = Link(), TraceContext.fresh(sampled=True)
     speaks = publisher(link)
     speaks.publish(BOOK, cause)

@@ -61,7 +61,7 @@ def test_an_end_that_is_larger_than_all_the_room_costs_the_others_nothing() -> N
 
 
 def test_a_second_end_of_a_call_is_dropped() -> None:
-    """The first is what the edge may have heard; and its bytes count once."""
+    """The edge may have heard the first; and its bytes count once."""
     ends = RecentEnds(10)
     first = end("a", size=6)
     keep(ends, first, 0.0)

@@ -20,7 +20,7 @@ from mcpfleet.worker.settings import WorkerSettings
 def test_an_end_that_is_kept_for_less_than_its_fetching_may_take_is_refused_at_start(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]
 ) -> None:
-    """Else a large result would be gone when its edge has room for it, and the call uncertain."""
+    """Otherwise a large result is gone when its edge has room for it, and the call is uncertain."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=r"^MCPFLEET_END_KEPT: must be at least MCPFLEET_RESULT_WAIT"):

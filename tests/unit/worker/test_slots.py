@@ -20,7 +20,7 @@ def test_a_slot_is_free_until_it_is_taken_and_after_it_is_given_back() -> None:
 
 
 def test_claimed_tasks_may_take_more_than_there_are() -> None:
-    """Calls may arrive while tasks are claimed: nothing is free then, and nothing is owed."""
+    """Calls may arrive while tasks are claimed; then no slot is free until both have ended."""
     one = slots(1)
     one.take()
     one.take()

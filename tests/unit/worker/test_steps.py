@@ -78,7 +78,7 @@ async def test_m53_a_result_that_no_later_run_could_have_is_an_error() -> None:
 
 
 async def test_k29_a_steps_failed_result_is_no_success_in_a_later_run() -> None:
-    """A declared one is itself in each run; one that is not declared would be data, so the call fails."""
+    """A declared result stays itself in each run; an undeclared one would become data, so the call fails."""
 
     def declared() -> CallToolResult:
         return CallToolResult(content=[], is_error=True)

@@ -13,7 +13,7 @@ from mcpfleet.worker.work import CallKey
 
 
 def call(name: str, edge: str = "e1") -> HeldCall:
-    """The message of a call; each one that is made is another copy of it."""
+    """A call as it arrives; each one that is made is another copy of the message."""
     return HeldCall(
         key=CallKey(edge, name),
         definition="d1",
@@ -56,7 +56,7 @@ def test_without_a_queue_a_full_worker_refuses_at_once() -> None:
     assert [held.place(call(name)) for name in "ab"] == [Placement.RUN, Placement.BUSY]
 
 
-def test_a_refused_call_is_not_run_by_a_doubled_message_and_its_slot_is_the_next_ones() -> None:
+def test_a_doubled_message_of_a_refused_call_does_not_run_it() -> None:
     """Its edge was told that it has not run, and places it again under another id (invariant 6)."""
     held = table(queue=0)
     running = call("a")

@@ -72,7 +72,7 @@ def test_a_lost_part_leaves_the_former_set_and_the_next_whole_one_counts() -> No
     assert known.union() == {"a:3", "a:4"}
 
 
-def test_what_has_no_room_is_not_taken() -> None:
+def test_a_set_without_room_is_not_taken() -> None:
     known = sets(room=10)
     assert known.hear(said(ONE, 1, "a:12345"), 0.0)
     assert not known.hear(said(TWO, 1, "a:1234"), 0.0)
