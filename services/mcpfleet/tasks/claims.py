@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from sqlalchemy import Integer, bindparam, case, func, select, update
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.pool_tasks import (
@@ -23,19 +23,18 @@ from mcpfleet.contracts.pool_tasks import (
 )
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
-from mcpfleet.store.singles import SingleRow
 from mcpfleet.store.sql import Moment, now, padded
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.completion import TaskCompleter, completion_of
 from mcpfleet.tasks.locking import LOCKED_COLUMNS, attempts_of, has_let_go, lock_all, lock_held
 from mcpfleet.tasks.rules import Candidate, ForcedEnd, Next, Retry, TaskChange, is_news, pick
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import AnyRow, inputs, origins, states, steps
+from mcpfleet.tasks.tables import AnyRow, inputs, states, steps
 
 _Steps: TypeAlias = Mapping[str, Sequence[Remembered]]
 _Answers: TypeAlias = Mapping[str, Sequence[Answered]]
-_LOOKED_AT: Final = 8
-"""Tasks that a claim looks at beyond those that it wants: some may have to run alone."""
+_Taken: TypeAlias = Sequence[tuple[Any, str]]
+"""Rows of tasks, each with its origin."""
 
 
 class Claims:
@@ -51,32 +50,30 @@ class Claims:
 
     async def claim(self, pool: str, wanted: ClaimTasks) -> TasksClaimed:
         """Hand over up to as many tasks as are wanted, the longest waiting first."""
-        single = await self._claim_singly(pool, wanted)
-        if single is not None:
-            remembered, answered = await self._memory([row.id for row in single if row.fence > 1])
-            tasks = [_claimed(row, row.origin, remembered, answered) for row in single]
-            return TasksClaimed(tasks=tuple(tasks), lease=self._settings.task_lease)
-        async with self._store.write() as connection:
-            picked = pick(
-                await self._candidates(connection, pool, wanted),
-                most=wanted.most,
-                held=wanted.held,
-                budget=self._budget,
-            )
-            rows = await self._take(connection, picked.ids, wanted) if picked.ids else []
-            texts = await _texts(connection, rows)
-        remembered, answered = await self._memory([row.id for row in rows if row.fence > 1])
-        tasks = [_claimed(row, texts[row.id], remembered, answered) for row in rows]
-        return TasksClaimed(tasks=tuple(tasks), lease=self._settings.task_lease, alone_waits=picked.alone_waits)
+        taken, alone_waits = await self._take_singly(pool, wanted), False
+        if taken is None:
+            taken, alone_waits = await self._take_weighed(pool, wanted)
+        remembered, answered = await self._memory([row.id for row, _ in taken if row.fence > 1])
+        tasks = tuple(_claimed(row, origin, remembered, answered) for row, origin in taken)
+        return TasksClaimed(tasks=tasks, lease=self._settings.task_lease, alone_waits=alone_waits)
 
-    async def _claim_singly(self, pool: str, wanted: ClaimTasks) -> list[SingleRow] | None:
-        """The same where nothing has to be weighed, by one statement; none where something has, or there is no way."""
+    async def _take_singly(self, pool: str, wanted: ClaimTasks) -> _Taken | None:
+        """Take tasks by one statement; none where `pick` must weigh them, or the database has no such way."""
         if self._store.singles is None:
             return None
-        lease = self._settings.task_lease
-        return await statements.claim(
-            self._store.singles, pool, wanted, beyond=_LOOKED_AT, budget=self._budget, lease=lease
+        rows = await statements.claim_singly(
+            self._store.singles, pool, wanted, budget=self._budget, lease=self._settings.task_lease
         )
+        return None if rows is None else [(row, row.origin) for row in rows]
+
+    async def _take_weighed(self, pool: str, wanted: ClaimTasks) -> tuple[_Taken, bool]:
+        """Take the tasks that `pick` chooses; also whether one waits that must run alone."""
+        async with self._store.write() as connection:
+            found = await statements.candidates(connection, pool, wanted)
+            candidates = [Candidate(row.id, row.size, row.vanished) for row in found]
+            picked = pick(candidates, most=wanted.most, held=wanted.held, budget=self._budget)
+            taken = await statements.take(connection, picked.ids, wanted, self._settings.task_lease)
+        return taken, picked.alone_waits
 
     async def _memory(self, tasks: list[str]) -> tuple[_Steps, _Answers]:
         """What earlier attempts left: steps, and questions that have answers. Only a holder adds to them."""
@@ -88,21 +85,6 @@ class Claims:
             for row in await connection.execute(wanted):
                 remembered[row.task].append(Remembered(key=row.key, result=row.result))
             return remembered, await read_answers(connection, tasks)
-
-    async def _candidates(self, connection: AsyncConnection, pool: str, wanted: ClaimTasks) -> list[Candidate]:
-        """The tasks that wait longest, locked, without those that another claimer is at."""
-        values = {"_pool": pool, "_definitions": wanted.definitions, "_most": wanted.most + _LOOKED_AT}
-        return [Candidate(*row) for row in await connection.execute(_WAITING, values)]
-
-    async def _take(self, connection: AsyncConnection, ids: Sequence[str], wanted: ClaimTasks) -> Sequence[AnyRow]:
-        values = {
-            "_ids": padded(ids),
-            "_holder": wanted.process,
-            "_claim": wanted.claim,
-            "_lease": self._settings.task_lease,
-        }
-        rows = {row.id: row for row in await connection.execute(_TAKE, values)}
-        return [rows[task] for task in ids if task in rows]
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
@@ -217,39 +199,6 @@ class Claims:
         return [await self.put(connection, row, attempts_of(row).give_back(), deprived=True) for row in rows]
 
 
-# Made once: composing these costs more than running them.
-
-_WAITING: Final = (
-    select(states.c.id, (states.c.size + states.c.memory).label("size"), states.c.vanished)
-    .where(
-        states.c.pool == bindparam("_pool"),
-        states.c.ready_at <= now(),
-        states.c.definition.in_(bindparam("_definitions", expanding=True)),
-    )
-    .order_by(states.c.ready_at)
-    .limit(bindparam("_most", type_=Integer))
-    .with_for_update(skip_locked=True)
-)
-_TAKE: Final = (
-    update(states)
-    .where(states.c.id.in_(bindparam("_ids", expanding=True)))
-    .values(
-        fence=states.c.fence + 1,
-        holder=bindparam("_holder"),
-        claim=bindparam("_claim"),
-        lease_until=now() + bindparam("_lease", type_=Moment),
-        # The run limit runs from the first claim on, whatever becomes of that.
-        until=case((states.c.fence == 0, now() + states.c.run_left), else_=states.c.until),
-        ready_at=None,
-    )
-    .returning(
-        states.c.id, states.c.fence, states.c.definition, states.c.name, states.c.attempts, states.c.vanished,
-        (states.c.until - now()).label("limit"), states.c.message,
-    )
-)  # fmt: skip
-_TEXTS: Final = select(origins.c.task, origins.c.origin).where(origins.c.task.in_(bindparam("_ids", expanding=True)))
-
-
 def _is_news(held: TaskLease, row: AnyRow) -> bool:
     return held.message is not None and held.message != row.message and is_news(held.progress, row.progress)
 
@@ -285,14 +234,6 @@ def _claimed(row: Any, origin: str, remembered: _Steps, answered: _Answers) -> C
         steps=tuple(remembered.get(row.id, ())),
         answers=tuple(answered.get(row.id, ())),
     )
-
-
-async def _texts(connection: AsyncConnection, rows: Sequence[AnyRow]) -> dict[str, str]:
-    """The tasks' origins."""
-    if not rows:
-        return {}
-    found = await connection.execute(_TEXTS, {"_ids": padded([row.id for row in rows])})
-    return {row.task: row.origin for row in found}
 
 
 async def read_answers(connection: AsyncConnection, tasks: list[str]) -> dict[str, list[Answered]]:

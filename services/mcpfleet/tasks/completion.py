@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.bus.errors import Failed, Fault
@@ -20,9 +20,10 @@ from mcpfleet.store.singles import Singles
 from mcpfleet.store.sql import now
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.locking import LOCKED_COLUMNS, lock_all
-from mcpfleet.tasks.reading import is_live, is_owned
-from mcpfleet.tasks.rules import CANCELLED, ForcedEnd, TaskChange, is_news, weight
+from mcpfleet.tasks.reading import is_owned
+from mcpfleet.tasks.rules import CANCELLED, ForcedEnd, TaskChange, weight
 from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.statements import HolderEnd, is_live
 from mcpfleet.tasks.tables import AnyRow, states
 
 
@@ -108,20 +109,9 @@ class TaskCompleter:
 
     async def _settle_singly(self, store: Singles, batch: Sequence[_Settling]) -> dict[tuple[str, int], TaskChange]:
         named = {(each.wanted.id, each.wanted.fence): each for each in batch}
-        ends = [
-            (
-                each.wanted.id,
-                each.pool,
-                each.wanted.fence,
-                each.wanted.status,
-                each.wanted.end,
-                each.wanted.message,
-                each.wanted.progress,
-            )
-            for each in named.values()
-        ]
+        ends = [_holder_end(each) for each in named.values()]
         changes = {}
-        for row in await statements.settle(store, ends):
+        for row in await statements.settle_singly(store, ends):
             wanted = named[row.id, row.fence].wanted
             changes[row.id, row.fence] = TaskChange(row.id, row.version, ended=(wanted.status, wanted.failure or ""))
         return changes
@@ -149,12 +139,13 @@ class TaskCompleter:
                 "_id": row.id,
                 "_status": ending.status,
                 "_end": ending.end,
-                **_said(row, ending),
+                "_message": ending.message,
+                "_progress": ending.progress,
                 "_fence": row.fence + ending.deprives,
             }
             for row, ending in ends
         ]
-        await connection.execute(_END, values)
+        await statements.settle(connection, values)
         return [_change(row, ending) for row, ending in ends]
 
     async def _is_settled(self, pool: str, wanted: Settle) -> bool:
@@ -170,30 +161,9 @@ class TaskCompleter:
             return await connection.scalar(mine) is not None
 
 
-_END = (
-    update(states)
-    .where(states.c.id == bindparam("_id"))
-    .values(
-        status=bindparam("_status"),
-        end=bindparam("_end"),
-        message=bindparam("_message"),
-        progress=bindparam("_progress"),
-        fence=bindparam("_fence"),
-        version=states.c.version + 1,
-        updated_at=now(),
-        until=now() + states.c.retention,
-        ready_at=None,
-        lease_until=None,
-        questions=0,
-    )
-)
-
-
-def _said(row: AnyRow, ending: TaskCompletion) -> dict[str, Any]:
-    """The status message that a task keeps, and what it says is reached."""
-    if ending.message is None or not is_news(ending.progress, row.progress):
-        return {"_message": row.message, "_progress": row.progress}
-    return {"_message": ending.message, "_progress": row.progress if ending.progress is None else ending.progress}
+def _holder_end(each: _Settling) -> HolderEnd:
+    wanted = each.wanted
+    return HolderEnd(wanted.id, each.pool, wanted.fence, wanted.status, wanted.end, wanted.message, wanted.progress)
 
 
 def _change(row: AnyRow, ending: TaskCompletion) -> TaskChange:

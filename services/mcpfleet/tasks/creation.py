@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import Insert, bindparam, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.pool_tasks import Defer, Deferred
-from mcpfleet.contracts.tasks import Create, Created, KeyOutcome, NewTask, Once, Status, TaskView
+from mcpfleet.contracts.tasks import Create, Created, KeyOutcome, NewTask, Once, TaskView
 from mcpfleet.process.batches import Batches
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
-from mcpfleet.store.sql import Moment, insert_for, now
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.idempotency import reserve_for_task
 from mcpfleet.tasks.reading import TaskReader
 from mcpfleet.tasks.rules import TaskChange, weight
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import BROUGHT, origins, states
+from mcpfleet.tasks.tables import states
 
 
 @dataclass(slots=True)
@@ -89,7 +87,9 @@ class TaskCreator:
                 outcome, known = await reserve_for_task(connection, wanted.once, task, self._settings)
                 if known != task.id and outcome is not KeyOutcome.NEW:
                     return Deferred(outcome=outcome)
-            await self._insert(connection, [task], wanted.process)
+            await statements.make(
+                connection, [_row(task)], is_held=True, holder=wanted.process, lease=self._settings.task_lease
+            )
         fence = await self._fence(task, wanted.process)
         return Deferred(outcome=KeyOutcome.NEW, fence=fence, lease=lease)
 
@@ -125,28 +125,17 @@ class TaskCreator:
         if self._store.singles is not None:
 
             def late() -> list[tuple[Mapping[str, Any], str]]:
-                # In the order of their ids, so that two batches never wait for each other.
-                return [(_row(task), task.origin) for task in sorted(_sent(batch), key=lambda task: task.id)]
+                return _rows(_sent(batch))
 
-            await statements.make(self._store.singles, late, self._settings.task_unclaimed)
+            await statements.make_singly(self._store.singles, late, self._settings.task_unclaimed)
         else:
             async with self._store.write() as connection:
                 if tasks := _sent(batch):
                     await self._insert(connection, tasks)
         return [None] * len(batch)
 
-    async def _insert(self, connection: AsyncConnection, tasks: Sequence[NewTask], holder: str | None = None) -> None:
-        """Write the rows, the same ones at a repeat; what an id stood for before stays."""
-        making = _making(connection.dialect.name, is_held=holder is not None)
-        common: dict[str, Any] = {"_unclaimed": self._settings.task_unclaimed}
-        if holder is not None:
-            common = {"_holder": holder, "_lease": self._settings.task_lease}
-        # In the order of their ids, so that two batches never wait for each other.
-        ordered = sorted(tasks, key=lambda task: task.id)
-        await connection.execute(
-            making.states, [common | {f"_{name}": value for name, value in _row(task).items()} for task in ordered]
-        )
-        await connection.execute(making.origins, [{"_id": task.id, "_origin": task.origin} for task in ordered])
+    async def _insert(self, connection: AsyncConnection, tasks: Sequence[NewTask]) -> None:
+        await statements.make(connection, _rows(tasks), is_held=False, unclaimed=self._settings.task_unclaimed)
 
     async def _read_back(self, task: NewTask) -> TaskView:
         """Read what was made as its owner would (K5): a handle that cannot be read must not leave."""
@@ -174,39 +163,13 @@ def _taken() -> Failed:
     return Failed(Fault.REFUSED, "the task's id is taken")
 
 
-class _Making(NamedTuple):
-    states: Insert
-    origins: Insert
+def _rows(tasks: Sequence[NewTask]) -> list[tuple[Mapping[str, Any], str]]:
+    """Tasks as they are written, in the order of their ids, so that two batches never wait for each other."""
+    return [_row(task) for task in sorted(tasks, key=lambda task: task.id)]
 
 
-@cache
-def _making(dialect: str, *, is_held: bool) -> _Making:
-    """The two statements that make tasks: composing them anew each time would cost more than running them."""
-    values: dict[str, Any] = {
-        **{name: bindparam(f"_{name}") for name in BROUGHT},
-        "status": Status.WORKING,
-        "version": 1,
-        "created_at": now(),
-        "updated_at": now(),
-        "attempts": 0,
-        "vanished": 0,
-        "memory": 0,
-        "questions": 0,
-    }
-    if is_held:
-        values |= {"fence": 1, "holder": bindparam("_holder"), "lease_until": now() + bindparam("_lease", type_=Moment)}
-        values["until"] = now() + bindparam("_run_left", type_=Moment)
-    else:
-        values |= {"fence": 0, "ready_at": now(), "until": now() + bindparam("_unclaimed", type_=Moment)}
-    texts: dict[str, Any] = {"task": bindparam("_id"), "origin": bindparam("_origin")}
-    return _Making(
-        insert_for(states, dialect).values(values).on_conflict_do_nothing(),
-        insert_for(origins, dialect).values(texts).on_conflict_do_nothing(),
-    )
-
-
-def _row(task: NewTask) -> dict[str, Any]:
-    return {
+def _row(task: NewTask) -> tuple[dict[str, Any], str]:
+    columns = {
         "id": task.id,
         "binding": task.binding.digest,
         "endpoint": task.binding.endpoint,
@@ -222,3 +185,4 @@ def _row(task: NewTask) -> dict[str, Any]:
         "message": task.message,
         "policy": task.policy,
     }
+    return columns, task.origin

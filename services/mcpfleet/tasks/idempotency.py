@@ -13,8 +13,8 @@ from mcpfleet.contracts.pool_tasks import Remember
 from mcpfleet.contracts.tasks import KeyOutcome, NewTask, Once, Reserve, Reserved
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now
-from mcpfleet.tasks.reading import is_live
 from mcpfleet.tasks.settings import TasksSettings
+from mcpfleet.tasks.statements import is_live
 from mcpfleet.tasks.tables import AnyRow, reservations, states
 
 _FIRST_FENCE: Final = 1

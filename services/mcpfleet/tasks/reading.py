@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, bindparam, or_, select, tuple_
+from sqlalchemy import ColumnElement, select
 
 from mcpfleet.contracts.tasks import Binding, Owned, Status, TaskView
 from mcpfleet.process.batches import Batches
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
-from mcpfleet.store.sql import now, padded
+from mcpfleet.store.sql import padded
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.tables import GOING_ON, inputs, states
+from mcpfleet.tasks.statements import is_live
+from mcpfleet.tasks.tables import inputs, states
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,6 @@ class TaskRecord:
 
     view: TaskView
     origin_digest: str
-
-
-def is_live() -> ColumnElement[bool]:
-    """Whether a task can be read: it goes on, or its retention does."""
-    return or_(states.c.status.in_(GOING_ON), states.c.until > now())
 
 
 def is_owned(task: str, binding: Binding) -> ColumnElement[bool]:
@@ -81,9 +77,9 @@ class TaskReader:
 
     async def _rows(self, wanted: Sequence[tuple[str, str]]) -> Sequence[Any]:
         if self._store.singles is not None:
-            return await statements.read(self._store.singles, wanted)
+            return await statements.read_singly(self._store.singles, wanted)
         async with self._store.read() as connection:
-            return (await connection.execute(_OWNED, {"_owned": padded(wanted)})).all()
+            return await statements.read(connection, wanted)
 
     async def _outstanding(self, tasks: list[str]) -> Mapping[str, dict[str, str]]:
         """The questions of tasks that have no answer, in the order in which they were asked."""
@@ -95,32 +91,6 @@ class TaskReader:
             for task, key, request in await connection.execute(wanted.order_by(inputs.c.task, inputs.c.ordinal)):
                 found[task][key] = request
         return found
-
-
-_SHOWN: Final = (
-    states.c.id,
-    states.c.binding,
-    states.c.endpoint,
-    states.c.pool,
-    states.c.definition,
-    states.c.name,
-    states.c.origin_digest,
-    states.c.status,
-    states.c.version,
-    states.c.created_at,
-    states.c.updated_at,
-    states.c.until,
-    states.c.poll_ms,
-    states.c.questions,
-    states.c.message,
-    states.c.policy,
-    states.c.end,
-)
-
-_OWNED: Final = select(*_SHOWN).where(
-    tuple_(states.c.id, states.c.binding).in_(bindparam("_owned", expanding=True)), is_live()
-)
-"""Made once: composing it costs more than running it."""
 
 
 def _view(row: Any, requests: dict[str, str]) -> TaskView:

@@ -25,12 +25,11 @@ WATCH: Final = 1
 """The only row of `watch`."""
 GOING_ON: Final = (Status.WORKING, Status.INPUT_REQUIRED)
 """The states that are no end."""
-BROUGHT: Final = {
-    "id": "text", "binding": "text", "endpoint": "text", "pool": "text", "definition": "text", "name": "text",
-    "origin_digest": "text", "run_left": "float8", "retention": "float8", "poll_ms": "int", "most_attempts": "int",
-    "size": "int", "message": "text", "policy": "text",
-}  # fmt: skip
-"""The columns of `states` that a new task brings along, with their types in a list of PostgreSQL's."""
+BROUGHT: Final = (
+    "id", "binding", "endpoint", "pool", "definition", "name", "origin_digest", "run_left", "retention", "poll_ms",
+    "most_attempts", "size", "message", "policy",
+)  # fmt: skip
+"""The columns of `states` that a new task brings along."""
 
 states: Final = Table(
     "tasks_states",

@@ -7,11 +7,14 @@ Its plan goes by indexes whatever the statistics say: tables grow from nothing t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import anyio
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
+from sqlalchemy import ClauseElement
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from mcpfleet.store.errors import (
     DRIVER_ERRORS,
@@ -25,15 +28,35 @@ from mcpfleet.store.errors import (
 )
 from mcpfleet.store.settings import Bounds, take_places
 
-NOW: Final = "CAST(EXTRACT(EPOCH FROM statement_timestamp()) AS DOUBLE PRECISION)"
-"""The moment at which the statement began, by the database's clock; as `mcpfleet.store.sql.now`."""
 SETTINGS: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 """What the server keeps to on these connections."""
 MOST: Final = 4
 """Connections that are used so: each of the ways that tasks go waits for itself alone."""
 
+_DIALECT: Final = PGDialect_asyncpg()  # type: ignore[no-untyped-call]  # it has no annotations
+
 Connect = Callable[[], Awaitable[Any]]
 LateValues = Callable[[], tuple[object, ...] | None]
+
+
+class Single(NamedTuple):
+    """A statement as the driver takes it."""
+
+    text: str
+    """With numbered parameters."""
+    names: tuple[str, ...]
+    """The parameters, in their order."""
+
+    def values(self, given: Mapping[str, object]) -> tuple[object, ...]:
+        """The parameters' values, in their order."""
+        return tuple(map(given.__getitem__, self.names))
+
+
+def single(statement: ClauseElement) -> Single:
+    """Compile a statement of SQLAlchemy's, whose parameters all have names."""
+    compiled = statement.compile(dialect=_DIALECT)
+    assert isinstance(compiled, SQLCompiler)
+    return Single(compiled.string, tuple(compiled.positiontup or ()))
 
 
 class SingleRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
