@@ -44,7 +44,7 @@ async def serve(process: Process[EdgeSettings]) -> None:
         await run_server(application, config, stop, instruments=instruments, log=process.log)
 
     urls = [config.url(each.path) for each in settings.endpoints.values()]
-    lead_away = config.farewell.lead_away
+    lead_away = config.go_aways.lead_away
     await serve_over(process, bus_of(process, "edge"), server, urls, base_url=config.url(""), lead_away=lead_away)
 
 

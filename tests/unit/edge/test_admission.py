@@ -14,7 +14,7 @@ from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.metadata import ResourceMetadata
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.credential import Credential
+from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.wire.errors import Rejection
 from tests.kit.logs import captured
 

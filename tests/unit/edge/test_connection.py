@@ -16,7 +16,7 @@ from h2.connection import H2Connection
 from psutil import Process
 
 from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange
-from mcpfleet.edge.transport.hypercorn.connection import Waits
+from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
 

@@ -15,7 +15,7 @@ from h2.events import ConnectionTerminated, ResponseReceived
 from h2.settings import SettingCodes
 
 from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange, while_there
-from mcpfleet.edge.transport.hypercorn.connection import Waits
+from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.process.host import RESERVE, connections_within, raise_limit
 from mcpfleet.telemetry.instruments import ConnectionInstruments

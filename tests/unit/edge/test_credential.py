@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.edge.transport.credential import Credential, NotBearer, read_credential
+from mcpfleet.edge.transport.request_head import Credential, NotBearer, read_credential
 from mcpfleet.wire.headers import Headers
 
 

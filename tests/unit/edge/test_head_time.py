@@ -14,7 +14,7 @@ from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, Setting
 
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import HttpExchange
-from mcpfleet.edge.transport.hypercorn.connection import Waits
+from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.wire.errors import Rejection
 from tests.kit.h2_bytes import PREFACE

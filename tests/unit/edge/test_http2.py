@@ -102,7 +102,7 @@ async def test_d14_an_idle_client_is_led_away_at_once_and_what_it_sent_meanwhile
         frames = Frames(peer)
         await peer.request(1, ends=True)
         await frames.until(DataFrame, 1)
-        config.farewell.lead_away(busy=False)
+        config.go_aways.lead_away(busy=False)
         told = await frames.until(GoAwayFrame, 0)
         await peer.request(3, ends=True)  # it crossed that on its way
         await frames.until(DataFrame, 3)
@@ -117,7 +117,7 @@ async def test_d14_a_client_that_waits_for_an_answer_is_led_away_when_it_has_it(
         await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
         await peer.request(3, ends=True)
         await frames.until(DataFrame, 3)
-        config.farewell.lead_away(busy=False)
+        config.go_aways.lead_away(busy=False)
         slow.may_end.set()
         await frames.until(DataFrame, 1)
         told = await frames.until(GoAwayFrame, 0)
@@ -131,8 +131,8 @@ async def test_d14_a_client_that_is_never_idle_is_led_away_in_the_midst_and_gets
         await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
         await peer.request(3, ends=True)
         await frames.until(DataFrame, 3)
-        config.farewell.lead_away(busy=False)
-        config.farewell.lead_away(busy=True)
+        config.go_aways.lead_away(busy=False)
+        config.go_aways.lead_away(busy=True)
         await frames.until(GoAwayFrame, 0)
         slow.may_end.set()
         await frames.until(DataFrame, 1)
@@ -154,15 +154,15 @@ async def test_a_connection_that_is_over_is_not_kept_for_the_farewell() -> None:
     async with connected(Slow(), config) as peer:
         await peer.request(1, ends=True)
         await peer.until(StreamEnded, 1)
-        assert len(config.farewell) == 1
+        assert len(config.go_aways) == 1
         await peer.say(bytes(9))  # a part of a body of no request
         await peer.until_closed()
-        await until(lambda: not len(config.farewell))
+        await until(lambda: not len(config.go_aways))
     async with connected(Slow(), config := served()) as peer:
         await peer.request(1, ends=True)
         await peer.until(StreamEnded, 1)
         await peer.close()
-        await until(lambda: not len(config.farewell))
+        await until(lambda: not len(config.go_aways))
 
 
 async def test_an_overlong_frame_is_refused_by_its_head() -> None:

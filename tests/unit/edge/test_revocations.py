@@ -27,7 +27,7 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.revocation import Revocations
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.credential import Credential
+from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.wire.errors import Rejection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpfleet.edge.transport.target import normal, read_path
+from mcpfleet.edge.transport.request_head import normal, read_path
 
 
 @pytest.mark.parametrize(

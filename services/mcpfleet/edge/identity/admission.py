@@ -25,8 +25,8 @@ from mcpfleet.contracts.authorization import (
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.identity.metadata import Challenges, ResourceMetadata
 from mcpfleet.edge.identity.verdict_cache import Hearing, Key, Verdict, VerdictCache
-from mcpfleet.edge.transport.credential import Credential, NotBearer, read_credential
 from mcpfleet.edge.transport.http_exchange import HttpExchange
+from mcpfleet.edge.transport.request_head import Credential, NotBearer, read_credential
 from mcpfleet.telemetry.instruments import AdmissionInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.rights import holds

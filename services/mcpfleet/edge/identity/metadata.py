@@ -13,7 +13,7 @@ from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.http_exchange import HttpExchange
-from mcpfleet.edge.transport.target import normal
+from mcpfleet.edge.transport.request_head import normal
 from mcpfleet.wire.errors import Rejection, forbidden, malformed_authorization, unauthorized, wrong_http_method
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"

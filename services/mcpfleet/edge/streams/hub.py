@@ -18,11 +18,10 @@ from mcpfleet.contracts.hints import LISTS, list_hints
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.streams.fan_out import FanOut
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.recovery import Recovery
 from mcpfleet.edge.streams.renewals import Renewals
-from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.streams.stream import Exit, FanOut, Stream
 from mcpfleet.edge.streams.task_updates import KEY, TaskUpdates
 from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.edge.streams.watchers import Watchers, covers

@@ -9,7 +9,7 @@ from typing import Protocol
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.identity.admission import Admission, Permit
 from mcpfleet.edge.protocol.exchange import Exchange
-from mcpfleet.edge.transport.credential import Credential
+from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.wire.errors import NotAnswered, Rejection
 
 

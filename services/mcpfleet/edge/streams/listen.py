@@ -17,8 +17,8 @@ from mcpfleet.edge.streams.lease import Permits, Unending
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.stream import Exit, Stream, Terms
 from mcpfleet.edge.tasks.read import declares, takes_tasks
-from mcpfleet.edge.transport.credential import Credential
 from mcpfleet.edge.transport.http_exchange import ClientStalled
+from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import bad_params, missing_capabilities

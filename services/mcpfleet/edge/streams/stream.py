@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from enum import StrEnum
-from typing import TypedDict
+from itertools import islice
+from typing import Final, TypeAlias, TypedDict
 
 from mcpfleet.edge.streams.lease import Permission
 from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange, while_there
@@ -14,6 +15,12 @@ from mcpfleet.views.view import View
 from mcpfleet.wire import notices, reply
 from mcpfleet.wire.filter import Filter, ListKind
 from mcpfleet.wire.notices import LIST_CHANGED, Notice
+
+_TURN: Final = 64
+"""Streams that are told in one turn of the event loop: with the writing that follows, some milliseconds of work."""
+
+Tell: TypeAlias = Callable[["Stream"], None]
+"""Tells one stream of an event."""
 
 
 class Exit(StrEnum):
@@ -274,3 +281,41 @@ class Stream:
     def _rouse(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+
+class FanOut:
+    """Tells thousands of streams of one event in turns of the event loop, so that calls go on meanwhile.
+
+    An event that happens again while it is being told is told once more afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[Hashable, Callable[[], None] | None] = {}
+        """By event, what begins it again once it is told; None where it has not happened again."""
+
+    def begin(self, event: Hashable, streams: Iterable[Stream], make: Callable[[], Tell]) -> None:
+        """Tell streams of an event.
+
+        Args:
+            event: names it; one event is under way once at a time.
+            streams: those to tell. They are read again where the event begins again.
+            make: makes the function that tells one stream.
+        """
+        if event in self._under_way:
+            self._under_way[event] = lambda: self.begin(event, streams, make)
+            return
+        self._under_way[event] = None
+        self._turn(event, iter(list(streams)), make())
+
+    def _turn(self, event: Hashable, left: Iterator[Stream], tell: Tell) -> None:
+        now = list(islice(left, _TURN))
+        try:
+            for stream in now:
+                tell(stream)
+        except BaseException:
+            del self._under_way[event]
+            raise
+        if len(now) == _TURN:
+            asyncio.get_running_loop().call_soon(self._turn, event, left, tell)
+        elif (again := self._under_way.pop(event)) is not None:
+            again()

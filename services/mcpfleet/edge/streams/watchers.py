@@ -19,9 +19,8 @@ from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, reso
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.streams.fan_out import FanOut, Tell
 from mcpfleet.edge.streams.interest import Interest
-from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.edge.streams.stream import FanOut, Stream, Tell
 from mcpfleet.edge.streams.uri_permits import UriPermit, UriPermits
 from mcpfleet.edge.streams.watch_reporter import WatchReporter
 from mcpfleet.telemetry.spans import Tracer

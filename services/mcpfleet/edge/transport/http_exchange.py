@@ -10,9 +10,8 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from mcpfleet.edge.transport.credential import Credential
 from mcpfleet.edge.transport.hypercorn.connection import CONNECTION
-from mcpfleet.edge.transport.target import read_path
+from mcpfleet.edge.transport.request_head import Credential, read_path
 from mcpfleet.wire.errors import NO_HEADERS, too_large, too_slow
 from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.reply import event

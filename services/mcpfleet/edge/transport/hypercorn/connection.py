@@ -18,92 +18,16 @@ from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.typing import LifespanState
 from priority.priority import PriorityError
 
-from mcpfleet.edge.transport.hypercorn.deadlines import Deadlines
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
-from mcpfleet.edge.transport.hypercorn.http2.head import BegunHead
+from mcpfleet.edge.transport.hypercorn.http2.frames import PartialHead
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
+from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 
 CONNECTION: Final = "mcpfleet.connection"
 """Names the connection in the `state` of an ASGI scope."""
 _log: Final = logging.getLogger("hypercorn.error")
-_SPARED_HEAD: Final = 1.0
-"""Seconds that a client has for a head though others wait for its connection."""
-_SPARED_IDLE: Final = 5.0
-"""Seconds that a connection is kept after a request, or for a body, though others wait for it."""
-_LONGEST_BODY: Final = 3600.0
-"""Seconds after which a connection is closed whose body neither ends nor is given up."""
 _BATCH: Final = 64 * 1024
 """Bytes that may wait for the end of the loop's turn; with more, the sender waits for the client to read."""
-
-
-class Waits:
-    """Times the waits of one server's connections: for a request, a head or a body."""
-
-    def __init__(
-        self, *, keep_alive: float, head: float, spared_idle: float = _SPARED_IDLE, spared_head: float = _SPARED_HEAD
-    ) -> None:
-        """Know no connection yet.
-
-        Args:
-            keep_alive: seconds that a connection may have no request after one.
-            head: seconds from a head's first byte to its end; of the first one, since the connection was made.
-            spared_idle: seconds that a connection without a request is kept though others wait for it.
-            spared_head: seconds that a head may take though others wait for its connection.
-        """
-        self._spared_idle = spared_idle
-        self._spared_head = spared_head
-        self.idle: Deadlines[Connection] = Deadlines(keep_alive, _close)
-        self.heads: Deadlines[Connection] = Deadlines(head, _refuse_head)
-        self.bodies: Deadlines[Connection] = Deadlines(_LONGEST_BODY, _close)
-        """Those of HTTP/1.1 whose request's body still arrives; its reader bounds how long it may."""
-        self.multiplexed: dict[Connection, None] = {}
-        """Those of HTTP/2, the oldest first."""
-
-    def end_all(self) -> None:
-        """Close all connections without a request."""
-        self.idle.end_all()
-        self.heads.end_all()
-
-    def make_room(self) -> bool:
-        """Close a connection without a whole request, since others wait; false where all are to be spared.
-
-        A client that sends no head goes first, then one that sends no body. Where most lack a head, none that is idle
-        is closed: strangers who open connections cannot push out known clients.
-        """
-        if self.heads.end_oldest(self._spared_head, _has_no_request):
-            return True
-        if self.bodies.end_oldest(self._spared_idle, _is_any):
-            return True
-        if self._end_multiplexed():
-            return True
-        if len(self.heads) >= len(self.idle):
-            return False
-        return self.idle.end_oldest(self._spared_idle, _has_no_request)
-
-    def _end_multiplexed(self) -> bool:
-        """End a connection of HTTP/2 whose requests all wait for their client."""
-        for connection in self.multiplexed:
-            if connection.waits_for_client(self._spared_idle):
-                del self.multiplexed[connection]
-                connection.close_soon()
-                return True
-        return False
-
-
-def _close(connection: Connection) -> None:
-    connection.close_soon()
-
-
-def _refuse_head(connection: Connection) -> None:
-    connection.refuse_head_soon()
-
-
-def _is_any(_: Connection) -> bool:
-    return True
-
-
-def _has_no_request(connection: Connection) -> bool:
-    return not connection.is_serving
 
 
 class _IdleTimer:
@@ -127,7 +51,7 @@ class Connection(TCPServer):
         super().__init__(*arguments)
         self._waits: Waits = self.config.waits  # type: ignore[attr-defined]  # the edge's configuration has them
         self.idle_task = _IdleTimer(self)  # type: ignore[assignment]  # it asks for no more than this
-        self._head = BegunHead()
+        self._head = PartialHead()
         # What an application finds in its scope; the copy is this connection's own.
         self.state = LifespanState({**self.state, CONNECTION: self})
         self._unwritten: list[bytes] = []

@@ -15,10 +15,10 @@ from hypercorn.config import Config
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.hypercorn.connection import Connection, Waits
+from mcpfleet.edge.transport.hypercorn.connection import Connection
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
-from mcpfleet.edge.transport.hypercorn.http2.farewell import Farewell
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
+from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways, Waits
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.host import connections_within
 from mcpfleet.process.http_server import HttpServer
@@ -41,7 +41,7 @@ class EdgeConfig(Config):
         super().__init__()
         self.backlog = _BACKLOG
         self.waits = Waits(keep_alive=_KEEP_ALIVE, head=settings.head_timeout)
-        self.farewell = Farewell()
+        self.go_aways = GoAways()
         self.keep_alive_max_requests = 1_000_000_000
         self.h2_max_concurrent_streams = 500
         self.write_timeout = settings.write_timeout

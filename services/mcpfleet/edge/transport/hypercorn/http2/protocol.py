@@ -37,9 +37,9 @@ from hypercorn.utils import filter_pseudo_headers
 from hyperframe.frame import GoAwayFrame
 
 from mcpfleet.edge.transport.hypercorn.http2.budget import DRIBBLED, SENT, SMALL, SMALL_READ, Budget
-from mcpfleet.edge.transport.hypercorn.http2.farewell import Farewell
 from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
 from mcpfleet.edge.transport.hypercorn.http2.stream import RequestStream, SendBuffer
+from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways
 
 _log: Final = logging.getLogger("hypercorn.error")
 _GO_AWAY: Final = GoAwayFrame(0, last_stream_id=2**31 - 1).serialize()
@@ -90,9 +90,9 @@ class Http2(H2Protocol):
         self._ended: asyncio.Event | None = None
         """Set when a client is gone that was told to go."""
         self._write_timeout: float = getattr(self.config, "write_timeout", _WRITE_TIMEOUT)
-        self._farewell: Farewell | None = getattr(self.config, "farewell", None)  # the admin port's has none
-        if self._farewell is not None:
-            self._farewell.join(self)
+        self._go_aways: GoAways | None = getattr(self.config, "go_aways", None)  # the admin port's has none
+        if self._go_aways is not None:
+            self._go_aways.join(self)
 
     async def handle(self, event: HypercornEvent) -> None:
         """Take what the client has sent, or that it has left."""
@@ -183,8 +183,8 @@ class Http2(H2Protocol):
         """The connection is over, however it ended: nobody is to be told anything."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._farewell is not None:
-            self._farewell.leave(self)
+        if self._go_aways is not None:
+            self._go_aways.leave(self)
 
     async def stream_send(self, event: StreamEvent) -> None:
         """Send what comes of a request."""
@@ -196,8 +196,8 @@ class Http2(H2Protocol):
             if isinstance(event, Response):
                 self._state.note_answer(event.stream_id)
             await super().stream_send(event)
-            if isinstance(event, StreamClosed) and self._farewell is not None:
-                self._farewell.heed(self)
+            if isinstance(event, StreamClosed) and self._go_aways is not None:
+                self._go_aways.note_idle(self)
 
     async def _send_body(self, stream_id: int, data: bytes) -> None:
         """Send a part of an answer with the next turn of the loop, in which its end may come as well."""
@@ -243,8 +243,8 @@ class Http2(H2Protocol):
         for stream_id in ended:
             self._arriving.pop(stream_id, None)
             await self._release(stream_id)
-        if self._farewell is not None:  # a client may have reset its last request
-            self._farewell.heed(self)
+        if self._go_aways is not None:  # a client may have reset its last request
+            self._go_aways.note_idle(self)
 
     def _in_order(self, events: list[Event]) -> Iterator[Event]:
         """Leave out what Hypercorn cannot take, and what has no effect.
@@ -272,7 +272,7 @@ class Http2(H2Protocol):
         """Begin a request, with the method as it was sent: methods are case-sensitive (RFC 9110, 9.1)."""
         pseudo = {name: value for name, value in request.headers if name in _NEEDED}
         stream_id = request.stream_id
-        self.streams[stream_id] = stream = RequestStream(self, stream_id)
+        self.streams[stream_id] = stream = RequestStream(self, stream_id, self.end_handler)
         self.stream_buffers[stream_id] = SendBuffer(self.context.event_class)
         self._handlers.add(stream_id)
         self._arriving[stream_id] = asyncio.get_running_loop().time()

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
-from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, BUFFER_LOW_WATER, StreamBuffer
+from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, BUFFER_LOW_WATER, H2Protocol, StreamBuffer
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ASGISendEvent
-
-if TYPE_CHECKING:
-    from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
 
 
 class RequestStream(HTTPStream):
     """One request, which tells its connection when its handler has ended: Hypercorn forgets one that was reset."""
 
-    def __init__(self, connection: Http2, stream_id: int) -> None:
-        """Begin a request of a connection."""
+    def __init__(self, connection: H2Protocol, stream_id: int, on_end: Callable[[int], Awaitable[None]]) -> None:
+        """Begin a request of a connection, which hears by `on_end` that the request's handler has ended."""
         super().__init__(
             connection.app,
             connection.config,
@@ -29,7 +26,7 @@ class RequestStream(HTTPStream):
             connection.stream_send,
             stream_id,
         )
-        self._connection = connection
+        self._on_end = on_end
 
     async def app_send(self, message: ASGISendEvent | None) -> None:
         """Take what the handler sends; nothing, when it has ended."""
@@ -39,7 +36,7 @@ class RequestStream(HTTPStream):
         try:
             await super().app_send(None)
         finally:
-            await self._connection.end_handler(self.stream_id)
+            await self._on_end(self.stream_id)
 
 
 class SendBuffer(StreamBuffer):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mcpfleet.edge.streams.fan_out import FanOut
-from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.edge.streams.stream import FanOut, Stream
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import stream
 
