@@ -197,4 +197,4 @@ async def test_t40_a_client_that_gives_up_with_an_error_has_left() -> None:
         await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
         await peer.say(GoAwayFrame(0, last_stream_id=0, error_code=ErrorCodes.INTERNAL_ERROR).serialize())
         await peer.until_closed()
-        await until(lambda: not len(config.farewell))
+        await until(lambda: not len(config.go_aways))
