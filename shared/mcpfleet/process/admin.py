@@ -25,6 +25,9 @@ GRACE: Final = 0.5
 MOST_CONNECTIONS: Final = 64
 """Connections that the admin port takes at once: probes, scrapes and a few consoles."""
 
+_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted: a probe beyond them would wait a second and more to try again."""
+
 _OWN: Final = ("/livez", "/readyz", "/metrics")
 _Answer = tuple[int, str, bytes]
 """Status, media type, body."""
@@ -34,7 +37,8 @@ def listen(bind: str) -> socket.socket:
     """Open the admin port; raises `ConfigurationError` if the address is not available."""
     host, port = host_and_port(bind)
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise ConfigurationError(f"MCPFLEET_ADMIN_BIND: cannot listen on {bind}: {error.strerror}") from None
 

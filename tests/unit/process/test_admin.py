@@ -149,6 +149,13 @@ async def test_t24_the_admin_port_answers_probes_however_many_connections_strang
             writer.close()
 
 
+def test_t24_a_burst_of_connections_makes_no_probe_wait_to_be_let_in() -> None:
+    """Where the system has no place for it, it tries again after one second, three and seven."""
+    with admin.listen("127.0.0.1:0") as listening, contextlib.ExitStack() as strangers:
+        for _ in range(400):
+            strangers.enter_context(socket.create_connection(listening.getsockname(), timeout=0.9))
+
+
 H2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 GET = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 SPOKEN = {
