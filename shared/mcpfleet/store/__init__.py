@@ -1,1 +1,1 @@
-"""SQL engines, the database's clock and migrations; a service's tables are in its own package."""
+"""SQL engines, the database's clock and migrations; the tables of a service are in its own package."""

@@ -1,4 +1,4 @@
-"""One service's connections to its database: bounded transactions for reading and for writing."""
+"""The connections of one service to its database: bounded transactions for reading and for writing."""
 
 from __future__ import annotations
 
@@ -41,50 +41,50 @@ from mcpfleet.store.sqlite import ShortTransactions, prepare
 _WRITES: Final = "mcpfleet_writes"
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _RELEASE: Final = 1.0
-"""Seconds that giving a connection back may take before it is dropped."""
+"""Seconds that returning a connection may take before it is dropped."""
 
 
 class Store:
-    """One database, as one service sees it. Made by `open_store`.
+    """One database, as one service uses it; `open_store` makes it.
 
-    Both kinds of transaction wait at most `Bounds.statement` seconds for a free connection, and raise `StoreBusy`
-    then; both raise `StoreUnreachable` where the database is away. Their bodies do work on the database and no other.
+    Both kinds of transaction wait at most `Bounds.statement` seconds for a free connection, and then raise `StoreBusy`.
+    Both raise `StoreUnreachable` while the database is away. A body works on the database and does nothing else.
 
-    A task that is cancelled leaves its transaction within `_RELEASE` seconds, and nothing of it was written, unless it
-    was being committed; PostgreSQL may still hold its locks until the statement that it was at ends, within its bound.
-    On SQLite a transaction that has its lock goes on to its end first, for at most `Bounds.transaction` seconds: a
-    cancelled statement would go on in its thread, and nobody would wait for it. That end is milliseconds away, since
-    nothing in it waits for others; it is the lock that does, in turns of `LOCK_TURN` seconds.
+    A cancelled task leaves its transaction within `_RELEASE` seconds, and nothing of it is written, unless it was being
+    committed. PostgreSQL may hold its locks until the current statement ends, within its bound. On SQLite a
+    transaction with its lock goes on to its end first, for at most `Bounds.transaction` seconds: a cancelled statement
+    would go on in its thread, and nobody would wait for it. That end is milliseconds away, since nothing in it waits
+    for others. The wait for the lock is cancelled, which goes in turns of `LOCK_TURN` seconds.
     """
 
     def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds, singles: Singles | None = None) -> None:
         self.dialect: Dialect = url.dialect
         self.singles = singles
-        """For single statements, where the database is PostgreSQL and its opener wanted that."""
+        """Runs single statements; None unless the database is PostgreSQL and the opener wants it."""
         self.where = url.where
         self._bounds = bounds
-        # PostgreSQL's default isolation takes a snapshot for each statement anyway, so reading needs no transaction;
-        # SQLite's gives every statement of it the same snapshot, at no price.
+        # PostgreSQL's default isolation takes a snapshot for each statement anyway, so reading needs no transaction.
+        # SQLite's gives all its statements the same snapshot, at no cost.
         autocommit = {"isolation_level": "AUTOCOMMIT"} if url.dialect == "postgresql" else {}
         self._reading = engine.execution_options(**autocommit)
         self._writing = engine.execution_options(**{_WRITES: True})
-        # In front of the pool, which therefore never makes anybody wait: a cancelled wait there may lose a place.
+        # These stand before the pool, which so never lets anybody wait: a cancelled wait in it may lose a place.
         self._places = anyio.Semaphore(bounds.connections)
-        # SQLite has one writer at a time. Ours wait here in their order, and only the first one in SQLite, unfairly.
+        # SQLite has one writer at a time. Ours queue here in order; only the first waits in SQLite, which is unfair.
         self._writers = anyio.Semaphore(1 if url.dialect == "sqlite" else bounds.connections)
         is_sqlite = url.dialect == "sqlite"
         self.short = ShortTransactions(url.secret, url.where, bounds, self._writers) if is_sqlite else None
-        """For transactions that a caller may wait for, where the database is SQLite."""
+        """Runs transactions that a caller may wait for; None unless the database is SQLite."""
 
     def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Open a connection for statements that change nothing."""
         return self._transaction(self._reading, self._places)
 
     def write(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Open a transaction that is committed at the end of its body, and rolled back where the body raises.
+        """Open a transaction that commits at the end of its body, and rolls back if the body raises.
 
-        On SQLite it takes the lock for writing when it begins: one that read first and wanted it later would fail at
-        once, whatever the timeout, when another had written in between.
+        On SQLite it takes the write lock at its beginning. A transaction that read first and wanted the lock later
+        would fail at once, whatever the timeout, if another had written in between.
         """
         return self._transaction(self._writing, self._writers, self._places)
 
@@ -97,13 +97,13 @@ class Store:
                     raise all_busy(self.where)
                 for place in places:
                     held.callback(place.release)
-                # This one reads what comes from outside the body: the bound's end, errors of giving the connection
-                # back.
+                # This one translates errors from outside the body: the end of the bound, or of returning the
+                # connection.
                 with translated(self.where), anyio.fail_after(self._bounds.transaction):
                     connection = await self._connect(engine)
                     try:
-                        # This one reads the errors of statements, before it is decided by them whether the connection
-                        # may be used again.
+                        # This one translates errors of statements, which decide whether the connection may be used
+                        # again.
                         with translated(self.where):
                             transaction = await self._begin(connection)
                             with self._unbroken(self._bounds.transaction):
@@ -112,7 +112,8 @@ class Store:
                                 is_certain = False
                                 await transaction.commit()
                     except StoreUnreachable:
-                        # A demoted server keeps its connections, and refuses every write: never use this one again.
+                        # A demoted server keeps its connections and refuses every write, so this one is never used
+                        # again.
                         await connection.invalidate()
                         raise
                     finally:
@@ -126,23 +127,23 @@ class Store:
             raise
 
     def _check_open(self, connection: AsyncConnection) -> None:
-        """Refuse to commit on a connection that is known to be lost: then it is certain that nothing was written."""
+        """Refuse to commit on a lost connection: then it is certain that nothing was written."""
         if self.dialect == "postgresql":
-            # The asynchronous face would make a greenlet for it, at each commit.
+            # The asynchronous interface would make a greenlet for it, at each commit.
             driver: Any = connection.sync_connection and connection.sync_connection.connection.driver_connection
             if driver is None or driver.is_closed():
                 raise unreachable(self.where, ConnectionError("the connection was lost"))
 
     def _unbroken(self, seconds: float) -> AbstractContextManager[object]:
-        """Keep cancellation from statements that must not be cancelled, for a time."""
+        """Shield statements that must not be cancelled, for a bounded time."""
         return anyio.fail_after(seconds, shield=True) if self.dialect == "sqlite" else nullcontext()
 
     async def _begin(self, connection: AsyncConnection) -> AsyncTransaction:
-        """Begin, on SQLite with the lock where the transaction writes: for which it waits within its bound."""
+        """Begin; on SQLite, take the write lock within its bound."""
         deadline = anyio.current_time() + self._bounds.lock_wait
         while True:
             try:
-                # Read here as well, since a lock that another has is waited for in turns, and nothing else is.
+                # Translate here as well: only the wait for another's lock goes in turns.
                 with self._unbroken(self._bounds.statement), translated(self.where):
                     return await connection.begin()
             except StoreBusy:
@@ -154,11 +155,11 @@ class Store:
         try:
             with self._unbroken(self._bounds.connect):
                 return await engine.connect()
-        except Exception as error:  # whatever it is, there is no connection
+        except Exception as error:  # whatever the error is, there is no connection
             raise unreachable(self.where, error) from error
 
     async def _release(self, connection: AsyncConnection) -> None:
-        """Give the connection back, rolled back unless it was committed."""
+        """Return the connection, rolled back unless it was committed."""
         with anyio.move_on_after(_RELEASE, shield=True):
             await connection.close()
 
@@ -167,17 +168,17 @@ class Store:
 async def open_store(
     url: str, *, service: str, bounds: Bounds, embedded: bool = False, singles: bool = False
 ) -> AsyncIterator[Store]:
-    """Open a service's database; nothing is connected before the first transaction.
+    """Open the database of a service; nothing connects before the first transaction.
 
     Args:
         url: the value of MCPFLEET_STORE_URL.
         service: the name that PostgreSQL shows for the connections, after `mcpfleet-`.
         bounds: connections and times.
         embedded: all processes run on one host, as under `mcpfleet dev`: SQLite is allowed.
-        singles: some of the connections are for single statements, where the database is PostgreSQL.
+        singles: keep some connections for single statements, if the database is PostgreSQL.
 
     Raises:
-        ConfigurationError: the address is malformed, or names SQLite where it is not allowed.
+        ConfigurationError: the address is malformed, or names SQLite, which is not allowed here.
     """
     try:
         address = read_url(url)
@@ -208,7 +209,7 @@ async def open_store(
 
 
 def store_of(settings: StoreSettings, service: str, *, singles: bool = False) -> AbstractAsyncContextManager[Store]:
-    """Open the database that a service's settings name; see `open_store`."""
+    """Open the database that the settings of a service name; see `open_store`."""
     return open_store(
         settings.store_url.get_secret_value(),
         service=service,
@@ -223,7 +224,7 @@ def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa
 
     @event.listens_for(engine.sync_engine, "do_connect")
     def on_connecting(*_: object) -> None:
-        """Open the file once: where it cannot be opened, aiosqlite leaves a thread that may outlive the loop."""
+        """Open the file once: if that fails, aiosqlite leaves a thread that may outlive the loop."""
         sqlite3.connect(url.secret).close()
 
     @event.listens_for(engine.sync_engine, "connect")
@@ -247,7 +248,7 @@ async def _connect(
     record_class: type[asyncpg.Record] = asyncpg.Record,
     settings: Mapping[str, str] = _NOTHING,
 ) -> asyncpg.Connection:
-    """Connect to PostgreSQL: asyncpg reads the address itself, so that all of libpq's options work in it."""
+    """Connect to PostgreSQL. asyncpg reads the address itself, so all of libpq's options work in it."""
     limit = f"{int(bounds.statement * 1000)}ms"
     return await asyncpg.connect(
         url.secret,
@@ -259,7 +260,7 @@ async def _connect(
             "jit": "off",
             "statement_timeout": limit,
             "lock_timeout": f"{int(bounds.lock_wait * 1000)}ms",
-            # A writer that is paused in its transaction must not keep its locks from the others.
+            # A writer that is paused in its transaction must not keep its locks from others.
             "idle_in_transaction_session_timeout": limit,
             **settings,
         },
@@ -272,7 +273,7 @@ def _postgresql(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:
 
     @event.listens_for(engine.sync_engine, "checkout")
     def on_checkout(connection: Any, record: object, proxy: object) -> None:  # noqa: ARG001
-        """Replace a connection that the server closed while it was idle, without a question to the server."""
+        """Replace a connection that the server closed while it was idle, without asking the server."""
         if connection.driver_connection.is_closed():
             raise DisconnectionError
 
@@ -280,7 +281,7 @@ def _postgresql(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:
 
 
 def _pool(bounds: Bounds) -> dict[str, Any]:
-    # Parameters stay out of error messages: they are manifests, and may be worse.
+    # Parameters stay out of error messages: they are manifests, and may be secrets.
     return {
         "pool_size": bounds.connections,
         "max_overflow": 0,

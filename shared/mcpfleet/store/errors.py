@@ -1,4 +1,4 @@
-"""How work on the store ends without success, and the one place that reads the drivers' errors."""
+"""The store's errors, and the one place that reads the drivers' errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DRIVER_ERRORS: Final = (
     OSError,
     EOFError,
 )
-"""Base classes of all that the drivers raise: a server's errors, their own, and those of sockets."""
+"""Base classes of all drivers' errors: a server's, their own, and those of sockets."""
 
 _UNREACHABLE_STATES: Final = ("08", "25006", "53", "57P", "58")
-"""SQLSTATE of a server that is away, full, starting, stopping, or only a standby now."""
+"""SQLSTATE of a server that is away, full, starting, stopping, or demoted to a standby."""
 _BUSY_STATES: Final = ("25P03", "25P04", "40", "55P03", "57014")
 """SQLSTATE of a transaction that waited or ran too long, or lost against another: it did nothing."""
 _UNREACHABLE_CODES: Final = frozenset(
@@ -50,20 +50,20 @@ _BUSY_CODES: Final = frozenset(
     }
 )
 _LEAVING_STATES: Final = ("08", "57P", "58", "40003")
-"""SQLSTATE of a server that ends the connection, or does not know itself what became of the transaction."""
+"""SQLSTATE of a server that ends the connection, or does not know the outcome of the transaction."""
 _LOST_STATE: Final = (
     exc.DisconnectionError,
     exc.PendingRollbackError,
     exc.ResourceClosedError,
     exc.InvalidatePoolError,
 )
-"""SQLAlchemy's errors for a connection that is no longer there."""
+"""SQLAlchemy's errors for a lost connection."""
 _PRIMARY: Final = 0xFF
-"""SQLite's extended result codes carry the primary one in their low byte."""
+"""SQLite's extended result codes carry the primary code in their low byte."""
 
 
 class StoreError(Exception):
-    """Raised when the store could not do its work; the base of all that this package raises while a service runs.
+    """Raised when the store could not do its work; the base of all errors of this package while a service runs.
 
     Attributes:
         is_undone: a transaction that writes has failed, and certainly wrote nothing. False says nothing: a commit may
@@ -76,7 +76,7 @@ class StoreError(Exception):
 class StoreUnreachable(StoreError):
     """Raised when no connection to the database could be made, or it was lost.
 
-    Lost while it committed, a transaction may have been written: writers are built so that doing it again is safe.
+    A transaction may be written though its connection was lost in the commit. So writers are safe to repeat.
     """
 
 
@@ -89,12 +89,12 @@ class StoreRefused(StoreError):
 
 
 OUTAGES: Final = (StoreUnreachable, StoreBusy)
-"""Errors that pass by themselves; a refused statement is a mistake, of ours or of the set-up."""
+"""Errors that pass by themselves; a refused statement is a mistake of ours or of the set-up."""
 
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Turn whatever the drivers raise into store errors.
+    """Turn all errors of drivers into store errors.
 
     Args:
         where: the database, as it may be printed.
@@ -108,13 +108,13 @@ def translated(where: str) -> Iterator[None]:
 
 
 def is_cancelled() -> bool:
-    """Whether the running task is cancelled; a `CancelledError` that comes without it is the driver's own."""
+    """Return whether the running task is cancelled; otherwise a `CancelledError` is the driver's own."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def translate(where: str, error: BaseException) -> StoreError:
-    """Make the store error of what a driver raised."""
+    """Return the store error for an error of a driver."""
     cause = _drivers_own(error)
     is_gone = isinstance(error, _LOST_STATE) or (isinstance(error, DBAPIError) and error.connection_invalidated)
     if isinstance(cause, TimeoutError | exc.TimeoutError):
@@ -127,7 +127,7 @@ def translate(where: str, error: BaseException) -> StoreError:
 
 
 def is_away(cause: BaseException) -> bool:
-    """Whether a driver's error says that the database is away, or no place to write to."""
+    """Return whether a driver's error says that the database is away or takes no writes."""
     if isinstance(cause, asyncpg.InterfaceError):
         return not isinstance(cause, asyncpg.DataError)  # a value that it cannot write leaves the connection as it was
     if isinstance(cause, OSError | EOFError | asyncpg.InternalClientError | asyncio.CancelledError):
@@ -136,7 +136,7 @@ def is_away(cause: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a driver's error is a database's word that what was to be committed is not."""
+    """Return whether a driver's error is the database's word that the commit did not happen."""
     cause = _drivers_own(error)
     if isinstance(cause, sqlite3.Error | asyncpg.DataError):
         return True
@@ -145,18 +145,18 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def all_busy(where: str) -> StoreBusy:
-    """Say which database has no free connection for this service."""
+    """Return the error that no connection to the database is free."""
     return StoreBusy(f"all connections to the store at {where} are busy (MCPFLEET_STORE_CONNECTIONS)")
 
 
 def unreachable(where: str, cause: BaseException) -> StoreUnreachable:
-    """Say which database is away, why, and which setting names it."""
+    """Return the error that the database is away, with the reason and the setting that names it."""
     why = _first_line(_drivers_own(cause))
     return StoreUnreachable(f"the store at {where} cannot be reached (MCPFLEET_STORE_URL): {why}")
 
 
 def _drivers_own(cause: BaseException) -> BaseException:
-    """The driver's error behind SQLAlchemy's, and behind that of its adapter, where that has no state of its own."""
+    """Return the driver's error behind SQLAlchemy's, and behind its adapter's if that has no state of its own."""
     if isinstance(cause, StatementError):
         cause = cause.orig or cause
     inner = cause.__cause__
@@ -165,7 +165,7 @@ def _drivers_own(cause: BaseException) -> BaseException:
 
 
 def _is(cause: BaseException, states: tuple[str, ...], codes: frozenset[int]) -> bool:
-    """Whether the driver's error carries one of PostgreSQL's states or of SQLite's codes."""
+    """Return whether the driver's error carries one of PostgreSQL's states or SQLite's codes."""
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & _PRIMARY in codes
     state: str | None = getattr(cause, "sqlstate", None)
@@ -173,5 +173,5 @@ def _is(cause: BaseException, states: tuple[str, ...], codes: frozenset[int]) ->
 
 
 def _first_line(cause: BaseException) -> str:
-    """The driver's own sentence, without the details below it, which may carry values."""
+    """Return the driver's own sentence, without the details below it, which may carry values."""
     return str(cause).partition("\n")[0] or type(cause).__name__

@@ -1,7 +1,7 @@
-"""Migrations: each service owns its tables, and numbers the revisions of them in its own package.
+"""Migrations: each service owns its tables, and numbers their revisions in its own package.
 
-Every service has a history and a version table of its own, so it starts knowing nothing of the others. A revision is
-named by four digits that grow, and leaves the release before able to go on: a database may be ahead of a process.
+Every service has a history and a version table of its own, so it needs to know nothing of the others. Four growing
+digits name a revision. A revision leaves the former release working, since a database may be ahead of a process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mcpfleet.store.engine import Store
 
 _ENVIRONMENT: Final = Path(__file__).parent / "migrations"
 _LOCK: Final = 0x6D6370666C656574
-"""Names PostgreSQL's advisory lock that one migrating process holds; the others wait, and find nothing left to do."""
+"""PostgreSQL's advisory lock of the migrating process; others wait, and then find nothing left to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Schema:
 
     @property
     def version_table(self) -> str:
-        """Where the database keeps the revision that it has."""
+        """The table that keeps the database's revision."""
         return f"{self.service}_revision"
 
     def newest(self) -> str:
@@ -46,7 +46,7 @@ class Schema:
 
 
 async def migrate(store: Store, schemas: Iterable[Schema]) -> dict[str, str]:
-    """Bring the services' tables to the newest revisions that this release knows, all of them or none.
+    """Bring the tables of services to the newest revisions of this release, all of them or none.
 
     Safe in several processes at once. A database that is ahead stays as it is. The store's bounds hold here too: a
     table that takes longer to change needs a larger MCPFLEET_STORE_TIMEOUT.
@@ -69,7 +69,7 @@ async def check_migrated(store: Store, schema: Schema) -> None:
     """Refuse to serve on tables that are older than this release.
 
     Raises:
-        ConfigurationError: they are, or are not there; the sentence says what to run.
+        ConfigurationError: they are, or are missing; the sentence names the command to run.
         StoreError: the database is away.
     """
     async with store.read() as connection:

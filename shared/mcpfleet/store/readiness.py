@@ -1,4 +1,4 @@
-"""Whether a service's store answers, as its readiness and its log are told."""
+"""Tells the readiness and the log of a service whether its store answers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class StoreReadiness:
         self._log = log
         self._complaint = ""
         self.holds = False
-        """The last time that it was asked, the store answered."""
+        """Whether the store answered the last time."""
         health.set(_CONDITION, False, "not asked yet")
 
     def answered(self) -> None:
-        """The store did its work."""
+        """Note that the store did its work."""
         self._complaint = ""
         self._set(True)
 
     def failed(self, error: StoreError) -> None:
-        """It did not: say why, once for each reason."""
+        """Note that it did not, and log each reason once."""
         why = str(error)
         self._set(False, why)
         if why != self._complaint:

@@ -15,14 +15,14 @@ Dialect = Literal["sqlite", "postgresql"]
 
 _SQLITE: Final = "sqlite:///"
 _POSTGRESQL: Final = re.compile(r"postgres(?:ql)?://(?:[^/?#@]*@)?(?P<hosts>[^/?#@]*)(?P<path>/?[^/?#@]*)(?:\?[^@]*)?")
-"""One `@` at most: with a second one it is open where the password ends, and nothing of the address is printed."""
+"""One `@` at most: with a second one the end of the password is unclear, and nothing of the address is printed."""
 _HOSTS: Final = re.compile(r"(?:,?(?:\[[^\]]*\]|[^:,\[\]]*)(?::\d+)?)*")
-"""Hosts and numeric ports: a user and a password that lack their `@` do not look like this."""
+"""Hosts and numeric ports: a user and a password without their `@` do not look like this."""
 
 
 @dataclass(frozen=True)
 class StoreUrl:
-    """A database's address, which prints without user, password and options."""
+    """The address of a database, which prints without user, password and options."""
 
     dialect: Dialect
     where: str
@@ -51,7 +51,7 @@ def read_url(text: str) -> StoreUrl:
 
 
 def _printable(text: str) -> str:
-    """Keep hosts and database; neither where it is open which part is the password."""
+    """Return hosts and database; neither if it is unclear which part is the password."""
     parts = _POSTGRESQL.fullmatch(text)
     if parts is None or not _HOSTS.fullmatch(parts["hosts"]):
         return "postgresql://…"
@@ -60,29 +60,30 @@ def _printable(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What one service may take of its database; seconds."""
+    """The share of its database that one service may use; times in seconds."""
 
     connections: int = 10
     connect: float = 5.0
     statement: float = 10.0
-    """For one statement, and for a wait for a connection, and for the next statement of a transaction."""
+    """For one statement, for a wait for a connection, and for the next statement of a transaction."""
     lock: float = 2.0
-    """For a wait for a lock, where `statement` is not less. Askers wait 5 s, and ask again meanwhile: so the store
-    itself tells them in time that it has done nothing (K30)."""
+    """For a wait for a lock, unless `statement` is less. Askers wait 5 s, and ask again meanwhile. So the store itself
+    tells them in time that it has done nothing (K30)."""
 
     @property
     def lock_wait(self) -> float:
-        """For a wait for a lock, in seconds."""
+        """Seconds of a wait for a lock."""
         return min(self.lock, self.statement)
 
     @property
     def transaction(self) -> float:
-        """For a whole transaction, the making of its connection included."""
+        """Seconds of a whole transaction, including making its connection."""
         return self.connect + 3 * self.statement
 
 
 async def take_places(bounds: Bounds, *places: anyio.Semaphore) -> bool:
-    """Take a place of each kind in the time of a statement, all or none; false where they are not free in time."""
+    """Take a place of each kind within the time of a statement, all or none; return False if they are not free in
+    time."""
     taken: list[anyio.Semaphore] = []
     try:
         for place in places:
@@ -110,7 +111,7 @@ _DEFAULTS: Final = Bounds()
 
 
 class StoreSettings(Settings):
-    """Where the store is, and what one process may take of it."""
+    """The address of the store, and the share of it that one process may use."""
 
     store_url: SecretStr = Field(
         default=SecretStr(""),
@@ -134,7 +135,7 @@ class StoreSettings(Settings):
 
     @property
     def store_bounds(self) -> Bounds:
-        """What `open_store` is to keep to."""
+        """The bounds for `open_store`."""
         return Bounds(
             connections=self.store_connections, connect=self.store_connect_timeout, statement=self.store_timeout
         )

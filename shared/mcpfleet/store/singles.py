@@ -1,7 +1,7 @@
 """Single statements straight on PostgreSQL's driver, for the few ways that every task goes.
 
-A statement that is a transaction by itself costs one round trip instead of three, and a third of the processor's time.
-Its plan goes by indexes whatever the statistics say: tables grow from nothing to millions under a prepared statement.
+A statement that is its own transaction costs one round trip instead of three, and a third of the processor's time. Its
+plan uses indexes whatever the statistics say: tables grow from nothing to millions under a prepared statement.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from mcpfleet.store.errors import (
 from mcpfleet.store.settings import Bounds, take_places
 
 SETTINGS: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
-"""What the server keeps to on these connections."""
+"""Settings of the server for these connections."""
 MOST: Final = 4
-"""Connections that are used so: each of the ways that tasks go waits for itself alone."""
+"""Connections for this use: each of the ways that tasks go waits for itself alone."""
 
 _DIALECT: Final = PGDialect_asyncpg()  # type: ignore[no-untyped-call]  # it has no annotations
 
@@ -60,7 +60,7 @@ def single(statement: ClauseElement) -> Single:
 
 
 class SingleRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
-    """A row whose columns are attributes, as a row of SQLAlchemy's."""
+    """A row whose columns are attributes, as in a row of SQLAlchemy."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -70,22 +70,22 @@ class SingleRow(asyncpg.Record):  # type: ignore[misc]  # it ships no types
 
 
 class _Sent:
-    """Whether a statement has left."""
+    """Whether a statement was sent."""
 
     is_sent = False
 
 
 class Singles:
-    """A few connections of their own. Each method raises `StoreError` as a transaction of the store does."""
+    """A few connections of their own. Each method raises `StoreError`, as a transaction of the store does."""
 
     def __init__(self, connect: Connect, where: str, bounds: Bounds, most: int) -> None:
         """Describe the connections.
 
         Args:
-            connect: makes one.
+            connect: makes one connection.
             where: the database, as it may be printed.
-            bounds: how long things may take.
-            most: how many.
+            bounds: the times of all waits.
+            most: the number of connections.
         """
         self._connect = connect
         self._where = where
@@ -96,13 +96,13 @@ class Singles:
     async def fetch(
         self, statement: str, *values: object, writes: bool = False, late: LateValues | None = None
     ) -> list[SingleRow]:
-        """Run one statement by itself, which commits it; a repeat after an error must be safe, as ever.
+        """Run one statement by itself, which commits it; a repeat after an error must be safe.
 
         Args:
-            statement: with numbered parameters.
-            values: of the parameters.
-            writes: it changes something, so that its error says whether it may have (`StoreError.is_undone`).
-            late: makes the values just before they are sent, or None where nothing is wanted any more.
+            statement: has numbered parameters.
+            values: the parameters.
+            writes: it changes something, so its error states whether it may have (`StoreError.is_undone`).
+            late: makes the values just before they are sent; None if nothing is wanted any more.
         """
         sent = _Sent()
         try:
@@ -122,7 +122,7 @@ class Singles:
             raise
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all open connections."""
         for connection in self._free:
             connection.terminate()
         self._free.clear()
@@ -137,29 +137,29 @@ class Singles:
         try:
             rows: list[SingleRow] = await connection.fetch(statement, *values)
         except (asyncpg.PostgresError, asyncpg.DataError) as error:
-            # What the server refused leaves the connection as it was, unless the server is no place to write to.
+            # A refused statement leaves the connection as it was, unless the server takes no writes.
             if not is_away(error) and not connection.is_closed():
                 self._free.append(connection)
             else:
                 connection.terminate()
             raise
-        except Exception as error:  # whatever the driver raises is about the connection, which is not used again
+        except Exception as error:  # any other error of the driver is about the connection, which is not used again
             connection.terminate()
             known = isinstance(error, DRIVER_ERRORS)
             raise (translate if known else unreachable)(self._where, error) from error
         except BaseException:
-            connection.terminate()  # its statement may go on, or have its answer on the way
+            connection.terminate()  # its statement may go on, or its answer may be on the way
             raise
         self._free.append(connection)
         return rows
 
     async def _open(self) -> Any:
-        """A connection, the one that was used last first; the server may have closed the others meanwhile."""
+        """Return a connection, the last used one first; the server may have closed the others meanwhile."""
         while self._free:
             connection = self._free.pop()
             if not connection.is_closed():
                 return connection
         try:
             return await self._connect()
-        except Exception as error:  # whatever it is, there is no connection
+        except Exception as error:  # whatever the error is, there is no connection
             raise unreachable(self._where, error) from error

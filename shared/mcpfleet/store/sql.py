@@ -1,7 +1,7 @@
 """SQL that SQLite and PostgreSQL share: the clock, INSERT with ON CONFLICT, and lists for IN.
 
-A moment is stored as a double rather than as a timestamp so that one expression compares and subtracts on SQLite,
-which has no type for time, as on PostgreSQL. A double holds today's seconds to a quarter of a microsecond.
+A moment is stored as a double and not as a timestamp. So one expression compares and subtracts on PostgreSQL and on
+SQLite, which has no type for time. A double holds today's seconds to a quarter of a microsecond.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Moment = Double
 
 
 class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
-    """The moment at which the statement began: the same wherever it stands in one statement."""
+    """The moment at which the statement began: the same everywhere in one statement."""
 
     type = Double()
     inherit_cache = True
@@ -31,13 +31,13 @@ class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function tha
 
 @compiles(now, "postgresql")
 def _postgresql(element: now, compiler: SQLCompiler, **_: Any) -> str:  # noqa: ARG001
-    """Not `now()`, which is when the transaction began: a writer may have waited for its lock since."""
+    """Not `now()`, the beginning of the transaction: a writer may have waited for its lock since."""
     return "CAST(EXTRACT(EPOCH FROM statement_timestamp()) AS DOUBLE PRECISION)"
 
 
 @compiles(now, "sqlite")
 def _sqlite(element: now, compiler: SQLCompiler, **_: Any) -> str:  # noqa: ARG001
-    """Not `unixepoch('subsec')`, which the SQLite of many a Python 3.11 does not know; good to a millisecond."""
+    """Not `unixepoch('subsec')`, which the SQLite of many a Python 3.11 lacks; good to a millisecond."""
     return SQLITE_NOW
 
 
@@ -55,6 +55,6 @@ Value = TypeVar("Value")
 
 
 def padded(values: Sequence[Value]) -> list[Value]:
-    """Repeat the last value until the length is a power of two: to an IN it is the same list."""
+    """Repeat the last value until the length is a power of two: an IN takes it as the same list."""
     length = 1 << max(0, len(values) - 1).bit_length()
     return list(values) + list(values[-1:]) * (length - len(values))

@@ -1,7 +1,7 @@
-"""SQLite's connections, and short transactions straight on its driver, for what a caller may wait for.
+"""SQLite's connections, and short transactions straight on its driver, for work that a caller may wait for.
 
-Through SQLAlchemy and aiosqlite each statement is several hops to a thread and back: a transaction of four statements
-costs 2 ms of processor time. As one function that runs in a thread it costs a tenth of that.
+Through SQLAlchemy and aiosqlite each statement is several hops to a thread and back. A transaction of four statements
+costs 2 ms of processor time. As one function in a thread it costs a tenth of that.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from mcpfleet.store.settings import Bounds, take_places
 
 _WAL_TURNS: Final = 100
 _WAL_PAUSE: Final = 0.01
-"""Seconds; the switch of another connection takes a few milliseconds, once in a file's life."""
+"""Seconds; another connection's switch takes a few milliseconds, once in a file's life."""
 LOCK_TURN: Final = 0.25
-"""Seconds that SQLite waits for a lock at a time: nobody can end that wait, so it is short, and done again."""
+"""Seconds that SQLite waits for a lock at a time. Nobody can end that wait, so it is short, and repeated."""
 
 Result = TypeVar("Result")
 
 
 def prepare(connection: Any, bounds: Bounds) -> None:
-    """Set a connection up: its file keeps a write-ahead log, and a lock is waited for in turns."""
+    """Set up a connection: its file keeps a write-ahead log, and it waits for a lock in turns."""
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {int(bounds.connect * 1000)}")
     _use_wal(cursor)
@@ -38,9 +38,9 @@ def prepare(connection: Any, bounds: Bounds) -> None:
 
 
 def _use_wal(cursor: Any) -> None:
-    """Have a new file keep a write-ahead log, which it remembers.
+    """Make a new file keep a write-ahead log, which it remembers.
 
-    Where several connections make the switch at once, SQLite refuses all but one, which do not wait for their turn.
+    If several connections make the switch at once, SQLite refuses all but one, without waiting for their turn.
     """
     for turn in range(_WAL_TURNS):
         cursor.execute("PRAGMA journal_mode")
@@ -55,7 +55,7 @@ def _use_wal(cursor: Any) -> None:
 
 
 class ShortTransactions:
-    """One connection of its own, made when it is needed. A transaction writes, and takes its lock when it begins."""
+    """One connection of its own, made when needed. A transaction writes, and takes its lock at its beginning."""
 
     def __init__(self, path: str, where: str, bounds: Bounds, writers: anyio.Semaphore) -> None:
         """Describe the connection.
@@ -63,8 +63,8 @@ class ShortTransactions:
         Args:
             path: the file.
             where: the same, as it may be printed.
-            bounds: how long things may take.
-            writers: the place of the one writer that a store has at a time.
+            bounds: the times of all waits.
+            writers: the place of the store's one writer.
         """
         self._path = path
         self._where = where
@@ -74,9 +74,9 @@ class ShortTransactions:
         self._connection: sqlite3.Connection | None = None
 
     async def run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Run a function in a transaction, which is committed at its end, and rolled back where it raises.
+        """Run a function in a transaction, which commits at its end, and rolls back if it raises.
 
-        It runs in a thread, and goes on to its end where its caller is cancelled: nothing in it may wait for others.
+        It runs in a thread, and goes on to its end if its caller is cancelled: nothing in it may wait for others.
 
         Raises:
             StoreError: as a transaction of the store does.
@@ -96,13 +96,13 @@ class ShortTransactions:
             self._writers.release()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _perform(self, work: Callable[[sqlite3.Connection], Result]) -> tuple[Result] | None:
-        """Run the transaction in a thread; none where another has the lock."""
+        """Run the transaction in a thread; return None if another has the lock."""
         try:
             connection = self._open()
             try:
@@ -114,7 +114,7 @@ class ShortTransactions:
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException:
-            self.close()  # which rolls back; making a connection anew costs little, and this may be broken
+            self.close()  # closing rolls back; a new connection costs little, and this one may be broken
             raise
         return (result,)
 

@@ -1,1 +1,1 @@
-"""OpenTelemetry set-up, the trace that work belongs to, and the names of spans, attributes and metrics."""
+"""OpenTelemetry: its set-up, the trace of work, and the names of spans, attributes and metrics."""

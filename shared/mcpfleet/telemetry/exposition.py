@@ -1,7 +1,7 @@
 """The metrics of a process in Prometheus' text format, version 0.0.4.
 
-Written here and not by `prometheus_client`: a scrape runs on the loop that serves calls, and for 200 tools that library
-holds it for 27 ms, this for 3 ms.
+Ours, and not `prometheus_client`: a scrape runs on the loop that serves calls. For 200 tools that library holds it for
+27 ms, this for 3 ms.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Exposition:
         self._services = services
 
     def text(self) -> bytes:
-        """All values now, with what the operating system knows of the process."""
+        """Return all values now, with those of the operating system about the process."""
         lines = [line for found in self._merged().values() for line in _lines(found)]
         lines += [line for family in usage() for line in _lines([("", family)])]
         return ("\n".join(lines) + "\n").encode()
 
     def _merged(self) -> dict[str, list[tuple[str, Family]]]:
-        """The services' families by name: the format takes each name once."""
+        """Return the services' families by name: the format takes each name once."""
         merged: dict[str, list[tuple[str, Family]]] = {}
         for service, metrics in self._services.items():
             for family in metrics.read():
@@ -42,7 +42,7 @@ class Exposition:
 
 
 def _lines(found: Iterable[tuple[str, Family]]) -> Iterator[str]:
-    """Write one name's families, each with the service that it is of, or with none."""
+    """Write the families of one name, each with its service, if it has one."""
     [(_, first), *_] = found = list(found)
     name = _FOREIGN.sub("_", first.name) + _SUFFIXES[first.unit] + ("_total" if first.kind == "counter" else "")
     yield f"# HELP {name} {first.description}"

@@ -1,4 +1,4 @@
-"""Which instruments each service has: one class a service, so that names and labels stand in one place."""
+"""The instruments of each service: one class a service, so that names and labels stand in one place."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mcpfleet.telemetry.names import ERROR_TYPE, GEN_AI_TOOL_NAME, MCP_METHOD_NA
 OPERATION_BOUNDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds, as the conventions for MCP give them."""
 WAIT_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Seconds in a queue, whose bound is 5 s by default."""
+"""Seconds in a queue; its bound is 5 s by default."""
 
 
 class EdgeInstruments:
-    """What an edge measures."""
+    """The instruments of an edge."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.operation_duration = metrics.histogram(
@@ -24,7 +24,7 @@ class EdgeInstruments:
             unit="s",
             labels=(MCP_METHOD_NAME, GEN_AI_TOOL_NAME, MCP_PROTOCOL_VERSION, ERROR_TYPE),
         )
-        """The tool is one of the caller's view, else empty; the error type is empty where none was."""
+        """The tool is one of the caller's view, else empty; the error type is empty without an error."""
         self.rejections = metrics.counter(
             "mcpfleet.edge.rejections", "Requests that got an error of the protocol.", labels=("status", "code")
         )
@@ -50,17 +50,17 @@ class ConnectionInstruments:
 
 
 class AdmissionInstruments:
-    """What an edge measures of how callers are admitted."""
+    """The instruments of an edge for admission."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.admissions = metrics.counter(
             "mcpfleet.edge.admissions", "Callers that a verdict was needed for.", labels=("verdict",)
         )
-        """`kept` where the edge had one, `asked` where authorization was to be asked, or was being asked already."""
+        """`kept` if the edge had a verdict, `asked` if authorization was asked, or was being asked already."""
 
 
 class AuthorizationInstruments:
-    """What authorization measures; nothing of a credential, nor of whose it is."""
+    """The instruments of authorization; no label tells a credential or its owner."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.questions = metrics.counter(
@@ -68,7 +68,7 @@ class AuthorizationInstruments:
             "Credentials that edges asked about, by the verdict.",
             labels=("outcome",),
         )
-        """`admitted`, `refused`, or `unknown` where nobody could tell."""
+        """`admitted`, `refused`, or `unknown` if nobody could tell."""
         self.refused = metrics.counter(
             "mcpfleet.authorization.refused", "Credentials that were refused, by why.", labels=("reason",)
         )
@@ -80,7 +80,7 @@ class AuthorizationInstruments:
 
 
 class StreamInstruments:
-    """What an edge measures of its listen streams."""
+    """The instruments of an edge for listen streams."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.open = metrics.gauge("mcpfleet.edge.streams.open", "Listen streams, open or about to be.")
@@ -105,7 +105,7 @@ class StreamInstruments:
 
 
 class WorkerInstruments:
-    """What a worker measures."""
+    """The instruments of a worker."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.slots_used = metrics.gauge("mcpfleet.worker.slots.used", "Calls that hold a slot.")
@@ -121,7 +121,7 @@ class WorkerInstruments:
 
 
 class BusInstruments:
-    """What a process's connection to NATS measures."""
+    """The instruments for a process's connection to NATS."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.link_up = metrics.gauge("mcpfleet.bus.link.up", "1 while the link to NATS is proven, else 0.")
@@ -132,7 +132,7 @@ class BusInstruments:
 
 
 class CatalogInstruments:
-    """What the catalog measures."""
+    """The instruments of the catalog."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.snapshot = metrics.gauge(
@@ -142,11 +142,11 @@ class CatalogInstruments:
 
 
 class TasksInstruments:
-    """What the tasks service measures; never by task, owner or text (K20)."""
+    """The instruments of the tasks service; no label tells a task, an owner or a text (K20)."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.created = metrics.counter("mcpfleet.tasks.created", "Tasks that were made.", labels=("kind",))
-        """`created` by an edge, or `deferred` by a call that ran."""
+        """`created` by an edge, or `deferred` by a running call."""
         self.claimed = metrics.counter("mcpfleet.tasks.claimed", "Tasks that workers took.")
         self.ended = metrics.counter(
             "mcpfleet.tasks.ended", "Tasks that ended, by how, and the class of failure.", labels=("status", "failure")

@@ -1,10 +1,10 @@
-"""What a service counts: plain numbers in memory, read when somebody scrapes or pushes them.
+"""Metrics as plain numbers in memory, read by scrapes and pushes.
 
-OpenTelemetry's metric SDK is left out of the path of a call on purpose. Measured with it, one histogram record or
-counter increment with three attributes costs 7 µs, and a call makes several; here they cost 0.5 µs and 0.3 µs. The
-numbers leave in two ways: `exposition.py` writes them for Prometheus, `push.py` hands them to the SDK's OTLP exporter.
+OpenTelemetry's metric SDK is off the path of a call on purpose. With it, one histogram record or counter increment with
+three attributes costs 7 µs, and a call makes several; here they cost 0.5 µs and 0.3 µs. The numbers leave in two ways:
+`exposition.py` writes them for Prometheus, `push.py` hands them to the SDK's OTLP exporter.
 
-Instruments may be used from any thread. Labels are of few values: no ids, nothing that a caller wrote.
+Instruments may be used from any thread. Labels have few values: no ids, and nothing that a caller wrote.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Final, Literal, TypeVar
 
 _log: Final = logging.getLogger(__name__)
 SERIES_LIMIT: Final = 2000
-"""Label sets that an instrument keeps apart; what comes with later ones is counted under `OVERFLOW`."""
+"""Label sets that an instrument keeps apart; later ones count under `OVERFLOW`."""
 OVERFLOW: Final = "_OTHER"
-"""The value of each label of the series that takes what is over the limit."""
+"""The value of each label of the series that counts label sets over the limit."""
 
 Labels = tuple[str, ...]
 Unit = Literal["", "s", "By"]
@@ -38,14 +38,14 @@ class Point:
 
     labels: Labels
     value: float
-    """A counter's or gauge's value; a histogram's sum."""
+    """The value of a counter or gauge; the sum of a histogram."""
     buckets: tuple[int, ...] = ()
     """A histogram's counts, one a bound and one above the last; not cumulative."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One instrument's values at one time."""
+    """The values of one instrument at one time."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -60,7 +60,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an instrument measures."""
+    """The description of an instrument."""
 
     name: str
     """In OpenTelemetry's form, dots between words."""
@@ -75,11 +75,11 @@ class Counter:
     def __init__(self, about: Description) -> None:
         self.about = about
         self._lock = threading.Lock()
-        # Zero from the start where there is one series: a rate needs the value before the first event.
+        # Zero from the start for a single series: a rate needs the value before the first event.
         self._values: dict[Labels, float] = {} if about.labels else {(): 0}
 
     def add(self, amount: float, *labels: str) -> None:
-        """Count some more; the labels' values in the order in which they were named."""
+        """Add an amount; the labels' values stand in the order of their names."""
         with self._lock:
             try:
                 self._values[labels] += amount
@@ -88,14 +88,14 @@ class Counter:
                 self._values[labels] = self._values.get(labels, 0) + amount
 
     def read(self) -> Family:
-        """The values now."""
+        """Return the values now."""
         with self._lock:
             points = tuple(Point(labels, value) for labels, value in self._values.items())
         return _family(self.about, "counter", points)
 
 
 class Gauge:
-    """A number that goes up and down: set, moved, or read from somewhere when asked."""
+    """A number that goes up and down: set, moved, or read from a function."""
 
     def __init__(self, about: Description) -> None:
         self.about = about
@@ -118,23 +118,23 @@ class Gauge:
             self._values[labels] = self._values.get(labels, 0) + amount
 
     def forget(self, *labels: str) -> None:
-        """Leave a label set out from now on: what it measured is gone."""
+        """Leave a label set out from now on: its subject is gone."""
         with self._lock:
             self._values.pop(labels, None)
             self._readers.pop(labels, None)
 
     def observe(self, read: Callable[[], float], *labels: str) -> None:
-        """Ask this function for the value at every scrape; it is called in any thread, and answers at once."""
+        """Read the value from this function at every scrape; it is called in any thread, and answers at once."""
         with self._lock:
             self._readers[_admitted(self.about, labels, len(self._readers))] = read
 
     def let_go(self) -> None:
-        """Ask nobody for values any more."""
+        """Read no function any more."""
         with self._lock:
             self._readers.clear()
 
     def read(self) -> Family:
-        """The values now."""
+        """Return the values now."""
         with self._lock:
             values, readers = dict(self._values), dict(self._readers)
         for labels, observed in readers.items():
@@ -146,7 +146,7 @@ class Gauge:
 
 
 class Histogram:
-    """How values spread over fixed buckets."""
+    """The distribution of values over fixed buckets."""
 
     def __init__(self, about: Description, bounds: Sequence[float]) -> None:
         self.about = about
@@ -155,7 +155,7 @@ class Histogram:
         self._series: dict[Labels, _Spread] = {}
 
     def record(self, value: float, *labels: str) -> None:
-        """Count one value; the labels' values in the order in which they were named."""
+        """Count one value; the labels' values stand in the order of their names."""
         with self._lock:
             spread = self._series.get(labels)
             if spread is None:
@@ -165,7 +165,7 @@ class Histogram:
             spread.total += value
 
     def read(self) -> Family:
-        """The values now."""
+        """Return the values now."""
         with self._lock:
             points = tuple(Point(labels, s.total, tuple(s.buckets)) for labels, s in self._series.items())
         return _family(self.about, "histogram", points, self._bounds)
@@ -179,7 +179,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.since_ns = time.time_ns()
-        """When counting began, in nanoseconds of Unix time."""
+        """The beginning of counting, in nanoseconds of Unix time."""
         self._instruments: dict[str, Counter | Gauge | Histogram] = {}
 
     def let_go(self) -> None:
@@ -189,21 +189,21 @@ class Metrics:
                 instrument.let_go()
 
     def counter(self, name: str, text: str, unit: Unit = "", labels: Labels = ()) -> Counter:
-        """Make a counter; raises ValueError where the name is taken."""
+        """Make a counter; raises ValueError if the name is taken."""
         return self._add(Counter(Description(name, text, unit, labels)))
 
     def gauge(self, name: str, text: str, unit: Unit = "", labels: Labels = ()) -> Gauge:
-        """Make a gauge; raises ValueError where the name is taken."""
+        """Make a gauge; raises ValueError if the name is taken."""
         return self._add(Gauge(Description(name, text, unit, labels)))
 
     def histogram(
         self, name: str, text: str, bounds: Sequence[float], unit: Unit = "", labels: Labels = ()
     ) -> Histogram:
-        """Make a histogram with these upper bounds, ascending; raises ValueError where the name is taken."""
+        """Make a histogram with these upper bounds, ascending; raises ValueError if the name is taken."""
         return self._add(Histogram(Description(name, text, unit, labels), bounds))
 
     def read(self) -> list[Family]:
-        """All values now, in the order in which the instruments were made."""
+        """Return all values now, in the order in which the instruments were made."""
         return [instrument.read() for instrument in list(self._instruments.values())]
 
     def _add(self, instrument: _Instrument) -> _Instrument:
@@ -222,7 +222,7 @@ class _Spread:
 
 
 def _admitted(about: Description, labels: Labels, kept: int) -> Labels:
-    """Check a label set that was not seen before: where it is to be counted."""
+    """Return the series of a new label set: its own, or that of the overflow."""
     if len(labels) != len(about.labels):
         raise ValueError(f"{about.name} has the labels {about.labels}, not {len(labels)} of them")
     return labels if kept < SERIES_LIMIT else (OVERFLOW,) * len(labels)
@@ -238,18 +238,18 @@ def _family(
 
 
 STARTED: Final = time.time()
-"""A moment after the process did: this is among the first that it imports."""
+"""A moment after the process began: this module is among its first imports."""
 _PROC: Final = Path("/proc/self")
 
 
 def usage() -> Iterator[Family]:
-    """Read the figures now; those of /proc are left out where it cannot be read."""
+    """Read the values now; those of /proc are left out if it cannot be read."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield _figure("process.cpu", "counter", "Processor time used.", used.ru_utime + used.ru_stime, "s")
     yield _figure("process.start_time", "gauge", "When the process began, in Unix time.", STARTED, "s")
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield _figure("process.max_fds", "gauge", "File descriptors allowed.", allowed)
-    # Also where no descriptor is left, the others are told.
+    # If no descriptor is left, the other values are still told.
     with suppress(OSError):
         resident = int((_PROC / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         yield _figure("process.resident_memory", "gauge", "Memory in use.", resident, "By")

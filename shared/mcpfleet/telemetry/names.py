@@ -1,6 +1,6 @@
-"""The names that telemetry uses, each spelled once: attributes, values and spans by OpenTelemetry's conventions.
+"""The names of telemetry, each spelled once: attributes, values and spans by OpenTelemetry's conventions.
 
-The MCP and GenAI names are spelled here because the constants in `opentelemetry.semconv` are deprecated: the
+The MCP and GenAI names are spelled here because the constants in `opentelemetry.semconv` are deprecated. The
 conventions moved to the repository semantic-conventions-genai, which publishes no Python package.
 """
 
@@ -36,12 +36,12 @@ NATS: Final = "nats"
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of a tool result with `isError: true`."""
 CANCELLED: Final = "cancelled"
-"""`error.type` of what was cancelled before its end."""
+"""`error.type` of work that was cancelled before its end."""
 
 
 def span_name(operation: str, target: str | None = None) -> str:
     """Name a span `operation target`, for example `tools/call search` or `process pool.{pool}.call`.
 
-    The target is of few values: a tool's or prompt's name, or a subject's template; never an id, never a URI.
+    The target has few values: a tool's or prompt's name, or a subject's template; never an id, never a URI.
     """
     return operation if target is None else f"{operation} {target}"

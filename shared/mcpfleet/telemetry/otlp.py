@@ -1,7 +1,7 @@
-"""The way to the collector: which one, by which protocol, and what happens while it is away.
+"""The way to the collector: its address and protocol, and the behaviour while it is away.
 
-Everything here runs in threads of the SDK's: the path of a call only appends to a bounded queue. What a collector
-does not take is lost, said once, and counted until it takes again.
+All this runs in threads of the SDK: the path of a call only appends to a bounded queue. Data that a collector does not
+take is lost. One line says so, and a count runs until the collector takes data again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 from structlog.typing import FilteringBoundLogger
 
-# The SDK would log each failed batch, each retry and each span that its full queue drops; `Outage` says it once.
+# The SDK would log each failed batch, each retry and each span that its full queue drops; `Outage` logs it once.
 for _name in ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
@@ -26,7 +26,7 @@ Protocol = Literal["http/protobuf", "grpc"]
 
 
 class Outage:
-    """Says once that a collector does not take a signal, and once that it does again."""
+    """Logs once that a collector does not take a signal, and once that it does again."""
 
     def __init__(self, signal: Literal["traces", "metrics"], log: FilteringBoundLogger) -> None:
         self._signal = signal
@@ -34,7 +34,7 @@ class Outage:
         self._lost: int | None = None
 
     def note(self, *, taken: bool, items: int) -> None:
-        """Count what a batch came to; called by one thread."""
+        """Count the result of a batch; called by one thread."""
         if not taken:
             if self._lost is None:
                 self._log.warning(
@@ -52,19 +52,19 @@ class SpanExport:
 
     def __init__(self, resource: Resource, protocol: Protocol, log: FilteringBoundLogger) -> None:
         self._exporter = _WatchedExporter(span_exporter(protocol), Outage("traces", log))
-        # Whether a trace is recorded is decided before a span is started. The parent counts for the spans that an
-        # application starts inside of ours.
+        # The decision to record a trace precedes its spans. For the spans that an application starts inside of ours,
+        # the parent decides.
         self.provider = TracerProvider(sampler=DEFAULT_ON, resource=resource, shutdown_on_exit=False)
         self.provider.add_span_processor(BatchSpanProcessor(self._exporter))
 
     def close(self, within: float) -> None:
-        """Hand over what is left, and give up after so many seconds."""
+        """Hand over the rest, and give up after so many seconds."""
         if not finished(self.provider.shutdown, within):
             self._exporter.shutdown()
 
 
 def span_exporter(protocol: Protocol) -> SpanExporter:
-    """Make the exporter of spans; it reads its address, headers and time-out from the OTEL_* variables."""
+    """Make the exporter of spans; it reads its address, headers and timeout from the OTEL_* variables."""
     # Imported here: each brings a client library, and a process uses one.
     if protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as grpc  # noqa: PLC0415
@@ -76,7 +76,7 @@ def span_exporter(protocol: Protocol) -> SpanExporter:
 
 
 def metric_exporter(protocol: Protocol) -> MetricExporter:
-    """Make the exporter of metrics; it reads its address, headers and time-out from the OTEL_* variables."""
+    """Make the exporter of metrics; it reads its address, headers and timeout from the OTEL_* variables."""
     if protocol == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as grpc  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def metric_exporter(protocol: Protocol) -> MetricExporter:
 
 
 def finished(work: Callable[[], object], within: float) -> bool:
-    """Run blocking work in a thread, and say whether it ended within so many seconds; it is abandoned if not."""
+    """Run blocking work in a thread, and return whether it ended within so many seconds; else it is abandoned."""
     thread = threading.Thread(target=work, daemon=True, name="telemetry-close")
     thread.start()
     thread.join(within)
@@ -95,7 +95,7 @@ def finished(work: Callable[[], object], within: float) -> bool:
 
 
 class _WatchedExporter(SpanExporter):
-    """Passes batches on, tells an `Outage` what became of them, and ends at once when it is told to."""
+    """Passes batches on, tells an `Outage` their results, and ends at once when told to."""
 
     def __init__(self, inner: SpanExporter, outage: Outage) -> None:
         self._inner = inner

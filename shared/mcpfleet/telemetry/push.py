@@ -1,4 +1,4 @@
-"""Metrics that go to the collector by themselves, every OTEL_METRIC_EXPORT_INTERVAL milliseconds."""
+"""Pushes metrics to the collector every OTEL_METRIC_EXPORT_INTERVAL milliseconds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MetricPush:
 
 
 def snapshot(families: list[Family], resource: Resource, since_ns: int, now_ns: int) -> MetricsData:
-    """Write families as OpenTelemetry's exporters take them: cumulative, from the start of the process."""
+    """Return families in the form of OpenTelemetry's exporters: cumulative, from the start of the process."""
     metrics = [_metric(family, since_ns, now_ns) for family in families]
     scope = ScopeMetrics(_SCOPE, metrics, schema_url="")
     return MetricsData([ResourceMetrics(resource, [scope], schema_url="")])
@@ -80,7 +80,7 @@ def _metric(family: Family, since_ns: int, now_ns: int) -> Metric:
         spreads = [_spread(family, point, since_ns, now_ns) for point in family.points]
         data = Histogram(spreads, AggregationTemporality.CUMULATIVE)
     else:
-        # Floats throughout: a series whose points change their type is refused by some collectors.
+        # Floats throughout: some collectors refuse a series whose points change their type.
         numbers = [NumberDataPoint(_attributes(family, p), since_ns, now_ns, float(p.value)) for p in family.points]
         if family.kind == "counter":
             data = Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True)
@@ -90,7 +90,7 @@ def _metric(family: Family, since_ns: int, now_ns: int) -> Metric:
 
 
 def _spread(family: Family, point: Point, since_ns: int, now_ns: int) -> HistogramDataPoint:
-    # Smallest and largest are optional on the wire, though not in the SDK's types; we do not keep them.
+    # Minimum and maximum are optional on the wire, but not in the SDK's types; we do not keep them.
     unknown = cast("float", None)
     return HistogramDataPoint(
         attributes=_attributes(family, point),
@@ -106,5 +106,5 @@ def _spread(family: Family, point: Point, since_ns: int, now_ns: int) -> Histogr
 
 
 def _attributes(family: Family, point: Point) -> dict[str, str]:
-    """An empty label is an attribute that is absent: Prometheus sees both alike, OTLP does not."""
+    """Return the attributes; an empty label is an absent one. Prometheus sees both alike, OTLP does not."""
     return {name: value for name, value in zip(family.labels, point.labels, strict=True) if value}

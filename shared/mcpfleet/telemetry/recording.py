@@ -1,4 +1,4 @@
-"""Spans that are recorded: our thin face over the OpenTelemetry SDK, imported only where spans are exported."""
+"""Recorded spans: our thin layer over the OpenTelemetry SDK, imported only if spans are exported."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ class RecordedSpan(Span):
         self._span.set_status(otel.StatusCode.ERROR, message)
 
     def link(self, cause: TraceContext) -> None:
-        """Name other work that had a part in causing this one."""
+        """Link other work that took part in causing this one."""
         self._span.add_link(_span_context(cause))
 
     def end(self) -> None:
-        """End the span now; what is set later is lost."""
+        """End the span now; later attributes are lost."""
         self._span.end()
 
     def activate(self) -> AbstractContextManager[None]:
-        """Make this OpenTelemetry's current span, for a handler that starts spans of its own."""
+        """Make this OpenTelemetry's current span, for a handler that starts its own spans."""
         return _Attached(self._span)
 
     def __exit__(
         self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # The exception's text stays out: it may quote what the caller sent.
+        # The exception's text stays out: it may quote the caller.
         if exception is not None and not self._failed:
             cancelled = isinstance(exception, asyncio.CancelledError)
             self.fail(CANCELLED if cancelled else type(exception).__qualname__)
@@ -71,12 +71,12 @@ class RecordedSpan(Span):
 
 
 class UnsampledSpan(Span):
-    """A span of a trace that is not recorded, in a service that records others."""
+    """A span of an unrecorded trace, in a service that records others."""
 
     __slots__ = ()
 
     def activate(self) -> AbstractContextManager[None]:
-        """Tell OpenTelemetry that this trace is not recorded: a handler's own span would else begin a new one."""
+        """Tell OpenTelemetry that this trace is not recorded, or a handler's own span would begin a new one."""
         return _Attached(_Unsampled(self.context))
 
 
@@ -96,7 +96,7 @@ class RecordingTracer(Tracer):
         attributes: Mapping[str, AttributeValue] | None = None,
         links: Sequence[TraceContext] = (),
     ) -> Span:
-        """Start a span as a child of the parent; without a parent a new trace begins, and it is recorded."""
+        """Start a span as a child of the parent; without a parent, begin a new trace and record it."""
         if parent is None:
             context = _EMPTY
         elif parent.sampled:
@@ -115,7 +115,7 @@ class RecordingTracer(Tracer):
 
 
 class _Unsampled(otel.NonRecordingSpan):
-    """Says which trace it is of when somebody asks: nearly no handler does, and nine calls in ten have one."""
+    """Tells its trace on demand: nearly no handler asks, and nine calls in ten have one."""
 
     def __init__(self, context: TraceContext) -> None:
         super().__init__(otel.INVALID_SPAN_CONTEXT)

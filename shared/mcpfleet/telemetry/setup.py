@@ -1,7 +1,7 @@
-"""A service's telemetry: one object that owns its spans and metrics, and no globals.
+"""The telemetry of a service: one object that owns its spans and metrics, without globals.
 
-Several services may share a process, and each has its own `service.name`. What is exported, and where to, is said by
-OpenTelemetry's own variables; without an endpoint nothing of its SDK is even imported.
+Several services may share a process, and each has its own `service.name`. OpenTelemetry's own variables say what is
+exported, and where to. Without an endpoint nothing of its SDK is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import structlog
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 
-if TYPE_CHECKING:  # none of these is imported where nothing is exported
+if TYPE_CHECKING:  # none of these is imported if nothing is exported
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from structlog.typing import FilteringBoundLogger
@@ -33,25 +33,25 @@ Protocol = Literal["http/protobuf", "grpc"]
 
 
 class TelemetrySettingError(ValueError):
-    """Raised when an OTEL_* variable has a value that cannot be served."""
+    """Raised when an OTEL_* variable has an unusable value."""
 
     def __init__(self, variable: str, problem: str) -> None:
         super().__init__(f"{variable}: {problem}")
 
 
 class Telemetry:
-    """What a service is seen by: its tracer and its metrics."""
+    """The tracer and the metrics of a service."""
 
     def __init__(self, service: str, instance: str, *, log: FilteringBoundLogger | None = None) -> None:
         """Build what the OTEL_* variables ask for.
 
         Args:
             service: `service.name`; OTEL_SERVICE_NAME does not override it, since it would name all services alike.
-            instance: `service.instance.id`, the process's id.
-            log: hears when the collector is away.
+            instance: `service.instance.id`, the id of the process.
+            log: tells when the collector is away.
 
         Raises:
-            TelemetrySettingError: a variable has a value that cannot be served.
+            TelemetrySettingError: a variable has an unusable value.
         """
         self.metrics = Metrics()
         self.tracer = Tracer()
@@ -71,7 +71,7 @@ class Telemetry:
 
     @property
     def provider(self) -> TracerProvider | None:
-        """The OpenTelemetry provider behind the tracer, for an application that starts spans of its own."""
+        """The OpenTelemetry provider behind the tracer, for an application that starts its own spans."""
         return self._spans.provider if self._spans is not None else None
 
     def close(self, within: float = CLOSE_WITHIN) -> None:
@@ -102,9 +102,9 @@ class Telemetry:
 
 
 def exported(signal: Signal, environ: Mapping[str, str]) -> Protocol | None:
-    """Say by which protocol a signal is exported, or None where it is not.
+    """Return the protocol that exports a signal; None if it is not exported.
 
-    It is exported where an endpoint is set and no variable says otherwise. Raises `TelemetrySettingError`.
+    A signal is exported if an endpoint is set and no variable says otherwise. Raises `TelemetrySettingError`.
     """
     own = signal.upper()
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -141,7 +141,7 @@ def _resource(service: str, instance: str) -> Resource:
 
 
 def _interval(environ: Mapping[str, str]) -> float:
-    """Seconds between two pushes of metrics."""
+    """Return the seconds between two pushes of metrics."""
     name = "OTEL_METRIC_EXPORT_INTERVAL"
     try:
         milliseconds = float(environ.get(name) or 60_000)

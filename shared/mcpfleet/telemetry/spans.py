@@ -1,6 +1,6 @@
-"""Spans as the rest of the code sees them: light when nobody records, the same calls when somebody does.
+"""Spans for the rest of the code: light if nothing records, and the same calls if something does.
 
-Nothing of OpenTelemetry is imported here: a process that exports nothing does not pay for it. `recording.py` has the
+This module imports nothing of OpenTelemetry: a process that exports nothing does not pay for it. `recording.py` has the
 classes that record.
 """
 
@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 from mcpfleet.telemetry.trace import TraceContext, current
 
 AttributeValue = str | bool | int | float | Sequence[str]
-"""What an attribute may hold. Never a credential, never a caller's arguments (invariant 9)."""
+"""The value of an attribute; never a credential, never a caller's arguments (invariant 9)."""
 
 
 class SpanKind(Enum):
@@ -29,20 +29,20 @@ class SpanKind(Enum):
 
 
 class Span:
-    """One piece of work in a trace; this class records nothing, and hands its parent's context on.
+    """One piece of work in a trace; this class records nothing, and hands on its parent's context.
 
     `with span:` makes the trace current for log lines, ends the span, and marks it failed if an exception leaves the
-    block. A span that is not used as a context manager is ended by `end()`.
+    block. Any other span is ended by `end()`.
     """
 
     __slots__ = ("_outer", "context")
 
     recording: ClassVar[bool] = False
-    """Whether attributes go anywhere: ask before building costly ones."""
+    """Whether attributes are kept: ask before building costly ones."""
 
     def __init__(self, context: TraceContext) -> None:
         self.context = context
-        """What a message caused by this work carries as its trace."""
+        """The trace of messages that this work causes."""
 
     def set(self, name: str, value: AttributeValue) -> None:
         """Record an attribute."""
@@ -52,17 +52,17 @@ class Span:
 
         Args:
             error_type: one of few values, for `error.type`: a kind, a code, an exception's class.
-            message: a sentence for the operator, with nothing of the caller's in it.
+            message: a sentence for the operator, which quotes nothing of the caller.
         """
 
     def link(self, cause: TraceContext) -> None:
-        """Name other work that had a part in causing this one."""
+        """Link other work that took part in causing this one."""
 
     def end(self) -> None:
-        """End the span now; what is set later is lost."""
+        """End the span now; later attributes are lost."""
 
     def activate(self) -> AbstractContextManager[None]:
-        """Make this OpenTelemetry's current span, for a handler that starts spans of its own."""
+        """Make this OpenTelemetry's current span, for a handler that starts its own spans."""
         return nullcontext()
 
     def __enter__(self) -> Self:
@@ -73,14 +73,14 @@ class Span:
     def __exit__(
         self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # By value and not by token: a token may only be used in the context that made it, and a streamed answer
-        # may be closed in another.
+        # Restored by value and not by token: a token works only in the context that made it, and a streamed answer may
+        # be closed in another.
         current.set(self._outer)
         self.end()
 
 
 class Tracer:
-    """Starts a service's spans; this class is the one of a service that exports nothing."""
+    """Starts a service's spans; this class serves a service that exports nothing."""
 
     __slots__ = ()
 
@@ -92,16 +92,16 @@ class Tracer:
         attributes: Mapping[str, AttributeValue] | None = None,
         links: Sequence[TraceContext] = (),
     ) -> Span:
-        """Start a span as a child of the parent; without a parent a new trace begins, and it is recorded.
+        """Start a span as a child of the parent; without a parent, begin a new trace and record it.
 
-        Where the parent is not sampled nothing is built. The arguments are read at once and not kept.
+        With an unsampled parent nothing is built. The arguments are read at once and not kept.
 
         Args:
-            name: of few values (`names.span_name`).
+            name: one of few values (`names.span_name`).
             kind: its place between processes.
             parent: the work that caused this one.
-            attributes: what is known at the start.
-            links: other traces that had a part in causing it.
+            attributes: those known at the start.
+            links: other traces that took part in causing it.
         """
         del name, kind, attributes, links
         return Span(parent if parent is not None else TraceContext.fresh(sampled=False))

@@ -1,6 +1,6 @@
-"""The trace that a piece of work belongs to: what `traceparent` and `tracestate` say of it (W3C Trace Context).
+"""The trace of a piece of work, as `traceparent` and `tracestate` tell it (W3C Trace Context), and its sampling.
 
-Every call makes one, so ids stay the text that came and goes out: numbers are made where a span is recorded.
+Every call makes one, so ids stay text on their way; only recording a span makes numbers of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import getrandbits
 from typing import Final, NamedTuple
 
 TRACESTATE_LIMIT: Final = 512
-"""Characters of `tracestate` that are handed on; a longer one is left out whole (Trace Context, 3.3.1.5)."""
+"""Characters of `tracestate` to hand on; a longer one is left out whole (Trace Context, 3.3.1.5)."""
 
 # A later version may append fields after the flags; version 00 may not, and ff is none (Trace Context, 3.2.2).
 _TRACEPARENT: Final = re.compile(
@@ -26,7 +26,7 @@ _TRACESTATE: Final = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
 
 
 class TraceContext(NamedTuple):
-    """One point of a trace: the span that work done from here on is a child of."""
+    """One point of a trace: the span that later work is a child of."""
 
     trace_id: str
     """32 lower-case hexadecimal digits, not all zero."""
@@ -35,11 +35,11 @@ class TraceContext(NamedTuple):
     sampled: bool
     """Whether the spans of this trace are recorded: the edge's decision."""
     state: str = ""
-    """`tracestate` as it came, or nothing."""
+    """`tracestate` as it came; empty if there was none."""
 
     @classmethod
     def parse(cls, traceparent: str | None, tracestate: str | None = None) -> TraceContext | None:
-        """Read the two headers; None where `traceparent` is absent or malformed (M23: ignored, not refused).
+        """Read the two headers; None if `traceparent` is absent or malformed (M23: ignored, not refused).
 
         A malformed `tracestate` is left out and costs the trace nothing.
         """
@@ -52,27 +52,27 @@ class TraceContext(NamedTuple):
     def fresh(cls, *, sampled: bool) -> TraceContext:
         """Begin a trace with random ids.
 
-        Its span id is of no recorded span, so a new trace that is to be recorded begins with
-        `Tracer.start(parent=None)` instead.
+        Its span id belongs to no recorded span. So a trace to be recorded begins with `Tracer.start(parent=None)`
+        instead.
         """
         # Not zero, which would be no id. Ids are labels, not secrets: the quick generator is good enough.
         return cls("%032x" % (getrandbits(128) or 1), "%016x" % (getrandbits(64) or 1), sampled)
 
     def header(self) -> str:
-        """The text of `traceparent`, in version 00."""
+        """Return the text of `traceparent`, in version 00."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
     def resampled(self, *, sampled: bool) -> TraceContext:
-        """The same point of the same trace under another sampling decision."""
+        """Return the same point of the same trace under another sampling decision."""
         return self if sampled is self.sampled else self._replace(sampled=sampled)
 
 
 current: ContextVar[TraceContext | None] = ContextVar("mcpfleet_trace", default=None)
-"""The trace of the work at hand, set by `with span:`; log lines carry its ids."""
+"""The trace of the present work, set by `with span:`; log lines carry its ids."""
 
 
 def is_recorded() -> bool:
-    """Whether the work at hand is recorded, so that what it asks others must be shown by itself."""
+    """Return whether the present work is recorded, so that its questions to others need spans of their own."""
     trace = current.get()
     return trace is not None and trace.sampled
 
@@ -91,10 +91,10 @@ _RANDOM_RANGE = 1 << (4 * _RANDOM_DIGITS)
 
 @dataclass(frozen=True, slots=True)
 class TraceSampling:
-    """Which traces are recorded.
+    """The rules that decide which traces are recorded.
 
-    A caller outside the trusted networks keeps its trace's id, so that its spans and ours are one trace, but its
-    sampled flag decides nothing: else any caller could have all its calls recorded.
+    A caller outside the trusted networks keeps its trace's id, so that its spans and ours are one trace. Its sampled
+    flag decides nothing: else any caller could have all its calls recorded.
     """
 
     ratio: float
@@ -104,26 +104,26 @@ class TraceSampling:
 
     @classmethod
     def of(cls, ratio: float, networks: Iterable[str] = ()) -> TraceSampling:
-        """Make the rules from settings; raises ValueError that names a ratio or a network that is none."""
+        """Make the rules from settings; raises ValueError that names an invalid ratio or network."""
         if not 0 <= ratio <= 1:
             raise ValueError(f"a sampling ratio is from 0 to 1, not {ratio}")
         return cls(ratio, tuple(ipaddress.ip_network(network) for network in networks))
 
     def trusts(self, address: str) -> bool:
-        """Whether the flag of a caller at this IP address counts; asked once a connection."""
+        """Return whether the flag of a caller at this IP address counts; asked once a connection."""
         if not self.trusted:
             return False
         try:
             ip = ipaddress.ip_address(address)
         except ValueError:
             return False
-        # A socket that hears both families shows IPv4 callers as ::ffff:a.b.c.d.
+        # A socket for both families shows IPv4 callers as ::ffff:a.b.c.d.
         if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
         return any(ip in network for network in self.trusted)
 
     def parent(self, claimed: TraceContext | None, *, trusted: bool) -> TraceContext | None:
-        """The parent of the span that serves a request which claims this trace.
+        """Return the parent of the span that serves a request which claims this trace.
 
         None means that a new trace begins here and is recorded. Otherwise the answer's `sampled` is the decision.
         """

@@ -1,1 +1,1 @@
-"""What a principal may see of a snapshot: pure functions."""
+"""The part of a snapshot that a principal may see: pure functions."""

@@ -1,4 +1,4 @@
-"""What decides what a caller sees: which of a catalog's rules fit it, and which of its scopes it holds."""
+"""The rights of a caller: the rules of a catalog that fit it, and the scopes that it holds."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mcpfleet.contracts.principal import Principal
 
 
 class Rights(NamedTuple):
-    """What of a principal decides what it sees of one snapshot; equal rights share a view."""
+    """The part of a principal that decides what it sees of one snapshot; equal rights share a view."""
 
     is_named: bool
-    """It is somebody, so what it is told is for nobody else's cache."""
+    """It has a name, so answers to it are for nobody else's cache."""
     rules: frozenset[str] = frozenset()
     """The `only_for` rules that fit it."""
     scopes: frozenset[str] | None = None
-    """Those of the catalog's scopes that it holds; None where scopes hide nothing."""
+    """The scopes of the catalog that it holds; None if scopes hide nothing."""
 
     def shows(self, definition: Definition) -> bool:
-        """Whether a definition exists for callers of these rights."""
+        """Return whether a definition exists for callers of these rights."""
         if definition.only_for and self.rules.isdisjoint(definition.only_for):
             return False
         return self.scopes is None or self.scopes.issuperset(definition.scopes)
@@ -36,11 +36,11 @@ class Policy:
     rules: tuple[str, ...]
     scopes: frozenset[str]
     hides_uncovered: bool
-    """What a caller's scopes do not cover does not exist for it, where it would otherwise be refused."""
+    """Definitions whose scopes a caller lacks do not exist for it; otherwise it is refused."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, hides_uncovered: bool) -> Policy:
-        """Collect them."""
+        """Collect the rules and scopes of a snapshot."""
         definitions = [listed.definition for listed in snapshot.listed]
         rules = dict.fromkeys(rule for definition in definitions for rule in definition.only_for)
         scopes = frozenset(scope for definition in definitions for scope in definition.scopes)
@@ -52,7 +52,7 @@ class Policy:
         return bool(self.rules) or (self.hides_uncovered and bool(self.scopes))
 
     def rights(self, principal: Principal) -> Rights:
-        """Work out a principal's rights."""
+        """Return the rights of a principal."""
         rules = frozenset(rule for rule in self.rules if fits(rule, principal)) if self.rules else frozenset[str]()
         is_named = not principal.is_anonymous
         scopes = self.scopes.intersection(principal.scopes) if self.hides_uncovered and is_named else None
@@ -60,15 +60,15 @@ class Policy:
 
 
 def holds(principal: Principal, scopes: Iterable[str]) -> bool:
-    """Whether a principal has all of these scopes; where nobody needs a credential, nobody has scopes, nor needs any.
+    """Return whether a principal has all of these scopes. Without credentials nobody has scopes, or needs any.
 
-    The one rule for calls, tasks and hints: an edge that wants credentials admits nobody as `ANONYMOUS`.
+    This one rule serves calls, tasks and hints: an edge that wants credentials admits nobody as `ANONYMOUS`.
     """
     return principal.is_anonymous or set(scopes).issubset(principal.scopes)
 
 
 def fits(rule: str, principal: Principal) -> bool:
-    """Whether a rule such as `tenant:acme-*` fits a principal; one that nobody understands fits nobody."""
+    """Return whether a rule such as `tenant:acme-*` fits a principal; an unknown rule fits nobody."""
     kind, _, pattern = rule.partition(":")
     name = {"tenant": principal.tenant, "client": principal.client, "subject": principal.subject}.get(kind)
     return name is not None and fnmatchcase(name, pattern)

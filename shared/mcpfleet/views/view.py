@@ -1,4 +1,4 @@
-"""One caller's view of an endpoint's snapshot: what is listed for it, and what a name means to it."""
+"""One caller's view of an endpoint's snapshot: its lists, and the meaning of names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTS: Final[Mapping[Kind, str]] = MappingProxyType(
 _CHANGES: Final[Mapping[ListKind, tuple[Kind, ...]]] = MappingProxyType(
     {"tools": ("tool",), "prompts": ("prompt",), "resources": ("resource", "template", "lister")}
 )
-"""What is of each list whose changes are told."""
+"""The kinds in each list whose changes are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Target:
 
     listed: Listed
     mirrored: tuple[Mirrored, ...] = ()
-    """A tool's arguments that stand in headers too."""
+    """The arguments of a tool that headers mirror."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class ListPage:
     items: bytes
     """The declarations, as a JSON array without its brackets."""
     last: str | None
-    """The name after which the next page begins; None where this is the last page."""
+    """The name before the next page; None on the last page."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What callers of equal rights see; computed once for each snapshot and set of rights.
+    """The view of callers with equal rights; computed once for each snapshot and set of rights.
 
     A list depends on the snapshot and the caller's authorization only, never on the edge (M35).
     """
@@ -61,11 +61,11 @@ class View:
     targets: Mapping[Kind, Mapping[str, Target]]
     """By kind and name; the names are in their order (M34)."""
     capabilities: Mapping[str, Any]
-    """What the endpoint offers, from what was announced, not from who is alive nor from who asks (M33, D15)."""
+    """The capabilities that the announced definitions give, whoever is alive or asks (M33, D15)."""
     is_private: bool
-    """Another caller could see something else, so that no shared cache may keep what this one was told (M46)."""
+    """Another caller could see something else, so no shared cache may keep answers to this one (M46)."""
     has_tasks: bool = True
-    """The endpoint has durable tasks, whether or not any tool makes some now: one that is gone hides none (K12)."""
+    """The endpoint has durable tasks, even if no tool makes any now: a tool that is gone hides none (K12)."""
     _items: dict[Kind, bytes] = field(default_factory=dict)
     _digests: dict[ListKind, bytes] = field(default_factory=dict)
 
@@ -76,20 +76,20 @@ class View:
 
     @cached_property
     def needs_scopes(self) -> bool:
-        """Whether anything in it needs scopes."""
+        """Whether any definition in it needs scopes."""
         return any(target.listed.definition.scopes for targets in self.targets.values() for target in targets.values())
 
     @property
     def scope(self) -> str:
-        """`cacheScope` of what depends on no more than the view."""
+        """`cacheScope` of answers that depend on the view alone."""
         return "private" if self.is_private else "public"
 
     def find(self, kind: Kind, name: str) -> Target | None:
-        """The definition of a kind and name, if it exists for this caller."""
+        """Return the definition of a kind and name, if it exists for this caller."""
         return self.targets[kind].get(name)
 
     def find_resource(self, uri: str) -> Target | None:
-        """What is read under a URI: a resource of that name, else the first template that fits it."""
+        """Return the handler of a URI: a resource of that name, else the first template that fits it."""
         target = self.find("resource", uri)
         if target is not None:
             return target
@@ -97,12 +97,13 @@ class View:
 
     @cached_property
     def _templates(self) -> Sequence[tuple[UriTemplate, Target]]:
-        """The templates, those that say the most first."""
+        """Return the templates, the most specific first."""
         parsed = [(UriTemplate.parse(name), target) for name, target in self.targets["template"].items()]
         return sorted(parsed, key=lambda pair: pair[0].rank)
 
     def page(self, kind: Kind, size: int, after: str | None) -> ListPage | None:
-        """A part of a list: all of it where `size` is 0; None where `after` is no name of the list (any more)."""
+        """Return a part of a list: all of it if `size` is 0; None if `after` is not, or no longer, a name of the
+        list."""
         targets = self.targets[kind]
         if after is None and not 0 < size < len(targets):
             if kind not in self._items:
@@ -117,19 +118,19 @@ class View:
         return ListPage(_joined(targets[name] for name in chosen), None if is_last else chosen[-1])
 
     def list_digest(self, changes: ListKind) -> bytes:
-        """Name what a list shows its caller: where it is another, the list has changed (S15)."""
+        """Return the digest of a list as its caller sees it: another digest is another list (S15)."""
         if changes not in self._digests:
             names = hashlib.sha256()
             for kind in _CHANGES[changes]:
                 for target in self.targets[kind].values():
-                    # A lister shows nothing of its own, so what it is counts.
+                    # A lister shows nothing of its own, so its definition counts.
                     shown = to_json(target.listed.definition.wire) if kind in LISTS else target.listed.digest.encode()
                     names.update(b"%d %b" % (len(shown), shown))
             self._digests[changes] = names.digest()
         return self._digests[changes]
 
     def discover(self, versions: tuple[str, ...], ttl_ms: int) -> bytes:
-        """The result of `server/discover`: it tells nothing that depends on the caller (D15, M29)."""
+        """Return the result of `server/discover`, which tells nothing that depends on the caller (D15, M29)."""
         fields: dict[str, Any] = {
             "resultType": "complete",
             "supportedVersions": list(versions),
@@ -143,13 +144,13 @@ class View:
 
 
 def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool = True) -> View:
-    """Work out what callers of these rights see of a snapshot.
+    """Compute the view of callers with these rights.
 
     Args:
-        snapshot: what is offered.
-        policy: what of it depends on the caller.
-        rights: the caller's.
-        tasks: the endpoint has durable tasks; where not, tools that are nothing else do not exist (K1).
+        snapshot: the definitions on offer.
+        policy: the rules that depend on the caller.
+        rights: the rights of the caller.
+        tasks: the endpoint has durable tasks; without them, tools that are always tasks do not exist (K1).
     """
     targets: dict[Kind, dict[str, Target]] = {kind: {} for kind in (*LISTS, "lister")}
     for listed in sorted(snapshot.listed, key=lambda listed: listed.definition.name):
