@@ -1,1 +1,1 @@
-"""The fleet now: what each process says of itself, and the page on the admin port that shows it."""
+"""The console: the stats of all processes, and the page on the admin port that shows them."""

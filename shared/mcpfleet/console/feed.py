@@ -18,24 +18,24 @@ from mcpfleet.contracts.stats import ALL_SUBJECTS, MOST_BYTES, Sender, Stats, se
 from mcpfleet.process.logs import reporting
 
 MOST_WATCHERS: Final = 16
-"""Pages that are open at once; one more is told to come later."""
+"""Pages that may be open at once; one more is told to come later."""
 _RETRY: Final = 1.0
-"""Seconds after which hearing begins anew where it failed."""
+"""Seconds after which hearing starts again after a failure."""
 _FRESH: Final = 0.9
-"""Seconds for which an overview serves all who look."""
+"""Seconds for which one overview serves all pages."""
 
 
 class ConsoleFeed:
     """Hears stats while pages are open, and draws the overview that they show."""
 
     def __init__(self, bus: Bus, own: Sender, *, jaeger: str, log: FilteringBoundLogger) -> None:
-        """Hear nothing yet.
+        """Describe a feed that hears nothing yet.
 
         Args:
-            bus: the process's.
+            bus: the bus of the process.
             own: this process, whose stats need no bus.
             jaeger: the address of Jaeger's page; empty for none.
-            log: hears of what goes wrong with hearing.
+            log: tells of failures.
         """
         self._log = log
         self._hearing: Subscription | None = None
@@ -45,13 +45,14 @@ class ConsoleFeed:
         self._nodes = Nodes()
         self._watchers = 0
         self.over = anyio.Event()
-        """Set when nothing is heard any more, for the process ends."""
+        """Set when hearing has ended, since the process ends."""
         self._changed = anyio.Event()
         self._drawn = b""
         self._drawn_at = 0.0
 
     async def run(self) -> None:
-        """Hear while somebody looks, until cancelled; one task subscribes and leaves, so that neither overtakes."""
+        """Hear while pages are open, until cancelled. One task subscribes and leaves, so that neither overtakes the
+        other."""
         try:
             while True:
                 with reporting(self._log, "console"):
@@ -61,7 +62,7 @@ class ConsoleFeed:
             self.over.set()
 
     async def _hear(self) -> None:
-        """Hear while somebody looks; runs until something fails."""
+        """Hear while pages are open; runs until something fails."""
         while True:
             if self._watchers and self._hearing is None:
                 self._hearing = await self._bus.subscribe(ALL_SUBJECTS, self._on_message)
@@ -74,7 +75,7 @@ class ConsoleFeed:
                 await self._changed.wait()
 
     def enter(self) -> bool:
-        """Somebody looks, until `leave`; false where there are too many who do, or it is over."""
+        """Count a page, until `leave`; return False if there are too many, or the feed is over."""
         if self._watchers >= MOST_WATCHERS or self.over.is_set():
             return False
         self._watchers += 1
@@ -87,23 +88,23 @@ class ConsoleFeed:
         self._changed.set()
 
     def hear_own(self, stats: Stats) -> None:
-        """Take this process's own stats, which are shown also without a link to NATS."""
+        """Take this process's own stats, which are shown even without a link to NATS."""
         if self._watchers:
             self._nodes.hear(self._own, stats, time.monotonic())
 
     def _on_message(self, message: Incoming) -> None:
-        """Take stats in, if they are short, well-formed, and not too many."""
+        """Take stats in, if they are short, well-formed, and not too frequent."""
         who, now = sender_of(message.subject), time.monotonic()
         if who is None or who == self._own or len(message.body) > MOST_BYTES or not self._nodes.wants(who, now):
             return
         try:
             stats = Stats.model_validate_json(message.body)
-        except ValidationError:  # of a release that we do not know, or of a worker that is taken over
+        except ValidationError:  # from an unknown release, or from a worker that is taken over
             return
         self._nodes.hear(who, stats, now)
 
     def drawn(self) -> bytes:
-        """The overview now, as one line of JSON."""
+        """Return the overview now, as one line of JSON."""
         now = time.monotonic()
         if not self._drawn or now - self._drawn_at > _FRESH:
             drawn = overview(self._nodes.nodes(now), now, jaeger=self._jaeger, unshown=self._nodes.unshown)

@@ -11,13 +11,13 @@ from mcpfleet.contracts.stats import EVERY, Sender, Stats
 MOST: Final = 1_000
 """Processes that are shown."""
 MOST_ALIKE: Final = 300
-"""Processes of one pool, or of one service: a worker that is taken over may name as many as it likes."""
+"""Processes of one pool, or of one service: a worker that is taken over may invent as many as it likes."""
 SILENT_AFTER: Final = 3.5 * EVERY
-"""Seconds without a word after which a process is called silent."""
+"""Seconds without a message after which a process counts as silent."""
 FORGOTTEN_AFTER: Final = 60.0
-"""Seconds after which it is shown no more; one that said that it stops, as soon as it is silent."""
+"""Seconds after which a silent process is dropped; one that announced its stop is dropped once it is silent."""
 CLOSE: Final = 0.5
-"""Seconds after a message in which its sender is not heard again: nobody keeps a console busy by talking."""
+"""Seconds after a message in which its sender is ignored: nobody keeps a console busy by talking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +27,35 @@ class Node:
     sender: Sender
     stats: Stats
     heard: float
-    """Monotonic seconds of ours."""
+    """Monotonic seconds, by our clock."""
     rates: dict[str, float]
-    """By how much each number grew a second between the last two messages; of a gauge it means nothing."""
+    """The growth of each number a second between the last two messages; it means nothing for a gauge."""
 
     def number(self, name: str) -> float:
-        """A number as it was said last; 0 where it was not."""
+        """Return a number as it was told last; 0 if it was not."""
         return self.stats.numbers.get(name, 0.0)
 
     def rate(self, name: str) -> float:
-        """A counter's growth a second."""
+        """Return a counter's growth a second."""
         return self.rates.get(name, 0.0)
 
     def silence(self, now: float) -> float:
-        """For how many seconds the process was not heard, where that is too long; else 0."""
+        """Return the seconds for which the process was not heard, if that is too long; else 0."""
         silent = now - self.heard
         return silent if silent > SILENT_AFTER else 0.0
 
 
 class Nodes:
-    """The processes, by who they are."""
+    """The processes by their senders."""
 
     def __init__(self) -> None:
         self._nodes: dict[Sender, Node] = {}
         self._alike: Counter[tuple[str, str]] = Counter()
         self.unshown = False
-        """Whether there was no room for some process."""
+        """Whether some process found no place."""
 
     def wants(self, sender: Sender, now: float) -> bool:
-        """Whether a message of this process is worth reading now."""
+        """Return whether a message of this process is worth reading now."""
         node = self._nodes.get(sender)
         if node is not None:
             return now - node.heard >= CLOSE
@@ -65,14 +65,14 @@ class Nodes:
         return False
 
     def hear(self, sender: Sender, stats: Stats, now: float) -> None:
-        """Take in the stats of a process that is wanted."""
+        """Take in the stats of a wanted process."""
         before = self._nodes.get(sender)
         if before is None:
             self._alike[_kind(sender)] += 1
         self._nodes[sender] = Node(sender, stats, now, _rates(before, stats, now))
 
     def nodes(self, now: float) -> list[Node]:
-        """Those that are shown, in order: services, then pools. Who was silent for long is forgotten."""
+        """Return the shown processes in order: services, then pools. Drop those that were silent for long."""
         for node in list(self._nodes.values()):
             if node.silence(now) > (0 if node.stats.stopping else FORGOTTEN_AFTER):
                 del self._nodes[node.sender]
@@ -80,7 +80,7 @@ class Nodes:
         return [self._nodes[each] for each in sorted(self._nodes, key=lambda each: (each.pool, each))]
 
     def clear(self) -> None:
-        """Know nothing: what was heard before is old when somebody looks again."""
+        """Drop all: old stats are useless when a page opens again."""
         self._nodes.clear()
         self._alike.clear()
         self.unshown = False

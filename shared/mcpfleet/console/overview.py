@@ -1,4 +1,4 @@
-"""The fleet as the page shows it: values for JSON, and what does not move though it should."""
+"""The fleet as the page shows it: values for JSON, and work that is stuck."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from mcpfleet.console.nodes import Node
 from mcpfleet.contracts.stats import ReportedError
 
 MOST_ALIKE: Final = 20
-"""Things that are told of one service, or of one pool."""
+"""Stuck things that are told of one service, or of one pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """One thing."""
+    """One stuck thing."""
 
     node: Node | None
-    """The process that it concerns; none for the fleet."""
+    """The process that it concerns; None for the fleet."""
     what: str
 
 
 def stuck(nodes: Sequence[Node], now: float) -> list[Stuck]:
-    """All that does not move, of the fleet and then of each process; the nodes of a pool stand side by side."""
+    """Return all stuck things, of the fleet and then of each process; the nodes of a pool stand side by side."""
     found = list(_of_fleet(nodes))
     for _, alike in groupby(nodes, lambda node: (node.sender.role, node.sender.pool)):
         found += islice((each for node in alike for each in _of_node(node, now)), MOST_ALIKE)
@@ -59,13 +59,13 @@ def _of_node(node: Node, now: float) -> Iterator[Stuck]:
 
 MOST_TROUBLES: Final = 60
 MOST_TROUBLES_ALIKE: Final = 10
-"""Of one service, or of one pool: a worker that is taken over must not hide what others say."""
+"""For one service, or for one pool: a worker that is taken over must not hide the errors of others."""
 ENDED: Final = "tasks_ended_"
 MOST_STATES: Final = 12
 
 
 def overview(nodes: Sequence[Node], now: float, *, jaeger: str, unshown: bool = False) -> dict[str, Any]:
-    """All that the page shows.
+    """Return all values of the page.
 
     Args:
         nodes: the processes.
@@ -92,7 +92,7 @@ def _totals(nodes: Sequence[Node], now: float) -> dict[str, float]:
         "running": _sum(heard, "running"),
         "queued": _sum(heard, "queued"),
         "streams": _sum(heard, "streams"),
-        # Every edge hears the same hint of a catalog, so the fleet's are those of the edge that hears most.
+        # Every edge hears the same hint of a catalog, so the fleet's number is that of the edge that hears most.
         "hints": max((node.rate("hints") for node in heard), default=0.0),
         "told": _rate(heard, "told"),
         "slots": _sum(heard, "slots"),
@@ -101,7 +101,7 @@ def _totals(nodes: Sequence[Node], now: float) -> dict[str, float]:
 
 
 def _tasks(nodes: Sequence[Node]) -> dict[str, float]:
-    """Tasks by state: those that are there, as each replica counts for all, and those that went by since its start."""
+    """Return tasks by state: the present ones, as each replica counts them all, and the past ones since its start."""
     found: dict[str, float] = {
         "ready": max((node.number("tasks_ready") for node in nodes), default=0),
         "held": max((node.number("tasks_held") for node in nodes), default=0),
@@ -144,7 +144,8 @@ def _stuck(each: Stuck) -> dict[str, str]:
 
 
 def _troubles(nodes: Iterable[Node], jaeger: str) -> list[dict[str, Any]]:
-    """The last ones, newest first; of each service and each pool so many at most, whatever their clocks say."""
+    """Return the last errors, the newest first; a bounded number of each service and each pool, whatever their
+    clocks say."""
     found: list[tuple[ReportedError, Node]] = []
     for _, alike in groupby(nodes, lambda node: (node.sender.role, node.sender.pool)):
         own = [(error, node) for node in alike for error in node.stats.troubles]
@@ -169,7 +170,7 @@ def _moment(each: tuple[ReportedError, Node]) -> float:
 
 
 def _link(error: ReportedError, jaeger: str) -> str:
-    """Where a recorded trace is looked at; the id is hexadecimal digits, as its message was held to."""
+    """Return the link to a recorded trace; the message's check held the id to hexadecimal digits."""
     return f"{jaeger}/trace/{error.trace}" if jaeger and error.trace and error.sampled else ""
 
 

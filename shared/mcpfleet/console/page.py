@@ -1,4 +1,4 @@
-"""`/console`: a page whose numbers come by server-sent events; it changes nothing and needs no other host."""
+"""`/console`: a page that shows numbers from server-sent events; it changes nothing and needs no other host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH: Final = "/console"
 EVERY: Final = 1.0
 """Seconds between two events."""
 WRITE_WITHIN: Final = 10.0
-"""Seconds that a browser may take to take one."""
+"""Seconds that a browser may take to read one event."""
 LIFETIME: Final = 3600.0
 """Seconds after which a stream ends; the page opens another by itself."""
 _FILES: Final = Path(__file__).parent / "files"
@@ -42,7 +42,7 @@ class ConsolePage:
         self._hosts = hosts
 
     def pages(self) -> dict[str, Page]:
-        """What there is, by paths."""
+        """Return the pages by their paths."""
         return {
             PATH: self._file("console.html"),
             f"{PATH}/console.css": self._file("console.css"),
@@ -60,7 +60,7 @@ class ConsolePage:
         return self._guarded(answer)
 
     def _guarded(self, page: Page) -> Page:
-        """Refuse names that are not ours: a foreign page may have its own name lead here, and read all."""
+        """Refuse foreign host names: a foreign page could point its own name here, and read everything."""
 
         async def answer(scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             if is_ours(_host(scope), self._hosts):
@@ -71,7 +71,7 @@ class ConsolePage:
         return answer
 
     async def _events(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Send overviews until the browser leaves or does not read, the process ends, or the lifetime is over."""
+        """Send overviews until the browser leaves or stops reading, the process ends, or the lifetime is over."""
         if scope["method"] == "HEAD":
             await _answer(scope, send, 200, b"text/event-stream", b"")
         elif not self._feed.enter():
@@ -120,7 +120,7 @@ def _host(scope: HTTPScope) -> str:
 
 
 def is_ours(host: str, names: tuple[str, ...]) -> bool:
-    """Whether a request's host is an address, localhost, or one of these names; with whichever port."""
+    """Return whether a request's host is an address, localhost, or one of these names, with any port."""
     name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
     name = name.lower()
     if name in ("localhost", *map(str.lower, names)):

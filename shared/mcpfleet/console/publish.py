@@ -19,7 +19,7 @@ from mcpfleet.process.service import Process
 
 
 async def serve_console(process: Process[Any], bus: Bus, role: Role) -> None:
-    """Publish this process's stats and serve the page, until cancelled; nothing where MCPFLEET_CONSOLE is off."""
+    """Publish this process's stats and serve the page, until cancelled; do nothing if MCPFLEET_CONSOLE is off."""
     settings = process.settings
     if not settings.console:
         return
@@ -35,7 +35,7 @@ async def serve_console(process: Process[Any], bus: Bus, role: Role) -> None:
 
 
 async def publish_stats(process: Process[Any], bus: Bus, pool: str) -> None:
-    """Publish a worker's stats until cancelled; nothing where MCPFLEET_CONSOLE is off."""
+    """Publish a worker's stats until cancelled; do nothing if MCPFLEET_CONSOLE is off."""
     if process.settings.console:
         await _publish(process, bus, pool_stats_subject(pool, process.id), lambda _: None)
 

@@ -31,14 +31,14 @@ _VERSION: Final = version("mcpfleet")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one number comes of a metric: the sum over its label sets; of a histogram, how often it was recorded."""
+    """Makes one number of a metric: the sum over its label sets; for a histogram, the number of records."""
 
     number: str
     metric: str
     having: str = ""
-    """Only label sets in which this label is not empty."""
+    """Counts only label sets in which this label is not empty."""
     by: str = ""
-    """One number for each value of this label, which is added to the number's name."""
+    """Makes one number for each value of this label, which is appended to the number's name."""
 
 
 RULES: Final = (
@@ -66,7 +66,7 @@ RULES: Final = (
 
 
 def collect_stats(process: Process[Any], bus: Bus) -> Stats:
-    """What a process says of itself now."""
+    """Return the stats of a process now."""
     numbers = numbers_of([*process.telemetry.metrics.read(), *usage()])
     numbers["hints"] = hints(bus.subscriptions)
     return Stats(
@@ -79,14 +79,14 @@ def collect_stats(process: Process[Any], bus: Bus) -> Stats:
             for name, condition in process.health.conditions.items()
             if not condition.ok
         )[:MOST_LACKS],
-        # Within the contract's bounds, whatever a gauge was set to.
+        # Within the contract's bounds, whatever value a gauge has.
         numbers={name: min(max(0.0, value), LARGEST) for name, value in list(numbers.items())[:MOST_NUMBERS]},
         troubles=tuple(map(_reported, recent_errors.of(process.id)))[-MOST_ERRORS:],
     )
 
 
 def numbers_of(families: Iterable[Family]) -> dict[str, float]:
-    """The numbers that come of metrics by the rules; what a service does not count is not among them."""
+    """Return the numbers that the rules make of metrics; metrics that a service lacks make none."""
     found = {family.name: family for family in families}
     numbers: dict[str, float] = {}
     for rule in RULES:
@@ -101,7 +101,7 @@ def numbers_of(families: Iterable[Family]) -> dict[str, float]:
 
 
 def hints(subscriptions: Iterable[Subscription]) -> float:
-    """How many hints of changes were heard, by the subscriptions that there are now."""
+    """Return how many hints the present subscriptions have heard."""
     return float(sum(each.received for each in subscriptions if each.subject.startswith("hint.")))
 
 

@@ -1,1 +1,1 @@
-"""The MCP wire: envelopes, headers, versions, errors, and the bytes that go back."""
+"""The MCP wire: envelopes, headers, versions, errors, and the bytes of replies."""

@@ -1,4 +1,4 @@
-"""What a client must be able to answer before a handler may ask it (D16)."""
+"""The capabilities that a client must declare before a handler may ask it (D16)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Final
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASKS: Final = f"extensions.{TASKS_EXTENSION}"
-"""The Tasks extension, as what a client must have declared is named here."""
+"""The name of the Tasks extension among required capabilities."""
 
 
 def missing(asks: Iterable[str], capabilities: dict[str, Any]) -> list[str]:
-    """List what a handler may ask and the client's capabilities do not cover, in the order of `asks`.
+    """List the questions that a handler may ask and the capabilities do not cover, in the order of `asks`.
 
     An `elicitation` capability without modes means forms alone.
     """

@@ -21,21 +21,21 @@ class Envelope(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What a client of 2025 posts of a request that the server made."""
+    """A client's response, in a revision of 2025, to a request of the server."""
 
     id: str
-    """As the server gave it; empty where it is no text, as those of our requests are."""
+    """The id of the server's request; empty if it is no text, as our ids are."""
     result: dict[str, Any] | None
     error: dict[str, Any] | None
 
 
 def read_response(body: bytes, message: Any) -> Response | None:
-    """Read a parsed body that is a response; None where it is something else.
+    """Read a parsed body that is a response; None for any other body.
 
-    One that is malformed beyond its id has neither result nor error: whoever asked need not wait any more.
+    A response that is malformed beyond its id has neither result nor error, so its asker stops waiting.
 
     Raises:
-        Rejection: -32700 for text that is no Unicode.
+        Rejection: -32700 for text that is not Unicode.
     """
     if not isinstance(message, dict) or "method" in message or message.get("jsonrpc") != "2.0":
         return None
@@ -51,12 +51,12 @@ def read_response(body: bytes, message: Any) -> Response | None:
 
 
 def is_response(message: Any) -> bool:
-    """Whether a message, malformed otherwise or not, answers a request: its id is none of the sender's own (T36)."""
+    """Return whether a message, even a malformed one, answers a request: its id is not of the sender (T36)."""
     return isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message)
 
 
 def read_id(message: Any) -> RequestId | None:
-    """Read the id, in the type in which it came, of a message that may be malformed otherwise (M2)."""
+    """Read the id of a message, even a malformed one, in the type in which it came (M2)."""
     value = message.get("id") if isinstance(message, dict) else None
     if isinstance(value, str):
         return value if is_utf8(value) else None
@@ -67,7 +67,7 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
     """Check that a parsed body is one request or notification (M8).
 
     Raises:
-        Rejection: -32600 for the envelope, -32602 for params or `_meta` that are no objects.
+        Rejection: -32600 for the envelope, -32602 for params or `_meta` that are not objects.
     """
     if isinstance(message, list):
         raise bad_envelope("a batch is not accepted")
@@ -81,7 +81,7 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
     identifier = read_id(message)
     if identifier is None:
         raise bad_envelope("the id is neither a string nor a number")
-    # Some libraries write null for what they leave out (L22); a modern request without `_meta` is refused later.
+    # Some libraries write null for absent members (L22); a modern request without `_meta` is refused later.
     params = {} if (stated := message.get("params")) is None else stated
     if not isinstance(params, dict):
         raise bad_params("params is no object")
@@ -93,7 +93,7 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
 
 
 def _read_notification(method: str, message: dict[str, Any]) -> Envelope:
-    """Read a notification, whose parameters nobody looks at: of what form they are does not matter (T15)."""
+    """Read a notification; nobody uses its parameters, so their form does not matter (T15)."""
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     meta = params.get("_meta")
@@ -101,5 +101,5 @@ def _read_notification(method: str, message: dict[str, Any]) -> Envelope:
 
 
 def is_notification(message: Any) -> bool:
-    """Whether a message, malformed otherwise or not, wants no answer."""
+    """Return whether a message, even a malformed one, wants no answer."""
     return isinstance(message, dict) and "id" not in message and isinstance(message.get("method"), str)

@@ -1,4 +1,4 @@
-"""What a client is told when it does not get a result: one constructor for each row of the error table."""
+"""The errors that a client gets in place of a result: one constructor for each row of the error table."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from mcp_types import (
 from mcpfleet.wire.protocol import LONGEST_ECHO, SERVED
 
 _NO_KEYS: Final = 60
-"""Seconds after which a client may see whether the operator has done so."""
+"""Seconds after which a client may try again, in case the operator has provided keys."""
 UNKNOWN_HEADER: Final = -31998
-"""Ours: outside of what JSON-RPC and MCP reserve."""
+"""Our own code, outside of those that JSON-RPC and MCP reserve."""
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Rejection(Exception):
-    """Raised when a request is answered by an error of the protocol's own.
+    """Raised when the protocol's own error answers a request.
 
     Attributes:
         status: the HTTP status.
-        code: the JSON-RPC code; none where HTTP's status is all that is said.
-        message: a sentence that repeats nothing that a client sent (T16).
+        code: the JSON-RPC code; None if the HTTP status is the whole answer.
+        message: a sentence that repeats nothing from the client (T16).
         data: `error.data`.
         headers: further response headers.
     """
@@ -53,7 +53,7 @@ class Rejection(Exception):
         self.headers = headers
 
 
-# The head alone shows these faults: they are refused before an id is read, and have none (T33).
+# The head alone shows these faults. They are refused before an id is read, and have none (T33).
 
 
 def unknown_path() -> Rejection:
@@ -62,7 +62,7 @@ def unknown_path() -> Rejection:
 
 
 def foreign_host() -> Rejection:
-    """The request names a Host that is not ours (403)."""
+    """The request names a foreign Host (403)."""
     why = "Forbidden: this server does not go by this Host; its operator can add it to MCPFLEET_PUBLIC_HOSTS"
     return Rejection(403, INVALID_REQUEST, why)
 
@@ -74,7 +74,7 @@ def foreign_origin() -> Rejection:
 
 
 def wrong_http_method(allowed: str) -> Rejection:
-    """The path exists for other methods of HTTP (405)."""
+    """The path exists for other HTTP methods (405)."""
     return Rejection(405, INVALID_REQUEST, f"Method not allowed: use {allowed}", headers={"Allow": allowed})
 
 
@@ -84,12 +84,12 @@ def not_acceptable(kinds: Iterable[str]) -> Rejection:
 
 
 def wrong_media_type() -> Rejection:
-    """The body is said to be no JSON in UTF-8 (415)."""
+    """The body is declared to be something else than JSON in UTF-8 (415)."""
     return Rejection(415, INVALID_REQUEST, "Unsupported media type: Content-Type must be application/json, in UTF-8")
 
 
 def wrong_coding() -> Rejection:
-    """The body is said to be compressed (415); the answer tells what may be sent (RFC 9110, 12.5.3)."""
+    """The body is declared to be compressed (415); the answer names the accepted codings (RFC 9110, 12.5.3)."""
     why = "Unsupported coding: send the body without Content-Encoding"
     return Rejection(415, INVALID_REQUEST, why, headers={"Accept-Encoding": "identity"})
 
@@ -106,33 +106,33 @@ def too_slow() -> Rejection:
 
 
 def not_json() -> Rejection:
-    """The body is no JSON text (400, -32700)."""
+    """The body is not JSON (400, -32700)."""
     return Rejection(400, PARSE_ERROR, "Parse error")
 
 
 def bad_envelope(why: str) -> Rejection:
-    """The body is no single JSON-RPC request or notification (400, -32600)."""
+    """The body is not a single JSON-RPC request or notification (400, -32600)."""
     return Rejection(400, INVALID_REQUEST, f"Invalid request: {why}")
 
 
 def bad_params(why: str, data: Any = None) -> Rejection:
-    """The parameters do not have the method's form, or name what the caller cannot see (400, -32602)."""
+    """The parameters lack the method's form, or name something that the caller cannot see (400, -32602)."""
     return Rejection(400, INVALID_PARAMS, f"Invalid params: {why}", data)
 
 
 def duplicate_request() -> Rejection:
-    """A request with this id is running in the same session (200, -32600); of the revisions of 2025 alone."""
+    """A request with this id runs in the same session (200, -32600); in the revisions of 2025 only."""
     return Rejection(200, INVALID_REQUEST, "Invalid request: a request with this id is running")
 
 
 class SessionFault(Rejection):
-    """Raised when a request cannot be served in the session that it names, or in none: its status says so (L5)."""
+    """Raised when a request cannot be served in its session, or without one; the status tells it (L5)."""
 
 
 class UnknownSession(SessionFault):
-    """Raised when there is no such session, for this caller at this endpoint, any more (404; L5).
+    """Raised when the session does not exist, or no longer, for this caller at this endpoint (404; L5).
 
-    Its error never has the request's id: clients would take it for the call's own, and keep a session that is gone.
+    Its error never has the request's id: clients would take it for the call's own error, and keep the lost session.
     """
 
     def __init__(self) -> None:
@@ -150,17 +150,17 @@ def session_over() -> Rejection:
 
 
 def session_needed() -> SessionFault:
-    """What is asked for is a session's, and the request names none (400)."""
+    """The request needs a session, and names none (400)."""
     return SessionFault(400, INVALID_REQUEST, "Invalid request: this needs a session, named by Mcp-Session-Id")
 
 
 def unknown_resource(uri: str) -> Rejection:
-    """No resource is there under this URI, for this caller (400, -32602; M42)."""
+    """No resource exists under this URI for this caller (400, -32602; M42)."""
     return Rejection(400, INVALID_PARAMS, "Invalid params: unknown resource", {"uri": uri})
 
 
 def unknown_header() -> Rejection:
-    """A mirrored header stands for no argument of the tool, and the edge is strict (400, -31998)."""
+    """A mirrored header matches no argument of the tool, and the edge is strict (400, -31998)."""
     return Rejection(400, UNKNOWN_HEADER, "Unknown mirrored header")
 
 
@@ -170,7 +170,7 @@ def unknown_method() -> Rejection:
 
 
 def handshake_is_gone(served: Sequence[str] = SERVED) -> Rejection:
-    """`initialize` with a modern claim: the method is none of this revision, and the versions are named (T17)."""
+    """`initialize` with a modern version: this revision lacks the method, and the error names the versions (T17)."""
     return Rejection(404, METHOD_NOT_FOUND, "Method not found", {"supported": list(served)})
 
 
@@ -180,7 +180,7 @@ def header_mismatch(why: str) -> Rejection:
 
 
 def missing_capabilities(missing: Iterable[str]) -> Rejection:
-    """The client lacks a capability that the target needs (400, -32021); only the missing ones are listed."""
+    """The client lacks a capability that the target needs (400, -32021); the error lists only the missing ones."""
     required: dict[str, dict[str, Any]] = {}
     for name in missing:
         head, _, mode = name.partition(".")
@@ -202,23 +202,23 @@ def unsupported_version(requested: str | None, served: Sequence[str] = SERVED) -
 
 
 RATE_LIMITED: Final = -31999
-"""The code of a request that its caller's limit refused (D4)."""
+"""The code for a request over its caller's limit (D4)."""
 
 
 def unauthorized(challenge: str = "Bearer") -> Rejection:
-    """The credential is missing or bad (401); the challenge says how to get one."""
+    """The credential is missing or bad (401); the challenge tells how to get one."""
     return Rejection(401, INTERNAL_ERROR, "Unauthorized", headers={"WWW-Authenticate": challenge})
 
 
 def malformed_authorization(challenge: str) -> Rejection:
-    """The credential stands where none may stand (400, -32600; M63)."""
+    """The credential stands in a forbidden place (400, -32600; M63)."""
     return Rejection(
         400, INVALID_REQUEST, "Invalid request: malformed authorization", headers={"WWW-Authenticate": challenge}
     )
 
 
 def forbidden(challenge: str = "Bearer") -> Rejection:
-    """The credential lacks a scope (403); the challenge names all of the operation (M63)."""
+    """The credential lacks a scope (403); the challenge names all scopes of the operation (M63)."""
     return Rejection(403, INTERNAL_ERROR, "Insufficient scope", headers={"WWW-Authenticate": challenge})
 
 
@@ -234,7 +234,7 @@ def rate_limited(retry_after: int) -> Rejection:
 
 
 def no_capacity(retry_after: int) -> Rejection:
-    """No room, or no worker, within the bounded wait (503); `retry_after` is in seconds (D4)."""
+    """No capacity, or no worker, within the bounded wait (503); `retry_after` is in seconds (D4)."""
     return Rejection(
         503,
         INTERNAL_ERROR,
@@ -245,7 +245,7 @@ def no_capacity(retry_after: int) -> Rejection:
 
 
 def cannot_seal() -> Rejection:
-    """There is no key to seal what the client must bring back (503): a fault of the set-up, and not of the load."""
+    """No key can seal the client's state (503): a fault of the set-up, not of the load."""
     why = "This server cannot remember what this request needs; its operator must give it keys"
     return Rejection(503, INTERNAL_ERROR, why, {"retryAfter": _NO_KEYS}, {"Retry-After": str(_NO_KEYS)})
 
@@ -260,15 +260,15 @@ def not_answered(what: str) -> NotAnswered:
 
 
 def maybe_done(what: str) -> NotAnswered:
-    """A service did not answer in time what it was to change, which is safe to ask for again (504)."""
+    """A service did not confirm a change in time; asking again is safe (504)."""
     return NotAnswered(504, INTERNAL_ERROR, f"{what} did not answer in time; it may have been done: ask again")
 
 
 def unchanged(what: str) -> NotAnswered:
-    """A service could not do what it was to change, and has changed nothing (504)."""
+    """A service could not make a change, and has changed nothing (504)."""
     return NotAnswered(504, INTERNAL_ERROR, f"{what} could not do this now; nothing was changed: ask again")
 
 
 def internal(reference: str, status: int = 500) -> Rejection:
-    """A mistake of ours (500), or of what was asked on a request's behalf (200); the log has the reference id."""
+    """A mistake of ours (500), or of the application (200); the log has the reference id."""
     return Rejection(status, INTERNAL_ERROR, f"Internal error (reference {reference})")

@@ -1,4 +1,4 @@
-"""What a listen stream is asked for, and what of it is honoured: the `notifications` filter (S5, S7)."""
+"""The `notifications` filter: what a listen stream asks for, and the honoured part of it (S5, S7)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any, Final, Literal
 from mcpfleet.wire.errors import bad_params
 
 ListKind = Literal["tools", "prompts", "resources"]
-"""The lists whose changes are told; templates and listers are of `resources`."""
+"""The lists whose changes are told; templates and listers belong to `resources`."""
 
 LIST_FIELDS: Final[Mapping[ListKind, str]] = MappingProxyType(
     {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 )
 LONGEST_URI: Final = 2_048
-"""Characters of a URI that is read."""
+"""Characters of a URI that can be read."""
 MOST_KEYS: Final = 256
 """Different URIs, or tasks, of one stream (D7, N8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a stream tells its client of."""
+    """The subjects of a stream."""
 
     lists: frozenset[ListKind] = frozenset()
     uris: tuple[str, ...] = ()
-    """As the client wrote them, each once: they are compared and echoed as they are."""
+    """As the client wrote them, each once: they are compared and echoed unchanged."""
     task_ids: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.lists or self.uris or self.task_ids)
 
     def echo(self) -> dict[str, Any]:
-        """The filter as an acknowledgment has it: what it lacks is not named."""
+        """Return the filter as an acknowledgment has it: absent parts are not named."""
         found: dict[str, Any] = {field: True for kind, field in LIST_FIELDS.items() if kind in self.lists}
         if self.uris:
             found["resourceSubscriptions"] = list(self.uris)
@@ -43,15 +43,14 @@ class Filter:
         return found
 
     def supported(self, capabilities: Mapping[str, Any], *, tasks: bool) -> Filter:
-        """What of it an endpoint can honour (S7): a kind of change that its capabilities do not name is left out.
+        """Return the part that an endpoint can honour (S7): without kinds of change that its capabilities lack.
 
-        A URI is honoured whether or not anything is there: it may come, and what is hidden from the caller must look
-        the same (T12). Later steps ask whether its resource lets the caller read it, and whether a task is there for
-        the caller (S21, K16).
+        A URI is honoured whether or not anything exists there: it may come, and a hidden one must look the same (T12).
+        Later steps ask whether its resource lets the caller read it, and whether the caller has such a task (S21, K16).
 
         Args:
-            capabilities: the endpoint's.
-            tasks: it has durable tasks.
+            capabilities: the capabilities of the endpoint.
+            tasks: the endpoint has durable tasks.
         """
         lists = frozenset(kind for kind in self.lists if capabilities.get(kind, {}).get("listChanged"))
         uris = self.uris if capabilities.get("resources", {}).get("subscribe") else ()
@@ -63,10 +62,10 @@ def read_filter(value: Any, most: int = MOST_KEYS) -> Filter:
 
     Args:
         value: `params.notifications`.
-        most: how many different URIs, and how many tasks, it may name.
+        most: the most different URIs, and the most tasks.
 
     Raises:
-        Rejection: -32602 where it has another form, or names too much.
+        Rejection: -32602 for another form, or too many names.
     """
     if not isinstance(value, dict):
         raise bad_params("`notifications` must be an object")

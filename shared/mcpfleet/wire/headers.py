@@ -1,4 +1,4 @@
-"""A request's headers, sorted out once: each is asked for several times on the way up the ladder."""
+"""A request's headers, sorted once: the checks ask for each several times."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mcpfleet.wire.errors import header_mismatch
 
 VERSION: Final = b"mcp-protocol-version"
 SESSION: Final = b"mcp-session-id"
-"""Of the revisions of 2025 alone; a modern request's means nothing (T8)."""
+"""For the revisions of 2025 only; in a modern request it means nothing (T8)."""
 _PLAIN = frozenset([0x09, *range(0x20, 0x7F)])
-"""The bytes that a header's value may have: visible ASCII, space and tab."""
+"""The allowed bytes of a header's value: visible ASCII, space and tab."""
 
 
 class Headers:
@@ -27,23 +27,23 @@ class Headers:
                 repeated.setdefault(name, []).append(value)
             else:
                 values[name] = (value,)
-        for name, more in repeated.items():  # added at once: a head may have one header ten thousand times
+        for name, more in repeated.items():  # added at once: a head may repeat one header ten thousand times
             values[name] += tuple(more)
         self._values = values
 
     def names(self) -> Iterable[bytes]:
-        """The names of all that came."""
+        """Return the names of all headers."""
         return self._values.keys()
 
     def all(self, name: bytes) -> tuple[bytes, ...]:
-        """Every value of a header, as it came."""
+        """Return every value of a header, as it came."""
         return self._values.get(name, ())
 
     def single(self, name: bytes) -> str | None:
-        """The value of a header that may stand once, spaces and tabs around it taken away; None where it is absent.
+        """Return the value of a header that may stand once, without spaces and tabs around it; None if it is absent.
 
         Raises:
-            Rejection: -32020 where it is repeated or has characters that a header cannot carry (M5).
+            Rejection: -32020 if it is repeated or has characters that a header cannot carry (M5).
         """
         values = self._values.get(name)
         if values is None:
@@ -53,12 +53,12 @@ class Headers:
         return values[0].decode("ascii").strip(" \t")
 
     def version(self) -> str | None:
-        """The version header of a request of 2025, None where it is absent; a value that is repeated counts once (L21).
+        """Return the version header of a request of 2025; None if it is absent. A repeated value counts once (L21).
 
-        Libraries add the header beside one that the application set, in a line of its own or behind a comma.
+        Libraries add their header beside the application's, in a line of its own or behind a comma.
 
         Raises:
-            Rejection: -32020 where its values differ or have characters that a header cannot carry.
+            Rejection: -32020 if its values differ or have characters that a header cannot carry.
         """
         values = self._values.get(VERSION)
         if values is None:
@@ -69,13 +69,14 @@ class Headers:
         return values[0].decode("ascii").strip(" \t")
 
     def session(self) -> bytes | None:
-        """The session that a request of 2025 names, a repeated one once; None where it names none, or several (L21)."""
+        """Return the session of a request of 2025; a repeated one counts once. None for no session, or several
+        (L21)."""
         values = _different(self._values.get(SESSION, ()))
         return values[0] if len(values) == 1 else None
 
 
 def _different(values: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The values of a header that may have one, each once, whether in a line of its own or behind a comma."""
+    """Return the different values of a single header, from lines of their own or behind commas."""
     if len(values) == 1 and b"," not in values[0]:
         return values
     parts = {part.strip(b" \t") for value in values for part in value.split(b",")} - {b""}

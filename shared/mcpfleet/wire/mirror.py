@@ -19,10 +19,10 @@ _SUFFIX: Final = "?="
 
 
 def decode(text: str, name: str) -> str:
-    """Undo the Base64 form of a value (M3); what lacks its prefix or suffix is literal.
+    """Undo the Base64 form of a value (M3); a value without its prefix or suffix is literal.
 
     Raises:
-        Rejection: -32020 where the Base64 is not canonical or no UTF-8.
+        Rejection: -32020 if the Base64 is not canonical or not UTF-8.
     """
     if not (text.startswith(_PREFIX) and text.endswith(_SUFFIX) and len(text) >= len(_PREFIX) + len(_SUFFIX)):
         return text
@@ -50,9 +50,9 @@ def check_method_and_name(headers: Headers, envelope: Envelope, parameter: str |
     """Compare `Mcp-Method` and `Mcp-Name` with the body (T3).
 
     Args:
-        headers: the request's.
+        headers: the headers of the request.
         envelope: its body.
-        parameter: the one that `Mcp-Name` mirrors; None for a method without `Mcp-Name`.
+        parameter: the parameter that `Mcp-Name` mirrors; None for a method without `Mcp-Name`.
 
     Raises:
         Rejection: -32020.
@@ -74,10 +74,10 @@ _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """One argument that is mirrored."""
+    """An argument that a header mirrors."""
 
     header: str
-    """The header's name as it is compared: lower-case."""
+    """The header's name in lower case, for comparison."""
     path: tuple[str, ...]
     """The exact chain of properties that leads to the argument."""
 
@@ -107,7 +107,7 @@ def refuse_unknown_parameters(headers: Headers, parameters: tuple[Mirrored, ...]
 
 
 def check_parameters(headers: Headers, parameters: tuple[Mirrored, ...], arguments: dict[str, Any]) -> None:
-    """Compare each annotated argument with its header: both there and equal, or neither.
+    """Compare each annotated argument with its header: both are present and equal, or both absent.
 
     Raises:
         Rejection: -32020.
@@ -132,7 +132,7 @@ def _value_at(arguments: dict[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def _agree(text: str, value: Any) -> bool:
-    """Compare as text, booleans in lower case, and numbers as numbers: 42.0 is 42."""
+    """Compare texts as they are, booleans in lower case, and numbers by value: 42.0 is 42."""
     if isinstance(value, bool):
         return text == ("true" if value else "false")
     if isinstance(value, (int, float)):

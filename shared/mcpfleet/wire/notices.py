@@ -1,4 +1,4 @@
-"""The events of listen streams: each is composed once, and for every stream only its subscription's id is put in.
+"""The events of listen streams: each is composed once, and gets the subscription id of each stream.
 
 No `id:` and no `retry:` (M12): a client that saw one would come back by GET.
 """
@@ -26,13 +26,13 @@ class Notice:
     """A notification for many streams."""
 
     head: bytes
-    """Up to where the subscription's id stands."""
+    """The part before the subscription's id."""
     tail: bytes
     plain: bytes = b""
-    """The whole event for the streams of the revisions of 2025, which have no subscription's id."""
+    """The whole event for streams of the revisions of 2025, which have no subscription id."""
 
     def event(self, subscription: bytes) -> bytes:
-        """The whole event for one stream, whose id is given as JSON (S8)."""
+        """Return the whole event for one stream, whose id is given as JSON (S8)."""
         return self.head + subscription + self.tail
 
 
@@ -53,32 +53,32 @@ LIST_CHANGED: Final[Mapping[ListKind, Notice]] = MappingProxyType(
 
 
 def resource_updated(uri: str) -> Notice:
-    """Say that what is read under a URI may have changed."""
+    """Compose the notice that the content under a URI may have changed."""
     return _notice("notifications/resources/updated", {"uri": uri})
 
 
 def task_changed(task: bytes) -> Notice:
-    """Say what a task is now, as `tasks/get` would (M73).
+    """Compose the notice of a task's state, as `tasks/get` would tell it (M73).
 
     Args:
-        task: its members as JSON, one line.
+        task: the members of the task as JSON, on one line.
     """
     empty = _notice("notifications/tasks")
     return Notice(empty.head, b"},%b}\n\n" % task[1:])
 
 
 def acknowledged(notifications: Mapping[str, Any]) -> Notice:
-    """Say what a stream honours: its first message (M58)."""
+    """Compose a stream's first message: the honoured part of its filter (M58)."""
     return _notice("notifications/subscriptions/acknowledged", {"notifications": notifications})
 
 
 def subscription_id(identifier: RequestId) -> bytes:
-    """The id of a subscription, which is its request's, in the type in which that came."""
+    """Return the id of a subscription, which is its request's, in the type in which it came."""
     return to_json(identifier)
 
 
 def ended(subscription: bytes, server: bytes) -> bytes:
-    """The last event of a stream that the server ends: an empty result, and no word of why (D1, S13).
+    """Compose the last event of a stream that the server ends: an empty result, without a reason (D1, S13).
 
     Args:
         subscription: its id as JSON.

@@ -1,7 +1,7 @@
-"""What the revisions of 2025 see of declarations and results that are made for 2026-07-28 (M78). Pure functions.
+"""Declarations and results of 2026-07-28 in the forms of the revisions of 2025 (M78). Pure functions.
 
-Neither `resultType` nor cache hints nor the server's name in `_meta` existed then; an output schema's root had to be an
-object, so what is none is wrapped as `{"result": …}`; 2025-06-18 had no icons besides.
+Those had neither `resultType` nor cache hints nor the server's name in `_meta`. An output schema's root had to be an
+object, so any other value is wrapped as `{"result": …}`. 2025-06-18 also had no icons.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from mcpfleet.wire.protocol import OLDEST
 from mcpfleet.wire.reply import read
 
 WRAPPED: Final = "result"
-"""The member that holds a value which is no object."""
+"""The member that holds a value which is not an object."""
 _OF_SAMPLING: Final = frozenset({"text", "image", "audio"})
 """The blocks of a conversation in 2025-06-18."""
 _MODERN_MEMBERS: Final = ("resultType", "ttlMs", "cacheScope")
 _DEFINITIONS: Final = ("$defs", "definitions", "$schema")
-"""What stays at a schema's root when the rest moves below it, so that `#/$defs/…` still leads there."""
+"""Members that stay at a schema's root when the rest moves below it, so that `#/$defs/…` still leads there."""
 
 
 def declaration(kind: str, wire: Mapping[str, Any], revision: str) -> dict[str, Any]:
-    """A tool, resource, template or prompt as a list of the revision shows it."""
+    """Return a tool, resource, template or prompt in the revision's form."""
     shown = dict(wire)
     if revision == OLDEST:
         shown.pop("icons", None)
@@ -39,25 +39,25 @@ def declaration(kind: str, wire: Mapping[str, Any], revision: str) -> dict[str, 
 
 
 def declarations(kind: str, items: bytes, revision: str) -> bytes:
-    """A list's declarations, as JSON without the brackets, as the revision shows them."""
+    """Return the declarations of a list, as JSON without the brackets, in the revision's form."""
     return b",".join(to_json(declaration(kind, wire, revision)) for wire in from_json(b"[%b]" % items))
 
 
 def needs_wrapping(schema: Mapping[str, Any] | None) -> bool:
-    """Whether values of an output schema may be something else than objects, as far as the schema's root says."""
+    """Return whether values of an output schema may be other than objects, by the schema's root."""
     return schema is not None and schema.get("type") != "object"
 
 
 def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
-    """A result as the revision has it.
+    """Return a result in the revision's form.
 
     Args:
-        body: the result of 2026-07-28, as a worker or the edge wrote it.
-        revision: whose form is wanted.
-        wraps: the tool's structured content stands below a member, as its list says.
+        body: the result of 2026-07-28, from a worker or the edge.
+        revision: the wanted revision.
+        wraps: the tool's structured content stands below a member, as its declaration says.
 
     Raises:
-        ValueError: it is no JSON object, or has too many values.
+        ValueError: it is not a JSON object, or has too many values.
     """
     fields = read(body)
     if not isinstance(fields, dict):
@@ -77,17 +77,17 @@ def result(body: bytes, revision: str, *, wraps: bool) -> bytes:
 
 
 class NotInRevision(Exception):
-    """Raised when a client of the revision cannot be asked such a thing."""
+    """Raised when the revision has no such question to a client."""
 
 
 def question(method: str, params: Mapping[str, Any], revision: str, identifier: str) -> dict[str, Any]:
-    """The parameters of a question to the client as the revision has them (M78, M79).
+    """Return the parameters of a question to the client in the revision's form (M78, M79).
 
     Args:
-        method: the request's.
-        params: those of 2026-07-28.
-        revision: whose form is wanted.
-        identifier: names the question, as 2025-11-25 wants it of pages that are opened.
+        method: the method of the request.
+        params: the parameters of 2026-07-28.
+        revision: the wanted revision.
+        identifier: names the question, as 2025-11-25 requires for pages to open.
 
     Raises:
         NotInRevision: the revision has no such question.
@@ -110,7 +110,7 @@ def question(method: str, params: Mapping[str, Any], revision: str, identifier: 
 
 
 def _single_blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A message in 2025-06-18, which has one block: several become as many messages."""
+    """Split a message for 2025-06-18, which has one block: several blocks become as many messages."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     if any(block["type"] not in _OF_SAMPLING for block in blocks):
@@ -119,7 +119,8 @@ def _single_blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _older_field(field: Mapping[str, Any]) -> dict[str, Any]:
-    """A form's field in 2025-06-18: a choice's titles stood beside its values, and there was one choice of several."""
+    """Return a form's field for 2025-06-18: titles of choices stood beside the values, and only one choice was
+    possible."""
     if field.get("type") == "array":
         raise NotInRevision("several of several cannot be chosen")
     choices = field.get("oneOf")
@@ -134,7 +135,7 @@ def _older_field(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def capabilities(declared: Mapping[str, Any], revision: str) -> dict[str, Any]:
-    """What a client of the revision can answer: what came later, extensions among it, it cannot have meant (M71)."""
+    """Return the capabilities of a client of the revision, without later ones such as extensions (M71)."""
     found = {name: _stated(value) for name, value in declared.items() if name != "extensions"}
     if revision == OLDEST:
         found |= {name: {} for name in ("elicitation", "sampling") if isinstance(found.get(name), dict)}
@@ -142,14 +143,14 @@ def capabilities(declared: Mapping[str, Any], revision: str) -> dict[str, Any]:
 
 
 def _stated(capability: Any) -> Any:
-    """Leave out the modes that are null: some libraries write so what a client does not have (L22)."""
+    """Leave out modes that are null: some libraries write so what a client lacks (L22)."""
     if not isinstance(capability, dict):
         return capability
     return {name: value for name, value in capability.items() if value is not None}
 
 
 def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Put a schema below a member; None where it refers to itself in a way that would not lead there any more."""
+    """Put a schema below a member; None if its references to itself would no longer lead there."""
     inner = {name: value for name, value in schema.items() if name not in _DEFINITIONS}
     if any(not reference.startswith(("#/$defs/", "#/definitions/")) for reference in _references(schema)):
         return None
@@ -169,7 +170,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def _blocks(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Everything in a result that may have icons: content blocks, messages' content, listed resources."""
+    """Yield all parts of a result that may have icons: content blocks, messages' content, listed resources."""
     for name in ("content", "messages", "resources"):
         listed = fields.get(name)
         for each in listed if isinstance(listed, list) else ():

@@ -14,13 +14,13 @@ from mcp_types import (
 
 MODERN: Final = "2026-07-28"
 SERVED: Final = (MODERN,)
-"""What `server/discover` lists of an endpoint without the revisions of 2025, and -32022 repeats (M30)."""
+"""The revisions that `server/discover` lists for an endpoint without those of 2025, and -32022 repeats (M30)."""
 LEGACY: Final = ("2025-11-25", "2025-06-18")
-"""The revisions of 2025 that an endpoint may serve besides, the newest first."""
+"""The revisions of 2025 that an endpoint may also serve, the newest first."""
 OLDEST: Final = LEGACY[-1]
 SERVED_WITH_LEGACY: Final = (*SERVED, *LEGACY)
 LONGEST_ECHO: Final = 64
-"""Characters of a version that a client asked for which an error repeats (T16)."""
+"""Characters that an error repeats of an unsupported version (T16)."""
 
 __all__ = [
     "CLIENT_CAPABILITIES_META_KEY",
@@ -39,8 +39,8 @@ __all__ = [
 
 _PREFIX: Final = "io.mcpfleet/"
 IDEMPOTENCY_KEY: Final = f"{_PREFIX}idempotency-key"
-"""Of a call, what names it over its retries; of a tool's declaration, that it takes this (D9)."""
+"""In a call: names it over its retries. In a tool's declaration: the tool takes such a key (D9)."""
 LONGEST_KEY: Final = 256
 """Characters of such a key."""
 REPEAT: Final = f"{_PREFIX}repeat"
-"""Of a result: nothing has run for it, and it is what an earlier call under the same key gave (I2)."""
+"""In a result: nothing ran for it, and it repeats the result of an earlier call under the same key (I2)."""

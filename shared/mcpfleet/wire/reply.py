@@ -1,6 +1,6 @@
-"""The bytes that go back: responses, errors, notifications and server-sent events, composed by splicing.
+"""The bytes of replies: responses, errors, notifications and server-sent events, composed by splicing.
 
-A worker's result is JSON already. It is checked, and put between bytes of ours, but never decoded.
+A worker's result is JSON already. It is checked and put between our bytes, but never decoded.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from mcpfleet.wire.protocol import SERVER_INFO_META_KEY
 from mcpfleet.wire.scan import scan, uncollected
 
 RESULT_HEAD: Final = b'{"_meta":{'
-"""How every result begins, so that the server's name can be spliced in."""
+"""The beginning of every result, behind which the server's name is spliced in."""
 
 KEEPALIVE: Final = b": keepalive\n\n"
 """A comment: it shows proxies that the stream lives, and carries no event (D17)."""
 
 
 MOST_READ: Final = 500_000
-"""Values of a result that an edge reads, where it cannot splice it: to read and write them takes 100 ms at worst."""
+"""Values that an edge reads of a result that it cannot splice; reading and writing them takes 100 ms at worst."""
 
 
 class NotSpliceable(ValueError):
-    """Raised when a body that came from a worker could not stand inside ours."""
+    """Raised when a worker's body cannot stand inside ours."""
 
 
 def server_info(name: str, version: str, title: str | None) -> bytes:
-    """Compose the `_meta` member that names the server on every modern result (M19), without its braces."""
+    """Compose the `_meta` member that names the server in every modern result (M19), without its braces."""
     info = {"name": name, "version": version} | ({"title": title} if title else {})
     return to_json({SERVER_INFO_META_KEY: info})[1:-1]
 
 
 def written(value: Any) -> bytes:
-    """Serialise what an application made.
+    """Serialise a value of an application.
 
     Raises:
-        ValueError: it has a part that is no JSON: an unknown type, a lone surrogate, NaN or Infinity.
+        ValueError: a part of it is not JSON: an unknown type, a lone surrogate, NaN or Infinity.
     """
     body = to_json(value)
-    if b"NaN" in body or b"Infinity" in body:  # as text they are harmless, so it is read again to tell
+    if b"NaN" in body or b"Infinity" in body:  # these are harmless as text, so read it again to tell
         json.loads(body, parse_constant=_refuse_constant)
     return body
 
 
 def read(body: bytes) -> Any:
-    """Read what an application made, which a worker that was taken over may have made to hold the loop (T31).
+    """Read a value of an application. A worker that was taken over may have made it to hold the loop (T31).
 
     Raises:
-        ValueError: it is no JSON, or has more than `MOST_READ` values.
+        ValueError: it is not JSON, or has more than `MOST_READ` values.
     """
     if len(body) <= MOST_READ:  # each value takes a byte
         return from_json(body)
@@ -84,7 +84,7 @@ def response(identifier: RequestId, result: bytes, server: bytes) -> bytes:
     """Put a result into its response, with the server's name among its `_meta`.
 
     Raises:
-        NotSpliceable: the result does not begin as one of ours, or holds a raw line end, which could forge an event.
+        NotSpliceable: the result does not begin as ours do, or holds a raw line end, which could forge an event.
     """
     if not result.startswith(RESULT_HEAD) or b"\n" in result or b"\r" in result:
         raise NotSpliceable("a result must begin with its _meta and be one line")
@@ -99,7 +99,7 @@ def plain_response(identifier: RequestId, result: bytes) -> bytes:
 
 
 def error(identifier: RequestId | None, rejection: Rejection) -> bytes:
-    """Compose an error response; without an id where none could be read (M2)."""
+    """Compose an error response; without an id if none could be read (M2)."""
     body: dict[str, Any] = {"code": rejection.code, "message": rejection.message}
     if rejection.data is not None:
         body["data"] = rejection.data
@@ -108,10 +108,10 @@ def error(identifier: RequestId | None, rejection: Rejection) -> bytes:
 
 
 def error_body(identifier: RequestId, body: bytes) -> bytes:
-    """Put an error object that came from a worker into its response.
+    """Put a worker's error object into its response.
 
     Raises:
-        NotSpliceable: it is no single-line object.
+        NotSpliceable: it is not a single-line object.
     """
     if not body.startswith(b"{") or b"\n" in body or b"\r" in body:
         raise NotSpliceable("an error must be one line")
@@ -122,7 +122,7 @@ def progress(token: RequestId, body: bytes) -> bytes:
     """Put a worker's progress (`{"progress":…}`) into a notification for the request's token.
 
     Raises:
-        NotSpliceable: it is no single-line object.
+        NotSpliceable: it is not a single-line object.
     """
     if not body.startswith(b'{"progress":') or b"\n" in body or b"\r" in body:
         raise NotSpliceable("a progress report must be one line")
@@ -134,7 +134,7 @@ def log_message(body: bytes) -> bytes:
     """Put a worker's log message (`{"level":…}`) into a notification.
 
     Raises:
-        NotSpliceable: it is no single-line object.
+        NotSpliceable: it is not a single-line object.
     """
     if not body.startswith(b'{"level":') or b"\n" in body or b"\r" in body:
         raise NotSpliceable("a log message must be one line")
@@ -142,10 +142,10 @@ def log_message(body: bytes) -> bytes:
 
 
 def with_cache_hints(result: bytes, ttl_ms: int, scope: str) -> bytes:
-    """Add to a worker's result how long who may keep it (M45).
+    """Add to a worker's result who may keep it, and for how long (M45).
 
     Raises:
-        NotSpliceable: it is no single object.
+        NotSpliceable: it is not a single object.
     """
     if not result.startswith(RESULT_HEAD) or not result.endswith(b"}"):
         raise NotSpliceable("a result must be an object")

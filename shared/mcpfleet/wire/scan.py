@@ -1,8 +1,8 @@
-"""How much a JSON text would make of a parser, counted without making it: values, and how deep they are nested (T31).
+"""Counts the values and the nesting of a JSON text without parsing it (T31).
 
-A parser holds the interpreter until it is done, whichever thread it is on. Seven megabytes of `[[],[],…]` would hold it
-for a second; as many bytes of one string hold it for a hundredth of that. Here a few passes over the bytes do all. They
-cost one or two thousandths of a second for each 256 KiB, and five where it is brackets alone.
+A parser holds the interpreter until it is done, on whichever thread. Seven megabytes of `[[],[],…]` would hold it for a
+second; as many bytes of one string hold it for a hundredth of that. Here a few passes over the bytes suffice. They cost
+one or two milliseconds for each 256 KiB, and five for nothing but brackets.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mcpfleet.wire.errors import bad_envelope, not_json
 MAX_DEPTH: Final = 128
 """Levels of nesting that a text may have; a parser's own bound would be the interpreter's stack."""
 MAX_VALUES: Final = 100_000
-"""Values and keys that a text may have, where nobody says otherwise: a parse of the worst takes 40 ms."""
+"""Values and keys that a text may have by default: parsing the worst takes 40 ms."""
 SLICE: Final = 256 * 1024
-"""Bytes that are looked at in one go."""
+"""Bytes that are scanned in one go."""
 DIGITS: Final = 4
 """Characters of numbers that cost a parser as much as one value."""
 
@@ -29,34 +29,34 @@ _ALL: Final = frozenset(range(256))
 _NO_NUMBER: Final = bytes(_ALL - frozenset(b"0123456789+-.eE"))
 _NO_BRACKET: Final = bytes(_ALL - frozenset(b"[]{}"))
 _STEPS: Final = bytes.maketrans(b"[]{}", b"1010")
-"""Brackets as digits of a binary number: a step up, or down."""
+"""Brackets as digits of a binary number: a step up or down."""
 _AT_ONCE: Final = 8
 """Steps that are followed at once, as the bits of a byte."""
 
 
 def _levels(steps: int) -> list[int]:
-    """The levels, above where they began, after each of eight steps."""
+    """Return the levels, above the beginning, after each of eight steps."""
     return list(accumulate(1 if steps >> bit & 1 else -1 for bit in reversed(range(_AT_ONCE))))
 
 
 _RISES: Final = bytes(_levels(steps)[-1] + _AT_ONCE for steps in range(256))
-"""By how much eight steps rise, eight too high each: bytes have no sign."""
+"""The rise of eight steps, eight too high each: bytes have no sign."""
 _TOPS: Final = bytes(max(0, *_levels(steps)) for steps in range(256))
-"""How far up eight steps lead on their way."""
+"""The highest level on the way of eight steps."""
 
 
 class Scan:
-    """Looks at a text slice by slice.
+    """Scans a text slice by slice.
 
-    A text that is no JSON may pass, since a parser stops where it begins to be none.
+    A text that is not JSON may pass, since a parser stops at its first fault.
     """
 
     def __init__(self, most: int, levels: int = MAX_DEPTH) -> None:
-        """Have seen nothing yet.
+        """Begin with nothing.
 
         Args:
-            most: values and keys that the text may have; `DIGITS` characters of numbers count as one.
-            levels: of nesting that it may have.
+            most: the most values and keys of the text; `DIGITS` characters of numbers count as one.
+            levels: the most levels of nesting.
         """
         self._most = most
         self._levels = levels
@@ -67,7 +67,7 @@ class Scan:
         self._strings = self._values = self._digits = self._opened = self._depth = 0
 
     def feed(self, part: bytes) -> None:
-        """Look at the next bytes.
+        """Scan the next bytes.
 
         Raises:
             Rejection: -32600 for too many values, -32700 for too many levels.
@@ -85,7 +85,7 @@ class Scan:
             raise bad_envelope(f"more than {self._most} values")
 
     def _outside(self, part: bytes) -> bytes:
-        """The bytes that are in no string."""
+        """Return the bytes outside of strings."""
         if self._is_escaped:
             part, self._is_escaped = part[1:], not part
         if b"\\" in part:
@@ -100,14 +100,14 @@ class Scan:
         return outside
 
     def _step(self, outside: bytes) -> None:
-        """Follow the nesting; what opens no more than is allowed in all cannot be nested more deeply."""
+        """Follow the nesting; a slice with fewer openings than are allowed in all cannot nest more deeply."""
         steps = outside.translate(_STEPS, _NO_BRACKET)
         if self._opened > self._levels and self._highest(steps) > self._levels:
             raise not_json()
         self._depth += 2 * steps.count(b"1") - len(steps)
 
     def _highest(self, steps: bytes) -> int:
-        """The highest level on the way, eight steps at once: an element of Python's for each would take long."""
+        """Return the highest level on the way, eight steps at once: a Python element for each would take long."""
         if not steps:
             return self._depth
         number = int(steps + b"0" * (-len(steps) % _AT_ONCE), 2)
@@ -118,13 +118,13 @@ class Scan:
 
 
 def scan(body: bytes, most: int, levels: int = MAX_DEPTH) -> Iterator[None]:
-    """Look at a whole text, with a pause after each slice for whoever wants one.
+    """Scan a whole text, with a pause after each slice.
 
     Raises:
         Rejection: as `Scan.feed`.
     """
     if len(body) <= most and body.count(b"[") + body.count(b"{") <= levels:
-        return  # each value takes a byte, so that few bodies are looked at
+        return  # each value takes a byte, so few bodies need it
     look = Scan(most, levels)
     for start in range(0, len(body), SLICE):
         look.feed(body[start : start + SLICE])
@@ -133,7 +133,7 @@ def scan(body: bytes, most: int, levels: int = MAX_DEPTH) -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector off a parse of much: what it makes is no garbage, and is looked through in vain."""
+    """Keep the garbage collector off a large parse: its objects are no garbage, and would be searched in vain."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""JSON as the door takes it: one text, no key twice, no number that is none, no lone surrogate (D18)."""
+"""Strict JSON: one text, no repeated key, no infinite number, no lone surrogate (D18); and JSON in canonical form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcpfleet.wire.scan import MAX_VALUES, scan, uncollected
 _SMALL: Final = 16 * 1024
 """Bytes of a body that makes few objects."""
 _SURROGATE: Final = re.compile(rb"\\u[dD]")
-"""How the escape of a surrogate begins."""
+"""The beginning of a surrogate's escape."""
 
 
 class _DuplicateKey(ValueError):
@@ -49,10 +49,10 @@ def parse(body: bytes, most: int = MAX_VALUES) -> Any:
 
     Args:
         body: the whole.
-        most: values and keys that it may have (`Scan`).
+        most: the most values and keys (`Scan`).
 
     Raises:
-        Rejection: -32700 for what is no JSON or nested too deeply, -32600 for a key that stands twice, and for too many
+        Rejection: -32700 for a body that is not JSON or is nested too deeply, -32600 for a repeated key or too many
             values.
     """
     for _ in scan(body, most):
@@ -61,7 +61,7 @@ def parse(body: bytes, most: int = MAX_VALUES) -> Any:
 
 
 def parse_scanned(body: bytes) -> Any:
-    """Read a body that was looked at, as `parse` does."""
+    """Read a scanned body, as `parse` does."""
     try:
         if len(body) <= _SMALL:
             return _decoder.decode(body.decode())
@@ -74,13 +74,13 @@ def parse_scanned(body: bytes) -> Any:
 
 
 def refuse_surrogates(body: bytes, value: Any) -> None:
-    """Refuse a lone surrogate anywhere in a parsed body, which no UTF-8 can carry on.
+    """Refuse a lone surrogate anywhere in a parsed body, which UTF-8 cannot carry on.
 
     Raises:
         Rejection: -32602.
     """
-    # Only an escape can make one, so a body without any is not walked. The expression is four times as fast as `in`
-    # where a body is all backslashes.
+    # Only an escape can make one, so a body without any is not walked. The expression is four times as fast as `in` on
+    # a body of backslashes.
     if _SURROGATE.search(body) is None:
         return
     try:
@@ -90,7 +90,7 @@ def refuse_surrogates(body: bytes, value: Any) -> None:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written at all: one with a lone surrogate cannot."""
+    """Return whether a text can be written at all; one with a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -99,7 +99,7 @@ def is_utf8(text: str) -> bool:
 
 
 def canonical(value: Any) -> bytes:
-    """Serialise with keys sorted at every depth: the order in which somebody wrote them says nothing."""
+    """Serialise with keys sorted at every depth: their original order means nothing."""
     return to_json(_sorted(value))
 
 

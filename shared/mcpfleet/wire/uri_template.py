@@ -1,4 +1,4 @@
-"""URI templates (RFC 6570) that can be matched: `{name}` for one part of a URI, `{+name}` for all that is left."""
+"""URI templates (RFC 6570) that can be matched: `{name}` for one part of a URI, `{+name}` for the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_VARIABLES: Final = 16
 """Variables of one template."""
 
 SUPPORTED: Final = "{name} for one part, and {+name} at the end for all that is left of the path"
-"""What of RFC 6570 can be matched, for errors."""
+"""The part of RFC 6570 that can be matched, for errors."""
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"(\+?)([A-Za-z_][A-Za-z0-9_]*)")
@@ -21,21 +21,22 @@ _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class BadTemplate(ValueError):
-    """Raised when a text is no template that can be matched; the sentence says why."""
+    """Raised when a text is no matchable template; the sentence gives the reason."""
 
 
 @dataclass(frozen=True)
 class UriTemplate:
-    """A template that says which URIs are its own, and what its variables are in one of them.
+    """A template that matches URIs and reads their variables.
 
-    A variable's value has at least one character and ends at `/`, `?` or `#`, in a query at `&` or `#`; where another
-    variable follows in the same part, also at the literal between them, so that a match is found without trying.
+    A variable's value has at least one character and ends at `/`, `?` or `#`, in a query at `&` or `#`. If another
+    variable follows in the same part, it also ends at the literal between them. So a match is found without
+    backtracking.
     """
 
     text: str
     variables: tuple[str, ...]
     rank: tuple[bool, int, int, str]
-    """The order in which templates are tried, where several match: the smallest is the most specific."""
+    """The order in which several matching templates are tried: the smallest is the most specific."""
     _pattern: re.Pattern[str]
 
     @classmethod
@@ -43,7 +44,7 @@ class UriTemplate:
         """Read a template.
 
         Raises:
-            BadTemplate: it is not well formed, or of a form that has no one match.
+            BadTemplate: it is not well formed, or has no unique match.
         """
         literals, expressions = _split(text)
         variables: list[str] = []
@@ -70,9 +71,9 @@ class UriTemplate:
         return cls(text, tuple(variables), rank, re.compile(pattern))
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Find the variables' values in a URI, percent-decoded; None where the URI is not of this template.
+        """Return the variables' values in a URI, percent-decoded; None if the template does not match it.
 
-        What is no percent-encoded UTF-8, or holds a NUL, is none of anybody's.
+        A URI with bad percent-encoding, other bytes than UTF-8, or NUL matches no template.
         """
         found = self._pattern.fullmatch(uri)
         if found is None or _BROKEN_ESCAPE.search(uri):
@@ -85,13 +86,13 @@ class UriTemplate:
 
     @cached_property
     def scheme(self) -> str:
-        """The scheme of all URIs that match, in small letters; empty where a variable stands in its place."""
+        """The scheme of all matching URIs, in small letters; empty if a variable stands in its place."""
         scheme, colon, _ = self.text.partition(":")
         return scheme.lower() if colon and "{" not in scheme else ""
 
 
 def _split(text: str) -> tuple[list[str], list[str]]:
-    """Part a template into what stands around its expressions, and these."""
+    """Split a template into its expressions and the text around them."""
     parts = _EXPRESSION.split(text)
     literals, expressions = parts[::2], parts[1::2]
     for literal in literals:
@@ -101,7 +102,7 @@ def _split(text: str) -> tuple[list[str], list[str]]:
 
 
 def _ends(literal: str, *, takes_rest: bool, in_query: bool, is_last: bool) -> str:
-    """The characters at which a variable's value ends, as a class of characters."""
+    """Return the characters that end a variable's value, as a class of characters."""
     ends = "?#" if takes_rest else "&#" if in_query else "/?#"
     is_shared = bool(literal) and not is_last and not set(literal) & set(ends)
     return ends + r"\x00-\x20\x7f" + (re.escape(literal[0]) if is_shared else "")
