@@ -7,7 +7,7 @@ RUN := $(VENV)/bin
 # the others.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(16, 2 * (os.cpu_count() or 1)))')
 BESIDE := -n $(WORKERS) --dist worksteal
-# Files of tests that start processes run side by side, as many as there are cores; what is killed by the clock runs alone.
+# Files of tests that start processes run side by side, as many as there are cores.
 FILES := -n auto --dist loadfile
 TARGET ?= examples/library.py
 PORT ?= 8000
@@ -72,7 +72,7 @@ deploy: $(VENV)/.test
 	$(RUN)/pytest $(FILES) tests/deploy
 
 chaos: $(VENV)/.test
-	$(RUN)/pytest tests/chaos
+	$(RUN)/pytest $(FILES) tests/chaos
 
 conformance: $(VENV)/.test
 	$(RUN)/pytest tests/conformance

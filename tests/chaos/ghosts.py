@@ -12,10 +12,11 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import anyio
 from rich.console import Console
@@ -28,7 +29,7 @@ from tests.kit.severable import Severable, keep_severable
 APP = Path(__file__).with_name("app.py")
 PARTS = ("worker", "edge", "nats")
 SETTLE = 6.0
-"""Seconds of load after a part has come back; within five of them the fleet must serve again."""
+"""Seconds of load after a part has come back, in the long form; within five of them the fleet must serve again."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,19 @@ class Haunted:
         finally:
             link.heal()
 
-    async def phase(self, name: str, disturbance: AbstractContextManager[None], seconds: float, rate: float) -> Phase:
+    async def phase(
+        self,
+        name: str,
+        disturbance: AbstractContextManager[None],
+        seconds: float,
+        rate: float,
+        settle: float = SETTLE,
+    ) -> Phase:
         """Disturb under load for so many seconds, and compare what was told with what happened."""
         callers = Callers(self.fleet.urls, rate)
         returned = 0.0
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(callers.run, 1.0 + seconds + SETTLE)
+            tasks.start_soon(callers.run, 1.0 + seconds + settle)
             await anyio.sleep(1.0)
             with disturbance:
                 await anyio.sleep(seconds)
@@ -103,7 +111,7 @@ def _recovered(callers: Callers, returned: float) -> float:
 
 
 @asynccontextmanager
-async def haunted() -> AsyncIterator[Haunted]:
+async def haunted(settings: Mapping[str, str] = MappingProxyType({})) -> AsyncIterator[Haunted]:
     """Run a fleet of two edges and two workers, the first of each over a link that can be severed."""
     with tempfile.TemporaryDirectory(prefix="ghosts-") as folder:
         effects = Path(folder) / "effects"
@@ -117,7 +125,7 @@ async def haunted() -> AsyncIterator[Haunted]:
                 links[name] = await tasks.start(keep_severable, url)
                 return links[name].url
 
-            environment = {"CHAOS_EFFECTS": str(effects)}
+            environment = {"CHAOS_EFFECTS": str(effects), **settings}
             async with Fleet(APP, edges=2, workers=2, environment=environment, route=route) as fleet:
                 yield Haunted(fleet, effects, links)
             tasks.cancel_scope.cancel()

@@ -25,7 +25,11 @@ ANSWERS: Final = {
     "sampling/createMessage": {"role": "assistant", "content": {"type": "text", "text": "hello"}, "model": "m"},
     "roots/list": {"roots": [{"uri": "file:///home"}]},
 }
-AWAY: Final = ("the subscriptions service did not answer in time", "No capacity")
+AWAY: Final = (
+    "the subscriptions service did not answer in time",
+    "the subscriptions service could not do this now",
+    "No capacity",
+)
 """How errors begin while subscriptions is away, or no worker has room."""
 NOT_ANSWERED: Final = "did not answer in time"
 _LOOK_AGAIN: Final = 0.01

@@ -28,7 +28,7 @@ APP = Path(__file__).with_name("app.py")
 DRAINS = ("edge drains", "worker drains")
 WAYS = (*DRAINS, "edge killed", "worker killed", "services restart", "services killed", "NATS killed")
 SETTLE = 3.0
-"""Seconds of load after a restart, which count as its own."""
+"""Seconds of load after a restart, which count as its own, in the long form."""
 
 
 @dataclass
@@ -49,9 +49,10 @@ class Findings:
 class Restarts:
     """A fleet of two edges and two workers, whose processes come and go."""
 
-    def __init__(self, fleet: Fleet, effects: Path, rate: float) -> None:
+    def __init__(self, fleet: Fleet, effects: Path, rate: float, settle: float) -> None:
         self.fleet = fleet
         self.findings = Findings()
+        self._settle = settle
         self._effects = effects
         self._rate = rate
 
@@ -62,7 +63,7 @@ class Restarts:
             tasks.start_soon(callers.run, 120.0)
             await anyio.sleep(0.5 + chance.random())
             await self._restart(way, chance, callers)
-            await anyio.sleep(SETTLE)
+            await anyio.sleep(self._settle)
             callers.is_over = True
         found = self.findings
         found.times[way] += 1
@@ -85,14 +86,16 @@ class Restarts:
         callers.urls[:] = self.fleet.urls
 
 
-async def restarts(minutes: float, rate: float, seed: int, ways: tuple[str, ...] = WAYS) -> Findings:
+async def restarts(
+    minutes: float, rate: float, seed: int, *, ways: tuple[str, ...] = WAYS, settle: float = SETTLE
+) -> Findings:
     """Go through the ways, each once and then at random, for so long."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="restarts-") as folder:
         effects = Path(folder) / "effects"
         effects.touch()
         async with Fleet(APP, edges=2, workers=2, environment={"CHAOS_EFFECTS": str(effects)}) as fleet:
-            house = Restarts(fleet, effects, rate)
+            house = Restarts(fleet, effects, rate, settle)
             for way in ways:
                 await house.go_through(way, chance)
             until = time.monotonic() + minutes * 60

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -114,6 +115,8 @@ class Crowd:
 
     fleet: LocalFleet
     chance: random.Random
+    pace: float = 1.0
+    """How many times as often something dies."""
     ended: Counter[str] = field(default_factory=Counter)
     """How what was done ended, and what happened."""
     _https: list[httpx2.AsyncClient] = field(default_factory=list)
@@ -122,7 +125,7 @@ class Crowd:
     """What dies just now."""
     _is_over: bool = False
 
-    async def run(self, seconds: float, hands: int = 24) -> None:
+    async def run(self, seconds: float, hands: int) -> None:
         """Come and go for so long; then half of the clients vanish, and the others end what they have begun."""
         self._https.clear()
         self._is_over = False
@@ -152,7 +155,7 @@ class Crowd:
     async def _kill(self) -> None:
         """Have one edge die or drain at times, and another come."""
         while True:
-            await anyio.sleep(self.chance.uniform(1.0, 5.0))
+            await anyio.sleep(self.chance.uniform(1.0, 5.0) / self.pace)
             await self.fleet.add_edge()
             await self._see_edges()
             oldest = next(edge for edge in self.fleet.edges if edge.is_running)
@@ -164,7 +167,7 @@ class Crowd:
     async def _restart(self) -> None:
         """Have subscriptions die at times, and come back over its store."""
         while True:
-            await anyio.sleep(self.chance.uniform(2.0, 12.0))
+            await anyio.sleep(self.chance.uniform(2.0, 12.0) / self.pace)
             with self._quake():
                 await self.fleet.restart_subscriptions()
             self.ended["restart of subscriptions"] += 1
@@ -226,26 +229,36 @@ def library() -> App:
     return app
 
 
-async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
-    """Let a crowd come and go, and look what is left; what is wrong is counted among what ended."""
-    async with LocalFleet(library(), edges=EDGES, environment=ENVIRONMENT, nats=True) as fleet:
-        crowd = Crowd(fleet, random.Random(seed))
+async def soak(seconds: float, seed: int, *, pace: float = 1.0, hands: int = 24) -> soaking.Findings[Holdings]:
+    """Let a crowd come and go, and look what is left; what is wrong is counted among what ended.
 
-        async def now() -> Holdings:
-            return await Holdings.now(fleet)
+    Args:
+        seconds: how long.
+        seed: decides what happens.
+        pace: how many times as often something dies as in the long form.
+        hands: how many clients there are at once.
+    """
+    with soaking.small_heap():
+        async with LocalFleet(library(), edges=EDGES, environment=ENVIRONMENT, nats=True) as fleet:
+            crowd = Crowd(fleet, random.Random(seed), pace)
 
-        async def settled(before: Holdings | None) -> Holdings:
-            """What is held once nobody is there, and what died was forgotten."""
-            if before is not None:
-                return await soaking.settle(now, lambda held: held == before, within=SETTLED_WITHIN)
-            await soaking.settle(now, lambda held: held.is_idle, within=SETTLED_WITHIN)
-            return await soaking.steady(now, within=SETTLED_WITHIN)
+            async def now() -> Holdings:
+                return await Holdings.now(fleet)
 
-        found = await soaking.soaked(crowd.run, settled, crowd.ended, seconds=seconds, warm=2.0)
-        for mistake in MISTAKES:
-            if lines := fleet.lines(mistake):
-                crowd.ended[f"{WRONG}{mistake}: {lines[0]}"] += len(lines)
-        return found
+            async def settled(before: Holdings | None) -> Holdings:
+                """What is held once nobody is there, and what died was forgotten."""
+                if before is not None:
+                    return await soaking.settle(now, lambda held: held == before, within=SETTLED_WITHIN)
+                await soaking.settle(now, lambda held: held.is_idle, within=SETTLED_WITHIN)
+                return await soaking.steady(now, within=SETTLED_WITHIN)
+
+            found = await soaking.soaked(
+                partial(crowd.run, hands=hands), settled, crowd.ended, seconds=seconds, warm=2.0
+            )
+            for mistake in MISTAKES:
+                if lines := fleet.lines(mistake):
+                    crowd.ended[f"{WRONG}{mistake}: {lines[0]}"] += len(lines)
+            return found
 
 
 if __name__ == "__main__":

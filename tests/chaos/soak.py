@@ -66,6 +66,8 @@ class Soak:
     edge: Bus
     catalog: Bus
     chance: random.Random
+    pace: float = 1.0
+    """How many times as often NATS pauses, and for how many times less."""
     ended: Counter[str] = field(default_factory=Counter)
     """How operations ended."""
 
@@ -81,9 +83,9 @@ class Soak:
     async def _pause_nats(self) -> None:
         try:
             while True:
-                await anyio.sleep(self.chance.uniform(1.0, 5.0))
+                await anyio.sleep(self.chance.uniform(1.0, 5.0) / self.pace)
                 self.fabric.freeze()
-                await anyio.sleep(self.chance.uniform(0.5, 3.0))
+                await anyio.sleep(self.chance.uniform(0.5, 3.0) / self.pace)
                 self.fabric.thaw()
                 self.ended["pause of NATS"] += 1
         finally:
@@ -118,14 +120,19 @@ class Soak:
                 await self.edge.leave(subscription)
 
 
-async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
+async def soak(seconds: float, seed: int, *, pace: float = 1.0) -> soaking.Findings[Holdings]:
     """Soak, and see whether both processes still hear.
+
+    Args:
+        seconds: how long.
+        seed: decides what happens.
+        pace: how many times as fast NATS pauses, and a link is dead, as in the long form.
 
     Raises:
         TimeoutError: one of them does not.
     """
-    settings = ProcessSettings(log_level="warning")
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+    settings = ProcessSettings(log_level="warning", bus_question_every=2.0 / pace, bus_dead_after=2.0 / pace)
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder, soaking.small_heap():
         fabric = NatsFabric(Path(folder), settings)
         async with living(fabric), fabric.buses("edge", "catalog") as (edge, catalog):
             hints: deque[Incoming] = deque(maxlen=1)  # the newest: all of them would be what grows
@@ -134,7 +141,7 @@ async def soak(seconds: float, seed: int) -> soaking.Findings[Holdings]:
             )
             await edge.subscribe(HINT, hints.append)
             await heard(edge, catalog)
-            used = Soak(fabric, edge, catalog, random.Random(seed))
+            used = Soak(fabric, edge, catalog, random.Random(seed), pace)
             found = await soaking.soaked(used.run, partial(_settled, used), used.ended, seconds=seconds, warm=2.0)
             hints.clear()
             catalog.publish(HINT, b"")

@@ -7,7 +7,8 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -42,6 +43,17 @@ class Findings(Generic[Holdings]):
     """How what was done ended, and how often."""
     megabytes: tuple[float, ...]
     """What the process had after each minute: a leak grows with all of them, a buffer that was once full with one."""
+
+
+@contextmanager
+def small_heap() -> Iterator[None]:
+    """Leave what lives already out of each look at the heap, for the length of a block: modules are most of it."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def megabytes() -> float:

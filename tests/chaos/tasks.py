@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -25,14 +26,13 @@ from rich.console import Console
 from mcpfleet.testing.fleet import Fleet
 from tests.chaos.tasking import Makers, Notes
 from tests.kit.postgres import Postgres, postgres_server
+from tests.kit.restarting import restart_services
 
 APP = Path(__file__).with_name("tasks_app.py")
 WAYS = ("worker", "services", "edge", "NATS")
 THRICE = 3
-_SERVICES_START = 3.0
-"""Seconds that a process of services gets to be back."""
 SHORT: Mapping[str, str] = {
-    "MCPFLEET_TASK_LEASE": "3", "MCPFLEET_TASK_EXTENDS": "0.8", "MCPFLEET_TASKS_SWEEP": "0.3",
+    "MCPFLEET_TASK_LEASE": "2", "MCPFLEET_TASK_EXTENDS": "0.5", "MCPFLEET_TASKS_SWEEP": "0.2",
     "MCPFLEET_TASKS_AWAY": "1",
 }  # fmt: skip
 """Settings under which a worker's death is known sooner."""
@@ -114,7 +114,8 @@ class Killing:
             child = self._chance.choice(free)
             if way == "worker":
                 self.victims.add(child.pid)
-            await self._restart(way, child.name, self._fleet.restart(child, drain=False), child.url)
+            restart = partial(restart_services, self._fleet) if way == "services" else self._fleet.restart
+            await self._restart(way, child.name, restart(child, drain=False), child.url)
 
     async def _restart(self, way: str, name: str, restart: Awaitable[None], url: str | None = None) -> None:
         self.killed[way] += 1
@@ -123,8 +124,6 @@ class Killing:
         self.down |= urls
         try:
             await restart
-            if way == "services":  # which do not say when they are back
-                await anyio.sleep(_SERVICES_START)
         finally:
             self._starting.discard(name)
             # The edge is ready at another URL by now, and this one's port may be another's some day.

@@ -12,13 +12,14 @@ from mcpfleet.testing.fleet import Fleet
 from tests.chaos.callers import Callers, Told
 
 APP = Path(__file__).with_name("app.py")
-HELD = 8.0
-"""Seconds: longer than a worker may be silent before its calls count as lost."""
+HELD = 4.5
+"""Seconds that a handler holds something: longer than a worker may be silent before its calls count as lost."""
+SOON_LOST = {"MCPFLEET_ALIVE_INTERVAL": "1", "MCPFLEET_LOST_AFTER": "3"}
 
 
 def busy(folder: Path) -> Fleet:
     """A fleet of two workers, whose calls share them."""
-    return Fleet(APP, edges=2, workers=2, environment={"CHAOS_EFFECTS": str(folder / "effects")})
+    return Fleet(APP, edges=2, workers=2, environment={**SOON_LOST, "CHAOS_EFFECTS": str(folder / "effects")})
 
 
 async def use(fleet: Fleet, tool: str, times: int, seconds: float, results: list[object]) -> None:

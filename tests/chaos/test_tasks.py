@@ -25,9 +25,9 @@ async def test_k21_each_task_ends_once_whatever_is_killed_and_its_handle_is_alwa
     postgres: Postgres, tmp_path: Path
 ) -> None:
     """K7, K8, K21: by handles, ends, and effects under the steps' keys."""
-    found = await kill_while_tasks_run(postgres, tmp_path, tasks=60, seed=7, longest=2.0, pause=1.0, settings=SHORT)
+    found = await kill_while_tasks_run(postgres, tmp_path, tasks=40, seed=7, longest=1.0, pause=0.7, settings=SHORT)
     assert not found.broken
-    assert len(found.makers.kept) == 60
+    assert len(found.makers.kept) == 40
     assert set(found.killed) == set(WAYS)
 
 
@@ -36,18 +36,18 @@ async def test_no_task_is_started_again_or_lost_while_postgresql_stands_still(
     postgres: Postgres, tmp_path: Path, way: Way
 ) -> None:
     """The outage is longer than a lease, and every lease gets its whole time after it."""
-    found = await stand_still(postgres, tmp_path, way, seconds=4.0, lasts=6.0, tasks=20, settings=SHORT)
+    found = await stand_still(postgres, tmp_path, way, seconds=2.5, lasts=4.0, tasks=20, settings=SHORT)
     assert found.is_whole, found
     assert len(found.makers.kept) == LONG + 20
 
 
 async def test_d8_a_task_without_steps_is_completed_whenever_its_worker_is_killed() -> None:
-    """D8, with a lease of 3 s in place of 10: in that time, and its own, and what looking and starting take."""
+    """D8, with a lease of 2 s in place of 10: in that time, and its own, and what looking and starting take."""
     lasts = 0.6
     found = await deaths((0.0, lasts - 0.1), lasts=lasts, settings=SHORT)
     for number, each in enumerate(found, 1):
         assert (each.status, each.result, each.runs) == ("completed", str(2 * number), 2)
-        assert each.taken < 3 + lasts + 5
+        assert each.taken < 2 + lasts + 5
 
 
 @pytest.mark.timeout(120)

@@ -36,10 +36,11 @@ from mcpfleet.wire.protocol import LEGACY
 from tests.chaos.versions import write
 from tests.kit.passage import Passage, passage
 from tests.kit.postgres import postgres_server
+from tests.kit.restarting import restart_services
 from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
 
-ENVIRONMENT: Final = {"MCPFLEET_LAME": "1.5", "MCPFLEET_LOG_LEVEL": "info"}
+ENVIRONMENT: Final = {"MCPFLEET_LAME": "1", "MCPFLEET_LOG_LEVEL": "info"}
 _UNREADY_SEEN: Final = 0.3
 """Seconds until the balancer knows that an edge is not ready any more."""
 _PAUSE: Final = 0.02
@@ -217,9 +218,7 @@ class Upgrade:
     async def restart_services(self) -> None:
         """Restart the processes of the services, one after the other."""
         for child in self._fleet.service_processes:
-            before = _ready_lines(child)
-            await self._fleet.restart(child)
-            await until(lambda child=child, before=before: _ready_lines(child) >= before + 4, within=30)  # type: ignore[misc]  # mypy infers no lambda with a default
+            await restart_services(self._fleet, child)
         await self._settle({"tools": 0, "prompts": 0})
 
     async def restart_edges(self) -> None:
@@ -311,12 +310,6 @@ async def client_of(url: str, revision: str | None) -> AsyncIterator[Client]:
     ):
         assert client.session.protocol_version == revision
         yield client
-
-
-def _ready_lines(child: Child) -> int:
-    """How often services of a process have said that they are ready."""
-    assert child.log is not None
-    return child.log.read_text().count('"event": "ready"')
 
 
 async def upgrade(rounds: int, store: str | None = None) -> Findings:
