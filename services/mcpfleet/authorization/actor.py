@@ -90,7 +90,7 @@ class AuthorizationActor:
         checked: dict[int, Verified | CredentialRefused | None] = {}
 
         async def check(place: int, caller: Admit) -> None:
-            with suppress(Failed):  # asked by itself, it is told what went wrong
+            with suppress(Exception):  # asked by itself, it is told what went wrong, and the others are told now
                 checked[place] = await self._check(caller)
 
         with suppress(TimeoutError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 from importlib import import_module
@@ -65,7 +66,7 @@ class CustomVerifier:
                 raise CredentialRefused("the authorizer refused it", Reason.UNKNOWN)
             case Principal():
                 return Verified(named(answer))
-            case (Principal() as principal, float() | int() as seconds):
+            case (Principal() as principal, float() | int() as seconds) if _is_time(seconds):
                 return Verified(named(principal), time.time() + seconds)
             case _:
                 self._log.error("authorizer failed", error="it returned neither a Principal nor None")
@@ -73,3 +74,10 @@ class CustomVerifier:
 
     def trusted(self) -> None:
         """Name no key: the function decides about each token."""
+
+
+def _is_time(seconds: float) -> bool:
+    try:
+        return math.isfinite(seconds)
+    except OverflowError:  # an integer beyond all floats
+        return False

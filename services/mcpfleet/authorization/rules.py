@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -88,6 +89,8 @@ def named(principal: Principal) -> Principal:
     subject = principal.subject or client
     if subject is None:
         raise CredentialRefused("it names neither a subject nor a client", Reason.CLAIMS)
+    if not all(map(_is_written, filter(None, (subject, client, tenant)))):
+        raise CredentialRefused("it has a name that cannot be written", Reason.CLAIMS)
     return Principal(subject=subject, client=client, tenant=tenant, scopes=principal.scopes)
 
 
@@ -119,9 +122,18 @@ def _name(claims: Mapping[str, Any], claim: str) -> str | None:
     value = claims.get(claim)
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or len(value) > _LONGEST:
+    if not isinstance(value, str) or len(value) > _LONGEST or not _is_written(value):
         raise CredentialRefused(f"the claim {claim} is no name", Reason.CLAIMS)
     return value
+
+
+def _is_written(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON can say, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _moment(claims: Mapping[str, Any], claim: str) -> float | None:
@@ -130,4 +142,10 @@ def _moment(claims: Mapping[str, Any], claim: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise CredentialRefused(f"the claim {claim} is no moment", Reason.CLAIMS)
-    return float(value)
+    try:
+        moment = float(value)
+    except OverflowError:
+        moment = math.inf
+    if not math.isfinite(moment):
+        raise CredentialRefused(f"the claim {claim} is no moment", Reason.CLAIMS)
+    return moment

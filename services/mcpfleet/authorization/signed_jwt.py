@@ -66,7 +66,7 @@ class JwtVerifier:
                 # The audience is compared by our own rule, which lets a slash at the end differ.
                 options={"require": _REQUIRED, "verify_aud": False},
             )
-        except (jwt.PyJWTError, TypeError, ValueError) as error:
+        except (jwt.PyJWTError, TypeError, ValueError, OverflowError) as error:
             malformed = ("it is malformed", Reason.MALFORMED)
             raise CredentialRefused(
                 *next((why for kind, why in _WHY.items() if isinstance(error, kind)), malformed)

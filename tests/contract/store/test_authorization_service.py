@@ -172,13 +172,13 @@ async def test_one_that_takes_long_holds_the_others_up_for_a_moment_alone(
     """It is told by itself, and of one that cannot be checked the others do not hear."""
     settings: dict[str, Any] = {"authorization": "custom", "authorizer": "tests.contract.store.authorizing:slowly"}
     async with authorization(url, tmp_path, **settings) as running:
-        tokens = ("ann", "slow", "broken", "bob")
+        tokens = ("ann", "slow", "broken", "odd", "bob")
         callers = tuple(Admit(endpoint="mcp", credential=SecretStr(token), resource=RESOURCE) for token in tokens)
         found = await ask(running.buses["edge"], ADMIT_ALL, AdmitAll(callers=callers), timeout=5)
         assert [verdict and verdict.principal and verdict.principal.subject for verdict in found.verdicts] == [
-            "ann", None, None, "bob",
+            "ann", None, None, None, "bob",
         ]  # fmt: skip
-        assert [verdict is None for verdict in found.verdicts] == [False, True, True, False]
+        assert [verdict is None for verdict in found.verdicts] == [False, True, True, False, False]
         slow = await running.client().admit_together(callers[1])
         assert slow.principal == Principal(subject="slow")
         with pytest.raises(Failed):

@@ -46,6 +46,12 @@ def custom() -> CustomVerifier:
     return CustomVerifier(authorizer, timeout=0.1, log=LOG)
 
 
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 10**400])
+async def test_a_time_that_is_none_decides_nothing(seconds: float) -> None:
+    with pytest.raises(CredentialUnchecked):
+        await returning((ANN, seconds))
+
+
 async def test_it_says_whom_a_token_speaks_for_and_for_how_long() -> None:
     assert (await custom().verify("good", "mcp", "r")).principal == ANN
     short = await custom().verify("short", "mcp", "r")
