@@ -122,7 +122,7 @@ async def test_k21_a_rollout_in_the_middle_of_tasks_ends_each_rightly_or_says_wh
         ended = {tool: await client.until(task) for tool, task in tasks.items()}
     assert [text_of(ended[tool]) for tool in ("run", "ask", "retry")] == ["2", "2 True", "2"]
     assert [len(notes.of(f"step {tool}")) for tool in ("run", "ask")] == [1, 1]
-    for tool, why in (("rename", "second"), ("reword", "asked otherwise")):
+    for tool, why in (("rename", "second"), ("reword", "differs from an earlier attempt")):
         assert (ended[tool]["status"], ended[tool]["result"]["isError"]) == ("completed", True), tool
         assert "The tool has changed since this task was made" in text_of(ended[tool])
         assert why in text_of(ended[tool])

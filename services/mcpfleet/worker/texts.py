@@ -10,12 +10,12 @@ from mcpfleet.wire.texts import CHECK_FIRST, UNCERTAIN_CALL, WORKER_STOPPED
 _NOUNS: Final[dict[Kind, str]] = {"template": "resource", "lister": "list"}
 """How clients know a kind, where they use another word."""
 
-NOT_RUN: Final = "The call waited for a free slot until its time was over. It has not run."
+NOT_RUN: Final = "The call waited for a free slot until its time was over. It has not run, and may be called again."
 RESULT_NOT_KEPT: Final = (
     "The call has run, and its result could not be kept under its idempotency key. A repeat will hear that the outcome "
     f"is uncertain. {CHECK_FIRST}"
 )
-TASK_RESULT_NOT_KEPT: Final = "The task has run, and its result could not be kept."
+TASK_RESULT_NOT_KEPT: Final = f"The task has run, and its result could not be kept. {CHECK_FIRST}"
 CANNOT_ANSWER: Final = "The client cannot answer what is asked"
 NO_RESOURCE: Final = "Resource not found"
 
@@ -54,7 +54,7 @@ def tool_changed(error: Exception) -> str:
 def question_changed(key: str) -> str:
     """A task's handler asks another question under a key that it has used."""
     return (
-        f"The question {key!r} was asked otherwise before: what it says must be the same in every attempt, or have "
+        f"The question {key!r} differs from an earlier attempt. A question must say the same in every attempt, or have "
         "another key."
     )
 
