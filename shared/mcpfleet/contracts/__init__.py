@@ -1,1 +1,1 @@
-"""One module a service: the messages that it accepts, and its typed client."""
+"""The contracts: for each service, the messages that it accepts, and its typed client."""

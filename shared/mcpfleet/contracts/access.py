@@ -13,7 +13,7 @@ from mcpfleet.process.settings import Settings, host_and_port
 
 Mode: TypeAlias = Literal["none", "static", "jwt", "introspection", "custom"]
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5B\x5D-\x7E]{1,256}")
-"""A scope as RFC 6749 spells one: it needs no escape in a header."""
+"""A scope in the form of RFC 6749: it needs no escape in a header."""
 
 
 def _web_url(value: str) -> str:
@@ -32,36 +32,36 @@ def _secure_url(value: str) -> str:
 
 
 WebUrl = Annotated[str, AfterValidator(_web_url)]
-"""An address of HTTP without query and fragment, or nothing."""
+"""An HTTP address without query and fragment, or an empty text."""
 SecureUrl = Annotated[str, AfterValidator(_secure_url)]
-"""The same, and nobody on the way can read or change what is fetched from it."""
+"""The same, if nobody on the way can read or change its content."""
 
 
 class AccessSettings(Settings):
-    """What edges and authorization read alike."""
+    """Settings that edges and authorization share."""
 
     authorization: Mode = Field("none", description="how callers are admitted; none admits everybody")
     issuer: SecureUrl = Field("", description="who issues tokens: the URL of the authorization server")
 
 
 def is_secure(url: str) -> bool:
-    """Whether what is fetched from a URL can be trusted to be its owner's."""
+    """Return whether a URL is sure to lead to its owner: by TLS, or on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 
 def resource_of(public_url: str, path: str) -> str:
-    """An endpoint's URL as clients know it, without a slash at its end (M62)."""
+    """Return an endpoint's URL as clients know it, without a slash at its end (M62)."""
     return f"{public_url.rstrip('/')}{path}".rstrip("/")
 
 
 def is_for(audiences: tuple[str, ...], resource: str) -> bool:
-    """Whether one of a token's audiences is the resource; a slash at the end makes no difference."""
+    """Return whether one of a token's audiences is the resource; a slash at the end makes no difference."""
     return any(audience.rstrip("/") == resource for audience in audiences)
 
 
 def is_scope(word: str) -> bool:
-    """Whether a word is a scope that a token may have and a header may carry."""
+    """Return whether a word is a scope that a token may have and a header may carry."""
     return _SCOPE.fullmatch(word) is not None
 
 
@@ -74,7 +74,7 @@ def refuse_exposed(bind: str, mode: str, *, allow_anonymous: bool) -> str | None
         allow_anonymous: MCPFLEET_ALLOW_ANONYMOUS.
 
     Returns:
-        The sentence for the operator, which names the settings; None where serving is fine.
+        The sentence for the operator, which names the settings; None if serving is fine.
     """
     if mode != "none" or allow_anonymous or is_loopback(host_and_port(bind)[0]):
         return None
@@ -85,7 +85,7 @@ def refuse_exposed(bind: str, mode: str, *, allow_anonymous: bool) -> str | None
 
 
 def refuse_nameless(bind: str, mode: str, public_url: str) -> str | None:
-    """Refuse to check tokens beyond this host without the name that they must be for (M61).
+    """Refuse to check tokens beyond this host without the name that they must be issued for (M61).
 
     Args:
         bind: MCPFLEET_BIND.
@@ -93,7 +93,7 @@ def refuse_nameless(bind: str, mode: str, public_url: str) -> str | None:
         public_url: MCPFLEET_PUBLIC_URL.
 
     Returns:
-        The sentence for the operator; None where serving is fine.
+        The sentence for the operator; None if serving is fine.
     """
     if mode == "none" or public_url or is_loopback(host_and_port(bind)[0]):
         return None

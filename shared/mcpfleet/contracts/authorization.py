@@ -1,4 +1,4 @@
-"""Authorization's messages: a credential goes in, a principal with an expiry comes out."""
+"""The messages of authorization: they carry a credential in, and a principal with an expiry out."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from mcpfleet.process.batches import Batches
 from mcpfleet.telemetry.trace import is_recorded
 
 MOST_TOGETHER: Final = 32
-"""Callers that one question is about."""
+"""Callers in one question."""
 MOST_LIMITS: Final = 64
-"""Limits that one question is about."""
+"""Limits in one question."""
 AHEAD_SHARE: Final = 64
-"""One in so many of a window's tokens is granted ahead at most: so little is missed where it is not used."""
+"""At most one in this many of a window's tokens is granted ahead, so that unused ones are missed little."""
 _LOT: Final = 0.1
-"""Seconds of a limit that are taken ahead of a service of the release before."""
+"""Seconds of a limit that are taken ahead from a service of the former release."""
 _OLD_FOR: Final = 60.0
-"""Seconds for which a service of the release before is asked in its own way: finding out costs half a second."""
+"""Seconds for which a service of the former release is asked in its own way; finding out costs half a second."""
 _PATIENCE: Final = 0.005
 """Seconds that a question waits for the one before it at most, to go with others."""
 _STREAMS_WITHIN: Final = 0.5
-"""Seconds that the verdicts on streams may take, of one answer."""
+"""Seconds that the verdicts on streams in one answer may take."""
 _REQUESTS_WITHIN: Final = 0.02
-"""The same on requests: as good as at once. Checks that need no other process are done by then."""
+"""The same for requests: nearly nothing. Checks that need no other process are done by then."""
 _NAMES_KEPT: Final = 4_096
 
 
@@ -43,77 +43,77 @@ class Admit(Message):
 
     endpoint: str = Field(pattern=POOL_PATTERN)
     credential: SecretStr | None = None
-    """The bearer token; a process prints it as stars."""
+    """The bearer token; it prints as stars."""
     resource: str | None = None
-    """The endpoint's URL as clients know it: what a token's audience must be (M61)."""
+    """The endpoint's URL as clients know it, which a token's audience must be (M61)."""
 
     @field_serializer("credential", when_used="json-unless-none")
     def _reveal(self, credential: SecretStr) -> str:
-        """Let the token cross the bus: to authorization, and to nobody else (invariant 9)."""
+        """Let the token cross the bus: to authorization, and nowhere else (invariant 9)."""
         return credential.get_secret_value()
 
 
 class Admitted(Message):
-    """The verdict, and how long an edge may go by it."""
+    """The verdict, and for how long an edge may use it."""
 
     principal: Principal | None = None
-    """None where the credential was refused."""
+    """None for a refused credential."""
     lasts: float = Field(ge=0)
-    """Seconds from the asking that the verdict may be cached: time left, so that no two clocks are compared."""
+    """Seconds from the asking that the verdict may be cached. It is a time left, so no two clocks are compared."""
     good_for: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """Seconds from the asking for which the credential itself is good, at most a day: what lasts longer than a request
-    goes by it, within a bound of its own. None where nobody says: as long as the verdict."""
+    """Seconds from the asking for which the credential itself is good, at most a day. Streams and other long work use
+    it, within a bound of their own. None if nobody tells: as long as the verdict."""
     lasts_heard: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """Seconds from the asking that the verdict may be cached while authorization is heard and names the key. None where
-    the credential may end at any time without authorization's knowledge: `lasts` alone counts."""
+    """Seconds from the asking that the verdict may be cached while authorization is heard and names the key. None if
+    the credential may end without authorization's knowledge: then `lasts` alone counts."""
     key: str | None = None
     """Names the key that signed the credential, or the list that has it."""
     reason: str | None = None
-    """Why the credential was refused, for the operator's log; never for the client."""
+    """The reason of a refusal, for the operator's log; never for the client."""
     number: int = 0
-    """The newest revocation that the verdict knows of: one that an edge heard of meanwhile is not in it."""
+    """The newest revocation that the verdict includes; an edge may have heard of a newer one."""
 
 
 class AdmitAll(Message):
-    """An edge asks for many callers at the same time, each as if by itself."""
+    """An edge asks about many callers at once, each as if by itself."""
 
     callers: tuple[Admit, ...] = Field(max_length=MOST_TOGETHER)
     within: float = Field(_STREAMS_WITHIN, ge=0, le=_STREAMS_WITHIN)
-    """Seconds after which the answer leaves out those that could not be told."""
+    """Seconds after which the answer leaves out the undecided callers."""
 
 
 class AdmittedAll(Message):
     """The verdicts, in the order of the callers."""
 
     verdicts: tuple[Admitted | None, ...] = ()
-    """None for one that could not be told as fast as the others: it is asked for by itself."""
+    """None for a caller that took too long: it is asked about by itself."""
 
 
 RevokedKind: TypeAlias = Literal["subject", "client", "tenant", "policy"]
-"""Whose permission ends. `policy` is everybody's: nobody's ends, and everybody's is asked for anew."""
+"""The kind of principal whose permission ends. `policy` means everybody: nobody's ends, and all are asked again."""
 RevokedName: TypeAlias = tuple[RevokedKind, str]
-"""A kind and a key: how a revocation names whom it concerns."""
+"""A kind and a key, by which a revocation names its principals."""
 
 
 def revoked_name(kind: RevokedKind, name: str) -> RevokedName:
-    """Name whom a revocation concerns; its key says nothing to who does not know the name already."""
+    """Return the name of the principals of a revocation; its key tells nothing to readers without the name."""
     return kind, digest_of(name.encode()) if kind != "policy" else ""
 
 
 def names_of(principal: Principal) -> frozenset[RevokedName]:
-    """The names by which a principal's permission may end."""
+    """Return the names by which a principal's permission may end."""
     return _names(principal.subject, principal.client, principal.tenant)
 
 
 @lru_cache(maxsize=_NAMES_KEPT)
 def _names(subject: str | None, client: str | None, tenant: str | None) -> frozenset[RevokedName]:
-    """Remembered: a revocation asks for those of each of thousands of streams, of which many have one caller."""
+    """Cached: a revocation asks for them for each of thousands of streams, many of one caller."""
     names: dict[RevokedKind, str | None] = {"subject": subject, "client": client, "tenant": tenant}
     return frozenset(revoked_name(kind, name) for kind, name in names.items() if name is not None)
 
 
 class Revocation(Message):
-    """A subject, client or tenant whose permission ended at a moment: what was admitted before is asked anew."""
+    """A subject, client or tenant whose permission ended at a moment; earlier admissions are asked again."""
 
     number: int
     kind: RevokedKind
@@ -121,7 +121,7 @@ class Revocation(Message):
     """The first 32 hexadecimal digits of the name's SHA-256; empty for `policy`."""
 
     def concerns(self, principal: Principal) -> bool:
-        """Whether a principal's permission may have ended."""
+        """Return whether a principal's permission may have ended."""
         return self.kind == "policy" or (self.kind, self.key) in names_of(principal)
 
 
@@ -131,9 +131,9 @@ class Authority(Message):
     number: int
     revocations: tuple[Revocation, ...] = ()
     keys: tuple[str, ...] | None = None
-    """All keys by which credentials are good, as `Admitted.key` names them; none where nobody can name them."""
+    """The keys by which credentials are good, as `Admitted.key` names them; None if nobody can name them."""
     keys_age: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Seconds since the keys were fetched: they say nothing against a verdict that was asked for since."""
+    """Seconds since the keys were fetched: they say nothing about a later verdict."""
 
 
 class ChangesWanted(Message):
@@ -143,7 +143,8 @@ class ChangesWanted(Message):
 
 
 class Changes(Message):
-    """The revocations after the number, the oldest first, and the newest number; `complete` says that none is left."""
+    """The revocations after the number, the oldest first, and the newest number; `complete` says that none is
+    missing."""
 
     number: int
     revocations: tuple[Revocation, ...] = ()
@@ -151,17 +152,17 @@ class Changes(Message):
 
 
 class Revoke(Message):
-    """An operator ends the permission of whoever a name is of.
+    """An operator ends the permission of all principals with a name.
 
-    Edges forget what they were told of it and ask again; credentials that were issued before the revocation are
-    refused from then on, as far as they say when that was (`iat`), and others as long as the revocation is kept.
-    `policy` refuses nobody: what everybody may do is asked for anew.
+    Edges forget their verdicts about it and ask again. Credentials from before the revocation are refused from then on,
+    if they carry their time (`iat`), and others for as long as the revocation is kept. `policy` refuses nobody:
+    everybody's permission is asked again.
     """
 
     kind: RevokedKind
     name: str = Field("", max_length=1024)
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
-    """Made by the asker: asking twice revokes once."""
+    """The asker makes it: asking twice revokes once."""
 
 
 class Revoked(Message):
@@ -174,22 +175,23 @@ class TakeFromLimit(Message):
     """An edge asks for calls of a limit's window."""
 
     key: str = Field(pattern=r"^[0-9a-f]{32}$")
-    """Names what is limited: endpoint, partition, and the tool where it is one's own limit."""
+    """The key of the limit: endpoint, partition, and the tool if the limit is its own."""
     limit: int = Field(gt=0)
     seconds: float = Field(gt=0, le=86_400, allow_inf_nan=False)
-    """The window's length; windows begin at multiples of it on the database's clock."""
+    """Seconds of the window; windows begin at multiples of it on the database's clock."""
     wanted: int = Field(gt=0)
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
-    """Made by the asker: asking twice takes once. Its first half names the asker, which asks for a key once at a time.
+    """The asker makes it: asking twice takes once. Its first half names the asker, which asks about a key once at a
+    time.
     """
 
 
 class Taken(Message):
-    """What was granted of what was wanted, and how long the window still lasts."""
+    """The granted part of the wanted calls, and the rest of the window."""
 
     granted: int = Field(ge=0)
     rest: float = Field(ge=0)
-    """Seconds until the next window begins: `Retry-After` where nothing was granted."""
+    """Seconds until the next window begins: `Retry-After` if nothing was granted."""
 
 
 class TokensWanted(Message):
@@ -200,21 +202,21 @@ class TokensWanted(Message):
     limit: int = Field(gt=0)
     seconds: float = Field(gt=0, le=86_400, allow_inf_nan=False)
     wanted: int = Field(0, ge=0)
-    """Tokens for calls that wait: granted as far as the window has them."""
+    """Tokens for waiting calls: granted as far as the window has them."""
     ahead: int = Field(0, ge=0)
-    """Tokens for calls to come: granted from a small share of what the window has left."""
+    """Tokens for future calls: granted from a small share of the window's rest."""
     back: int = Field(0, ge=0)
-    """Tokens that were granted and not used."""
+    """Granted tokens that were not used."""
     window: int | None = None
-    """The number of the window that they are of: another one gets nothing back."""
+    """The number of their window; another window gets nothing back."""
 
 
 class TakeTokens(Message):
-    """An edge asks for tokens of many limits at the same time."""
+    """An edge asks for tokens of many limits at once."""
 
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
-    """Made by the asker: asking twice takes, and gives back, once. Its first half names the asker. The second half
-    rises with each of its questions: a message that comes after a newer one about the same limit does nothing."""
+    """The asker makes it: asking twice takes, and gives back, once. Its first half names the asker. The second half
+    rises with each question: a message that arrives after a newer one about the same limit does nothing."""
     limits: tuple[TokensWanted, ...] = Field(min_length=1, max_length=MOST_LIMITS)
 
     @field_validator("limits")
@@ -226,10 +228,10 @@ class TakeTokens(Message):
 
 
 class TokensGranted(Message):
-    """The tokens that were granted of one limit."""
+    """The granted tokens of one limit."""
 
     granted: int = Field(0, ge=0)
-    """Below `wanted` where the window has no more."""
+    """Below `wanted` if the window has no more."""
     rest: float = Field(0, ge=0)
     """Seconds until the next window begins."""
     window: int | None = None
@@ -239,7 +241,7 @@ class TokensGranted(Message):
 
 
 class TokensTaken(Message):
-    """The tokens that were granted of each limit, in their order."""
+    """The granted tokens of each limit, in their order."""
 
     limits: tuple[TokensGranted, ...]
 
@@ -254,13 +256,13 @@ AUTHORITY_SUBJECT: Final = "hint.authority"
 
 
 class AuthorizationClient:
-    """What edges and operators ask of authorization; methods raise `BusError`."""
+    """Asks authorization for edges and operators; methods raise `BusError`."""
 
     def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
         self._bus = bus
         self._timeout = timeout
         self._old_until = 0.0
-        """Until when limits are asked for as the release before answers (monotonic seconds)."""
+        """Until when limits are asked for in the former release's way (monotonic seconds)."""
         self._together: Batches[Admit, Admitted | None] = Batches(
             partial(self._admit_all, _STREAMS_WITHIN), MOST_TOGETHER, spoils=BusError, patience=_PATIENCE
         )
@@ -269,21 +271,21 @@ class AuthorizationClient:
         )
 
     async def admit(self, request: Admit) -> Admitted:
-        """Ask who the caller is."""
+        """Return the verdict on a caller."""
         return await ask(self._bus, ADMIT, request, timeout=self._timeout)
 
     async def admit_together(self, request: Admit) -> Admitted:
-        """Ask who the caller is, in one question with others who are asked about at the same time.
+        """Return the verdict on a caller, in one question with other callers of the same moment.
 
-        For what can wait a little: one whose credential takes long to check holds the others up for a moment.
+        For work that can wait a little: a credential that takes long to check delays the others for a moment.
         """
         admitted = None if is_recorded() else await self._together.do(request)
         return admitted or await self.admit(request)
 
     async def admit_request(self, request: Admit) -> Admitted:
-        """Ask the same for a request, where credentials are checked without another process.
+        """Return the same for a request, whose credential needs no other process.
 
-        One that takes long all the same is left out of the answer, and asked about alone: it holds nobody up.
+        A slow check is left out of the common answer, and asked about alone, so it delays nobody.
         """
         admitted = None if is_recorded() else await self._requests.do(request)
         return admitted or await self.admit(request)
@@ -296,7 +298,7 @@ class AuthorizationClient:
             told = await ask(
                 self._bus, ADMIT_ALL, AdmitAll(callers=tuple(wanted), within=within), timeout=self._timeout
             )
-        except NoResponders:  # a service of the release before
+        except NoResponders:  # a service of the former release
             return nothing
         return [*told.verdicts, *nothing[len(told.verdicts) :]]
 
@@ -309,19 +311,19 @@ class AuthorizationClient:
         return await ask(self._bus, LIMITS, request, timeout=self._timeout)
 
     async def take_tokens(self, request: TakeTokens) -> list[TokensGranted | None]:
-        """Take tokens of many limits; none for a limit that a service of the release before did not tell of."""
+        """Take tokens of many limits; None for a limit that a service of the former release did not answer."""
         if time.monotonic() >= self._old_until:
             try:
                 told = await ask(self._bus, LIMITS_ALL, request, timeout=self._timeout)
             except NoResponders:
-                pass  # a service of the release before, or none
+                pass  # a service of the former release, or none
             else:
                 lacking = len(request.limits) - len(told.limits)
                 return [*told.limits[: len(request.limits)], *[None] * lacking]
         return await self._take_each(request)
 
     async def _take_each(self, request: TakeTokens) -> list[TokensGranted | None]:
-        """Take them one by one, and no more ahead than that release takes."""
+        """Take them one by one, and no more ahead than the former release takes."""
         found: list[TokensGranted | None] = [None] * len(request.limits)
         errors: list[BusError] = []
 
@@ -348,5 +350,5 @@ class AuthorizationClient:
         return found
 
     async def revoke(self, request: Revoke) -> Revoked:
-        """End the permission of whoever a name is of."""
+        """End the permission of all principals with a name."""
         return await ask(self._bus, REVOKE, request, timeout=self._timeout)

@@ -1,8 +1,9 @@
-"""A call between an edge and a worker: its body, its frames, its cancel, and who still holds it.
+"""A call between an edge and a worker: its body, its frames, its cancel, and its holders.
 
-The hot path, so neither the call nor its frames are pydantic: a header line and a raw body each. A call is published to
-`pool.<pool>.<definition>.call` and answered by frames on `edge.<edge>.frames.<pool>.<call>.<kind>`; what did not run
-(`busy`, `expired`, no responders) is answered on the call's reply subject.
+This is the hot path, so neither the call nor its frames are pydantic models: each is a header line and a raw body. A
+call is published to `pool.<pool>.<definition>.call` and answered by frames on
+`edge.<edge>.frames.<pool>.<call>.<kind>`. A call that did not run (`busy`, `expired`, no responders) is answered on
+its reply subject.
 """
 
 from __future__ import annotations
@@ -21,51 +22,52 @@ from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.process.settings import Seconds, Settings
 
 MESSAGE_ROOM: Final = 64 * 1024
-"""Bytes that a message may have beside the arguments or the result in it."""
+"""Bytes of a message beside its arguments or result."""
 WANTS_PROGRESS: Final = "p"
 """A call's flag: somebody listens to its progress."""
 WANTS_ACCEPTED: Final = "a"
-"""A call's flag: say `accepted` at once, since others wait behind it for room."""
+"""A call's flag: send `accepted` at once, since other calls wait behind this one."""
 SHOWS: Final = "s"
 """A call's flag: nothing runs but the sanitizer, for one reader of a task's result (K13)."""
 OUTCOME_ONLY: Final = "o"
-"""A call's flag: its caller asks only whether there is a result; it is sent empty, and what it says is dropped."""
+"""A call's flag: the caller needs only to know whether there is a result. It is sent empty, and its text is dropped."""
 NO_FLAGS: Final = "-"
 
 
 AUTHORED_ERROR: Final = "1 authored"
-"""An error frame's line: the application chose the error, so HTTP says 400."""
+"""An error frame's line: the application chose the error, so HTTP answers 400."""
 NOT_FOUND: Final = "1 not-found"
-"""An error frame's line: the target does not exist under this URI; the edge composes the error (M42)."""
+"""An error frame's line: nothing exists under this URI; the edge composes the error (M42)."""
 BAD_PARAMS: Final = "1 bad-params"
-"""An error frame's line: -32602, and HTTP says 400; the body is the error object, of which the message counts."""
+"""An error frame's line: -32602 with HTTP 400. The body is the error object, of which the message counts."""
 BAD_ARGUMENTS: Final = "1 bad-arguments"
-"""A result frame's line: the arguments broke the tool's schema, which 2025-06-18 knows as an error of the protocol."""
+"""A result frame's line: the arguments broke the tool's schema, which is a protocol error in 2025-06-18."""
 REFUSED: Final = "1 refused"
-"""An error frame's line, of a call for its outcome only: the handler said no on purpose, and did not fail."""
+"""An error frame's line, of a call for its outcome only: the handler refused on purpose, and did not fail."""
 FAILED: Final = "1 failed"
-"""A result frame's line: the tool failed, so that the edge's span, metric and audit line say so without reading it."""
+"""A result frame's line: the tool failed, so the edge's span, metric and audit line tell it without reading the
+result."""
 LACKING: Final = "1 lacking"
-"""An error frame's line, followed by names of what may be asked: the handler asked what this client cannot answer."""
+"""An error frame's line, followed by names of questions: the handler asked something that this client cannot answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deferring:
-    """What a worker needs to make a task of a call that it runs; a call without it stays a call."""
+    """The data from which a worker makes a task of a running call; a call without it stays a call."""
 
     endpoint: str
-    """Whose task it will be, with the principal."""
+    """The endpoint of the task, whose owner is the principal."""
     policy: str | None = None
-    """For the edges that read the task, in their own form."""
+    """Data for edges that read the task, in their own form."""
 
     @classmethod
     def read(cls, value: dict[str, Any]) -> Deferring:
-        """Read what an edge wrote; a later release may say more."""
+        """Read the data from an edge; a later release may add members."""
         return cls(value["endpoint"], value.get("policy"))
 
 
 class FrameKind(StrEnum):
-    """What a frame says; the last token of its subject."""
+    """The kind of a frame; the last token of its subject."""
 
     ACCEPTED = "accepted"
     PROGRESS = "progress"
@@ -76,7 +78,7 @@ class FrameKind(StrEnum):
     RESULT = "result"
     ERROR = "error"
     TASK = "task"
-    """The call has become a task, whose id this is, and goes on as that."""
+    """The call has become the task with this id, and goes on as that."""
 
     @property
     def is_end(self) -> bool:
@@ -86,48 +88,48 @@ class FrameKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Completing:
-    """What a completer is asked: an argument of a prompt, or a variable of a template (M48)."""
+    """The question to a completer: an argument of a prompt, or a variable of a template (M48)."""
 
     argument: str
     value: str
-    """What the user has typed of it."""
+    """The text that the user has typed so far."""
     context: dict[str, str] = field(default_factory=dict)
     """The arguments that are settled already."""
 
     @classmethod
     def read(cls, value: dict[str, Any]) -> Completing:
-        """Read what an edge wrote; a later release may say more."""
+        """Read the question from an edge; a later release may add members."""
         return cls(value["argument"], value["value"], value.get("context") or {})
 
 
-@dataclass(slots=True)  # frozen, it would cost a call four microseconds
+@dataclass(slots=True)  # if it were frozen, a call would cost four microseconds more
 class CallBody:
-    """What a handler is called with."""
+    """The input of a handler."""
 
     arguments: dict[str, Any]
     capabilities: dict[str, Any] = field(default_factory=dict)
-    """The client's, of this request (M25)."""
+    """The client's capabilities in this request (M25)."""
     client: dict[str, Any] = field(default_factory=dict)
     """`clientInfo` as the client gave it; it grants nothing."""
     principal: Principal = ANONYMOUS
     uri: str | None = None
     """The URI that is read, for a resource or a template."""
     completing: Completing | None = None
-    """A completer is asked, and not the prompt or template itself."""
+    """The question to a completer; None for the prompt or template itself."""
     cursor: str | None = None
-    """Where a lister goes on; its own words."""
+    """The place where a lister goes on, in its own words."""
     answers: dict[str, Any] | None = None
-    """`inputResponses` as the client sent them, by the questions' keys; nobody has checked them yet."""
+    """`inputResponses` from the client, by the keys of the questions; unchecked."""
     memory: dict[str, Any] | None = None
-    """What the handler's earlier rounds left in their `ask` frame; it was sealed meanwhile, so it is ours."""
+    """The data of the handler's earlier rounds, from their `ask` frame; it was sealed meanwhile, so it is ours."""
     log_level: str | None = None
-    """The least level of log messages that the request wants to hear."""
+    """The least level of log messages that the request wants."""
     deferring: Deferring | None = None
     """The handler may make a task of the call; the client can take its handle."""
     once: Reservation | None = None
     """The call runs under an idempotency key."""
     showing: str | None = None
-    """What a task has kept of its result: to be cleared for the principal, and nothing else is to run (`SHOWS`)."""
+    """A task's kept result, to be cleared for the principal; nothing else runs (`SHOWS`)."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""
@@ -141,19 +143,19 @@ class CallBody:
 
     @classmethod
     def read(cls, body: bytes) -> CallBody:
-        """Read what an edge wrote.
+        """Read a body from an edge.
 
         Raises:
-            ValueError: it is no JSON object of this form.
+            ValueError: it is not a JSON object of this form.
         """
         return cls.of(from_json(body))
 
     @classmethod
     def of(cls, value: Any) -> CallBody:
-        """Make one of the JSON value that an edge wrote.
+        """Make a body of the JSON value from an edge.
 
         Raises:
-            ValueError: it is no object of this form.
+            ValueError: it is not an object of this form.
         """
         if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
             raise ValueError("a call's body must be an object with arguments")  # noqa: TRY004  # it is bad input
@@ -176,62 +178,62 @@ _OPTIONAL: Final = (*_PLAIN, "completing", "deferring", "once")
 
 
 def call_subject(pool: str, definition: str) -> str:
-    """Where a call of a definition goes: to one of the workers that declare it."""
+    """Return the subject of calls of a definition: one of the workers that declare it hears each."""
     return f"pool.{pool}.{definition}.call"
 
 
 def reply_subject(edge: str, call: str) -> str:
-    """Where a call is told that it did not run."""
+    """Return the subject that tells that a call did not run."""
     return f"edge.{edge}.reply.{call}"
 
 
 def replies_to_edge(subject: str) -> str:
-    """What a reply begins with that an edge alone can hear; for what only edges send."""
+    """Return the prefix of replies that only an edge can hear, for messages that only edges send."""
     del subject
     return "edge."
 
 
 def frame_subject(edge: str, pool: str, call: str, kind: FrameKind) -> str:
-    """Where a frame of a call goes; NATS lets only the pool's workers send it."""
+    """Return the subject of a call's frame; NATS lets only the pool's workers send it."""
     return f"edge.{edge}.frames.{pool}.{call}.{kind}"
 
 
 def edge_subjects(edge: str) -> str:
-    """All that an edge hears about its calls, by one subscription, so that frames and `alive` keep their order."""
+    """Return the one subscription of an edge for its calls, so that frames and `alive` keep their order."""
     return f"edge.{edge}.>"
 
 
 def pool_cancel_subject(pool: str) -> str:
-    """Where a cancel goes while no worker has accepted the call: to every worker of the pool."""
+    """Return the subject of a cancel before a worker has accepted the call: every worker of the pool hears it."""
     return f"pool.{pool}.cancel"
 
 
 def process_cancel_subject(pool: str, worker: str) -> str:
-    """Where a cancel goes once a worker has accepted the call."""
+    """Return the subject of a cancel after a worker has accepted the call."""
     return f"process.pool.{pool}.{worker}.cancel"
 
 
 def pull_subject(pool: str, worker: str) -> str:
-    """Where a result is fetched that is too large for its frame."""
+    """Return the subject that fetches a result which is too large for its frame."""
     return f"process.pool.{pool}.{worker}.pull"
 
 
 class Pull(Message):
-    """An edge has room for a result; the answer's body is the result."""
+    """An edge is ready to take a result; the answer's body is the result."""
 
     edge: str
     call: str
 
 
 class Cancel(Message):
-    """An edge no longer wants a call; lost without harm, since `alive` finds what a cancel missed."""
+    """An edge no longer wants a call. Its loss does no harm, since `alive` finds missed cancels."""
 
     edge: str
     call: str
 
 
 class Alive(Message):
-    """A worker says which of an edge's calls it holds, queued or running."""
+    """A worker tells which of an edge's calls it holds, queued or running."""
 
     worker: str
     calls: tuple[str, ...] = Field(max_length=10_000)
@@ -243,14 +245,15 @@ class AliveAnswer(Message):
     unwanted: tuple[str, ...] = ()
     """Calls that the edge does not want: they are cancelled."""
     missing: tuple[str, ...] = ()
-    """Calls that the edge believes there and were not listed: their ends are sent again, or are gone."""
+    """Calls that the edge expects there and were not listed: their ends are sent again, or are gone."""
 
 
 ALIVE = Rpc("edge.{edge}.alive.{pool}", Alive, AliveAnswer, asked_by="pool-{pool}", repeat=False)
 
 
 class FetchSettings(Settings):
-    """What edges and workers read alike: a worker must keep an end for longer than its edge may take to fetch it."""
+    """Settings that edges and workers share: a worker must keep a result for longer than its edge may take to fetch
+    it."""
 
     result_wait: Seconds = Field(8.0, gt=0, description="how long a large result may wait for memory of its edge")
     result_fetch: Seconds = Field(5.0, gt=0, description="how long fetching a large result from its worker may take")

@@ -1,4 +1,4 @@
-"""The catalog's messages: workers announce manifests, edges fetch numbered snapshots, operators withdraw."""
+"""The messages of the catalog: workers announce manifests, edges fetch numbered snapshots, operators withdraw."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mcpfleet.contracts.manifest import POOL_PATTERN, Definition
 
 
 class Announce(Message):
-    """A worker is alive and serves this manifest; sent on start, on change and every few seconds."""
+    """A worker is alive and serves this manifest; sent at the start, on change and every few seconds."""
 
     process: str
-    """The worker's process id: an announcement replaces the one that the same process made before."""
+    """The worker's process id: an announcement replaces the former one of the same process."""
     digest: str
     manifest: str | None = None
-    """The manifest's exact JSON text, once the catalog said that it does not know the digest."""
+    """The exact JSON text of the manifest, once the catalog has asked for it."""
     leaving: bool = False
-    """The worker drains: it counts no longer."""
+    """The worker drains, and counts no longer."""
 
 
 class Announced(Message):
@@ -28,7 +28,7 @@ class Announced(Message):
     wanted: bool = False
     """The digest is unknown: announce again, with the manifest."""
     endpoints: tuple[str, ...] = ()
-    """The endpoints that the pool may serve: where its workers' hints of resources go."""
+    """The endpoints that the pool may serve, which hear its workers' hints of resources."""
 
 
 class SnapshotWanted(Message):
@@ -36,7 +36,7 @@ class SnapshotWanted(Message):
 
     endpoint: str = Field(pattern=POOL_PATTERN)
     known: int | None = None
-    """The number that the edge has: no body comes back while it is the newest."""
+    """The edge's number: no body comes back while it is the newest."""
 
 
 class Listed(Message):
@@ -44,7 +44,7 @@ class Listed(Message):
 
     pool: str = Field(pattern=POOL_PATTERN)
     digest: str
-    """Names the text that the worker announced; the definition is what the catalog's release read of it."""
+    """Names the text that the worker announced; the definition is the catalog's reading of it."""
     definition: Definition
 
 
@@ -54,7 +54,7 @@ class Snapshot(Message):
     endpoint: str
     number: int
     name: str
-    """`serverInfo.name`: the application's, or the endpoint's where several pools serve it."""
+    """`serverInfo.name`: the application's name, or the endpoint's if several pools serve it."""
     version: str
     title: str | None = None
     instructions: str | None = None
@@ -63,7 +63,7 @@ class Snapshot(Message):
 
 
 class SnapshotAnswer(Message):
-    """The newest number, and the snapshot where the edge does not have it yet."""
+    """The newest number, and the snapshot if the edge does not have it yet."""
 
     number: int
     snapshot: Snapshot | None = None
@@ -76,10 +76,10 @@ class Withdraw(Message):
 
 
 class Withdrawn(Message):
-    """What the withdrawal did."""
+    """The effect of the withdrawal."""
 
     definitions: int
-    """How many listed definitions went; 0 where the pool was unknown or still has workers."""
+    """Number of listed definitions that went; 0 if the pool was unknown or still has workers."""
     workers: int
     """Live workers that keep the pool listed: it is not withdrawn while there are any."""
 
@@ -95,9 +95,9 @@ def hint_subject(endpoint: str) -> str:
 
 
 class CatalogClient:
-    """What other processes ask of the catalog.
+    """Asks the catalog for other processes.
 
-    Every method raises `BusError`: `NotRun` where the catalog did nothing, `Unanswered` where it may have.
+    Every method raises `BusError`: `NotRun` if the catalog did nothing, `Unanswered` if it may have done it.
     """
 
     def __init__(self, bus: Bus, *, timeout: float = 2.0) -> None:
@@ -105,11 +105,11 @@ class CatalogClient:
         self._timeout = timeout
 
     async def announce(self, pool: str, message: Announce) -> Announced:
-        """Say that a worker of the pool is alive, and what it serves."""
+        """Announce that a worker of the pool is alive, with its manifest."""
         return await ask(self._bus, ANNOUNCE, message, timeout=self._timeout, pool=pool)
 
     async def snapshot(self, endpoint: str, known: int | None) -> SnapshotAnswer:
-        """Fetch the endpoint's snapshot where it is newer than the known number."""
+        """Fetch the endpoint's snapshot if it is newer than the known number."""
         return await ask(self._bus, SNAPSHOT, SnapshotWanted(endpoint=endpoint, known=known), timeout=self._timeout)
 
     async def withdraw(self, pool: str) -> Withdrawn:

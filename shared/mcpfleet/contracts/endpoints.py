@@ -1,4 +1,4 @@
-"""MCPFLEET_ENDPOINTS: the MCP endpoints of the fleet, a setting that edges and catalog read alike."""
+"""MCPFLEET_ENDPOINTS: the MCP endpoints of the fleet, a setting that edges and the catalog share."""
 
 from __future__ import annotations
 
@@ -39,21 +39,22 @@ class Endpoint(BaseModel):
     pools: tuple[Pool, ...] = (EVERY_POOL,)
     """The pools that may serve it; `*` is every pool."""
     names: Mapping[Name, tuple[Text, ...]] = {}
-    """For a pool, patterns of the names that it may serve here (`*`, `?`, `[…]`); one that is not listed may any."""
+    """For a pool, patterns of the names that it may serve here (`*`, `?`, `[…]`); a pool without patterns may serve
+    any."""
     title: Text | None = None
-    """For people: `serverInfo.title`; where none is set, a single pool's own."""
+    """For people: `serverInfo.title`; by default the title of a single pool."""
     version: Text = "1"
-    """`serverInfo.version` where several pools serve it, which have no version in common."""
+    """`serverInfo.version` if several pools serve it, since they have no version in common."""
     legacy: bool = True
-    """Serve the revisions of 2025 besides, on the same path (D11)."""
+    """Also serve the revisions of 2025, on the same path (D11)."""
     sessions: bool = True
     """Give clients of 2025 sessions: streams of changes, questions to them, a log level (D11)."""
     tasks: bool = True
-    """Offer durable tasks, where a tool declares some; where not, tools whose calls are all tasks are left out (K1)."""
+    """Offer durable tasks of tools that declare some; otherwise tools that are always tasks are left out (K1)."""
     body_version_wins: bool = False
-    """Serve requests whose version header differs from the body, by the body: not what the protocol says (D5)."""
+    """Serve a request whose version header differs from the body, by the body: the protocol forbids it (D5)."""
     instructions: Text | None = None
-    """What a model reads first; where none are set, a single pool's own, and of several pools none."""
+    """The first text that a model reads; by default that of a single pool, and none of several pools."""
 
     @model_validator(mode="after")
     def _every_pattern_has_its_pool(self) -> Endpoint:
@@ -63,31 +64,31 @@ class Endpoint(BaseModel):
         return self
 
     def admits(self, pool: str) -> bool:
-        """Whether the pool may serve the endpoint at all."""
+        """Return whether the pool may serve the endpoint at all."""
         return EVERY_POOL in self.pools or pool in self.pools
 
     def allows(self, pool: str, name: str) -> bool:
-        """Whether the pool may serve a definition of this name here."""
+        """Return whether the pool may serve a definition of this name here."""
         return any(fnmatchcase(name, pattern) for pattern in self.names.get(pool, (EVERY_POOL,)))
 
     @property
     def has_sessions(self) -> bool:
-        """Whether clients of 2025 are served, and have sessions."""
+        """Whether the endpoint serves clients of 2025, with sessions."""
         return self.legacy and self.sessions
 
     @property
     def digest(self) -> str:
-        """Names these settings: a catalog that has others knows so."""
+        """Names these settings, so that a catalog with other settings notices."""
         settings = self.model_dump(mode="json")
-        del settings["sessions"]  # the catalog needs not know
+        del settings["sessions"]  # the catalog does not need it
         settings["names"] = dict(sorted(settings["names"].items()))
-        if settings["tasks"]:  # said only where it differs, so that what a catalog knows by older settings stays
+        if settings["tasks"]:  # written only if it differs, so that older digests stay
             del settings["tasks"]
         return digest_of(to_json(settings))
 
 
 class EndpointSettings(Settings):
-    """What edges and catalog read alike."""
+    """Settings that edges and the catalog share."""
 
     endpoints: Mapping[Name, Endpoint] = Field(
         default={"mcp": Endpoint(path="/mcp")},

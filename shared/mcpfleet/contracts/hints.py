@@ -1,4 +1,4 @@
-"""Hints that a resource, or a list of them, has changed: who may send one for what, and how a URI must be written."""
+"""Hints that a resource, or a list of them, has changed: their subjects, and the form of URIs."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from typing import Final
 from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
 
 OPERATOR_TOKEN: Final = "_operator"  # noqa: S105  # of a subject
-"""Stands in a hint's subject where a pool's name does, which has no underscore: an operator speaks for every pool."""
+"""Stands for the pool in the subject of an operator's hint. Pool names have no underscore; an operator speaks for
+all."""
 LISTS: Final = ""
-"""Stands for what an application's lists return, where a URI, which is never empty, stands for a resource."""
+"""Stands for an application's lists in place of a URI, which is never empty."""
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*:(?P<rest>(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-F]{2})+)", re.ASCII)
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9._~-]")
 
 
 class BadUri(ValueError):
-    """Raised when what is to be published is no absolute URI, or has not the one form of its equals (S5)."""
+    """Raised when a URI to be published is not absolute and normalized (S5)."""
 
 
 def resource_key(uri: str) -> str:
-    """Name a URI in subjects."""
+    """Return the name of a URI in subjects."""
     return digest_of(uri.encode())
 
 
 def resource_hint_subject(endpoint: str, pool: str, key: str) -> str:
-    """Where a hint goes; its body is the URI."""
+    """Return the subject of a hint; its body is the URI."""
     return f"hint.resource.{endpoint}.{pool}.{key}"
 
 
 def resource_hints(endpoint: str, key: str = "*") -> str:
-    """What hears the hints of one URI, or of all, whoever sends them."""
+    """Return the pattern that hears the hints of one URI, or of all, from every sender."""
     return f"hint.resource.{endpoint}.*.{key}"
 
 
 def list_hint_subject(endpoint: str, pool: str) -> str:
-    """Where the hint goes that a pool's lists return something else; it has no body.
+    """Return the subject of the hint that a pool's lists return something else; it has no body.
 
-    Who is asked may depend on the caller, so that nobody but the client can tell whether that is so for it.
+    The answer may depend on the caller, so only the client can tell whether it changed for it.
     """
     return f"hint.list.{endpoint}.{pool}"
 
 
 def list_hints(endpoint: str) -> str:
-    """What hears these hints of all pools."""
+    """Return the pattern that hears these hints of all pools."""
     return list_hint_subject(endpoint, "*")
 
 
 def check_published(uri: str) -> None:
-    """Hold a URI that is published to RFC 3986: absolute and normalized, since clients' URIs are compared as they are.
+    """Check a URI to be published by RFC 3986: absolute and normalized, since clients' URIs are compared as they are.
 
     Raises:
-        BadUri: it is not, and the sentence says why.
+        BadUri: it is not; the sentence gives the reason.
     """
     found = _URI.fullmatch(uri) if len(uri) <= LONGEST_NAME else None
     if found is None:

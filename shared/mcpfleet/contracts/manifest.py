@@ -1,4 +1,4 @@
-"""What one version of an application offers: definitions, each named by the digest of its exact text."""
+"""The offer of one version of an application: definitions, each named by the digest of its exact text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIGEST_LENGTH = 32
 """Hexadecimal digits of SHA-256 that name a thing on the bus (128 bits)."""
 
 POOL_PATTERN = r"^[a-z0-9-]{1,63}$"
-"""The form of pool and endpoint names: they are tokens of subjects and of NATS users."""
+"""The form of pool and endpoint names, which are tokens of subjects and of NATS users."""
 
 LONGEST_TIMEOUT: Final = 86_400.0
 """Seconds that a definition may give its calls: a day."""
@@ -30,23 +30,24 @@ LONGEST_NAME: Final = 2_048
 
 
 def digest_of(body: bytes) -> str:
-    """Name the exact bytes: the first 32 hexadecimal digits of their SHA-256."""
+    """Return the name of exact bytes: the first 32 hexadecimal digits of their SHA-256."""
     return hashlib.sha256(body).hexdigest()[:DIGEST_LENGTH]
 
 
 def default_pool(target: str) -> str:
-    """Name the pool after its application: the file's or the module's last name, as a pool's name may be written."""
+    """Return the default name of an application's pool: the last name of its file or module, in the form of pool
+    names."""
     path = target.partition(":")[0]
     last = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
     return re.sub(r"[^a-z0-9-]+", "-", last.lower()).strip("-")[:63] or "application"
 
 
 Kind = Literal["tool", "resource", "template", "prompt", "lister"]
-"""What a definition is; a lister lists resources that no declaration names."""
+"""The kind of a definition; a lister lists resources that no declaration names."""
 
 
 Tasking = Literal["required", "optional"]
-"""Whether a tool's calls are tasks: all of them, or those of which its handler makes one while it runs."""
+"""Whether all calls of a tool are tasks, or those that its handler defers while it runs."""
 LONGEST_RUN: Final = 7 * 86_400.0
 """Seconds of a task's run limit."""
 LONGEST_RETENTION: Final = 90 * 86_400.0
@@ -64,8 +65,8 @@ class Definition(Message):
 
     Calls go by its digest, so equal definitions share their calls.
 
-    What travels is its text, and the digest names that text alone: a release that knows fewer fields reads fewer, and
-    still calls it by the same name.
+    Its text travels, and the digest names that text alone. So a release that knows fewer fields reads fewer, and still
+    calls it by the same name.
     """
 
     kind: Kind
@@ -78,64 +79,65 @@ class Definition(Message):
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """Whether a client that leaves stops the work (D12)."""
     asks: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
-    """What the handler asks of the client, for example `elicitation.form`: a client without it is refused (D16)."""
+    """The questions that the handler needs, for example `elicitation.form`: a client without them is refused (D16)."""
     may_ask: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
-    """What the handler asks of clients that can answer, and does without otherwise."""
+    """The questions that the handler asks of clients that can answer."""
     scopes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
-    """The scopes that a caller's token needs: without them it is listed, and refused (D10)."""
+    """The scopes that a caller's token needs: without them the definition is listed, but refused (D10)."""
     only_for: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
-    """Whom it exists for, as `tenant:`, `client:` or `subject:` and a pattern (`*`, `?`); empty is everybody.
+    """The callers it exists for, as `tenant:`, `client:` or `subject:` and a pattern (`*`, `?`); empty is everybody.
 
-    For all others it does not exist (D10): policy is data, since an edge decides by it without asking anybody.
+    For all others it does not exist (D10). Policy is data, so an edge decides by it without asking anybody.
     """
     per_caller: bool = False
-    """What it answers depends on who reads it, so that no shared cache may keep it (M46)."""
+    """Its answers depend on the reader, so no shared cache may keep them (M46)."""
     ttl: float = Field(default=0.0, ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
-    """Seconds for which a client may keep what was read of a resource."""
+    """Seconds for which a client may keep a resource that it read."""
     completes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
     """The arguments of a prompt, or variables of a template, that have a completer (M48)."""
     rate: Rate | None = None
-    """How often a caller's partition may call a tool; the edge's own limit holds besides."""
+    """How often a caller's partition may call a tool; the edge's own limit also holds."""
     task: Tasking | None = None
     """Whether a tool's calls are tasks."""
     run_limit: float = Field(default=3600.0, gt=0, le=LONGEST_RUN, allow_inf_nan=False)
-    """Seconds that a task of the tool may run, the waiting for its client apart (D8)."""
+    """Seconds that a task of the tool may run, without the waits for its client (D8)."""
     retention: float = Field(default=3600.0, gt=0, le=LONGEST_RETENTION, allow_inf_nan=False)
     """Seconds that a task of the tool can be read after its end (D8)."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=128)
-    """The argument whose value makes a repeat of a call known (D9)."""
+    """The argument whose value identifies a repeated call (D9)."""
     idempotency_meta: bool = False
-    """A call may name its key in the `_meta` of its request, where no argument is one (D9)."""
+    """A call may name its key in the `_meta` of its request, if no argument is one (D9)."""
     again_is_safe: bool = False
-    """A call of which nobody knows whether it ran may run again under its idempotency key (D9)."""
+    """A call with an uncertain outcome may run again under its idempotency key (D9)."""
     sanitizes: bool = False
-    """A task of the tool keeps its result as it is, and a worker clears it for each who reads it (K13)."""
+    """A task of the tool keeps its raw result, and a worker clears it for each reader (K13)."""
 
     @cached_property
     def text(self) -> str:
-        """The exact text that is announced: canonical JSON. For who made it: one that was read may lack fields."""
+        """The exact announced text, as canonical JSON. Only its maker has it all: a definition that was read may
+        lack fields."""
         return _canonical(self)
 
     @cached_property
     def digest(self) -> str:
-        """Its name on the bus. For who made it, as `text` is; others are told it beside the definition."""
+        """Its name on the bus. Only its maker can compute it, as with `text`; others get it beside the definition."""
         return digest_of(self.text.encode())
 
     @cached_property
     def may_be_asked(self) -> frozenset[str]:
-        """All that the handler may ask of a client, needed or not."""
+        """All questions that the handler may ask of a client, needed or not."""
         return frozenset((*self.asks, *self.may_ask))
 
 
 class Named(NamedTuple):
-    """A definition that was read, and the digest of the text that it was read from."""
+    """A definition that was read, with the digest of its original text."""
 
     digest: str
     definition: Definition
 
 
 class Manifest(Message):
-    """What one version of an application offers."""
+    """The offer of one version of an application."""
 
     name: str = Field(min_length=1)
     """The application's own name, for `serverInfo`."""
@@ -150,21 +152,22 @@ class Manifest(Message):
         """The definitions, read.
 
         Raises:
-            ValidationError: one is no definition that this release knows.
+            ValidationError: one is not a definition that this release knows.
         """
         return tuple(Named(digest_of(text.encode()), Definition.model_validate_json(text)) for text in self.definitions)
 
     @cached_property
     def text(self) -> str:
-        """The exact text that is announced and stored: canonical JSON. For who made it, as a definition's is."""
+        """The exact announced and stored text, as canonical JSON. Only its maker has it all, as with a definition."""
         return _canonical(self)
 
     @cached_property
     def digest(self) -> str:
-        """The name of this manifest in announcements. For who made it."""
+        """The name of this manifest in announcements. Only its maker can compute it."""
         return digest_of(self.text.encode())
 
 
 def _canonical(message: Message) -> str:
-    """Write what differs from the defaults, keys sorted: a field that a later release adds changes no digest here."""
+    """Write the members that differ from the defaults, with sorted keys: a later release's new field changes no
+    digest here."""
     return canonical(message.model_dump(mode="json", exclude_defaults=True)).decode()

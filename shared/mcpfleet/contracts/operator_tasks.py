@@ -1,4 +1,4 @@
-"""Durable tasks as operators see them: on the bus, and never on the clients' door (K14)."""
+"""Durable tasks as operators see them: on the bus, and never at the clients' endpoint (K14)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MOST_LISTED: Final = 200
 
 
 class Why(StrEnum):
-    """What an operator asks for, and why a task is in the list."""
+    """The tasks that an operator asks for, and the reason why a task is listed."""
 
     ALL = "all"
     STUCK = "stuck"
-    """No worker has taken it for long, or it goes on though its cancel was asked for long ago."""
+    """No worker has taken it for long, or it goes on long after its cancel."""
     WAITING = "waiting"
     """It waits for its client's answers."""
     RETRIED = "retried"
-    """An attempt of it has crashed or failed."""
+    """One of its attempts has crashed or failed."""
 
 
 class ListTasks(Message):
-    """An operator looks at the tasks that have not ended, the oldest first."""
+    """An operator lists the tasks that have not ended, the oldest first."""
 
     why: Why = Why.ALL
     pool: str | None = Field(None, pattern=POOL_PATTERN)
@@ -37,7 +37,7 @@ class ListTasks(Message):
 
 
 class ListedTask(Message):
-    """One of them, without what its owner put into it."""
+    """One task, without its owner's data."""
 
     id: str
     endpoint: str
@@ -56,20 +56,20 @@ class ListedTask(Message):
 
 
 class Listing(Message):
-    """What there is."""
+    """The listed tasks."""
 
     tasks: tuple[ListedTask, ...] = ()
     more: bool = False
 
 
 class StopTask(Message):
-    """An operator ends a task at once, whoever runs it."""
+    """An operator ends a task at once, whichever worker runs it."""
 
     id: TaskId
 
 
 class TaskStopped(Message):
-    """What it was before, and is now."""
+    """The task's state before and now."""
 
     known: bool
     status: Status | None = None
@@ -80,14 +80,14 @@ STOP = Rpc("tasks.operator.cancel", StopTask, TaskStopped, asked_by="operator", 
 
 
 class OperatorTasksClient:
-    """What operators ask of the tasks service; methods raise `BusError`."""
+    """Asks the tasks service for operators; methods raise `BusError`."""
 
     def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
         self._bus = bus
         self._timeout = timeout
 
     async def list(self, request: ListTasks) -> Listing:
-        """Look at tasks."""
+        """List tasks."""
         return await ask(self._bus, LIST, request, timeout=self._timeout)
 
     async def stop(self, task: str) -> TaskStopped:

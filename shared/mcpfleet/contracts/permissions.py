@@ -1,4 +1,4 @@
-"""Who may send and hear what on NATS: one table, and the users, permissions and server settings made from it."""
+"""The permissions on NATS: one table of senders and hearers, and the users and server settings made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcpfleet.contracts.stats import ALL_SUBJECTS, Role
 from mcpfleet.process.settings import ProcessSettings
 
 POOL: Final = "pool"
-"""In the table: each pool's own user, which may put only its own name where `{pool}` stands."""
+"""In the table: each pool's own user, which may put only its own name in place of `{pool}`."""
 RESPONSE_EXPIRES: Final = "30s"
 
 
@@ -63,44 +63,44 @@ TABLE: Final = (
     Row("process.pool.{pool}.*.pull", ("edge",), (POOL,)),
     Row("edge.*.frames.{pool}.>", (POOL,), ("edge",)),
     Row("edge.*.alive.{pool}", (POOL,), ("edge",)),
-    # An edge hears all that is addressed to it by one subscription, its calls' refusals among it.
+    # An edge hears everything addressed to it by one subscription, including refusals of its calls.
     Row("edge.*.>", (), ("edge",)),
     Row("hint.catalog.*", ("catalog",), ("edge",)),
     Row("hint.resource.*.{pool}.*", (POOL,), ("edge",)),
     Row("hint.list.*.{pool}", (POOL,), ("edge",)),
     Row(f"hint.resource.*.{OPERATOR_TOKEN}.*", ("operator",), ()),
-    # Any process but a worker may have a console, which hears all figures by one subscription.
+    # Any process but a worker may have a console, which hears all stats by one subscription.
     *(Row(f"figures.{role}.*", (role.value,), ()) for role in Role),
     Row("figures.pool.{pool}.*", (POOL,), ()),
     Row(ALL_SUBJECTS, (), tuple(role.value for role in Role)),
 )
-"""Short answers need no row: NATS lets whoever was asked answer once (`allow_responses`)."""
+"""Short answers need no row: NATS lets the receiver of a question answer once (`allow_responses`)."""
 
 OPERATOR: Final = "operator"
 SERVICES: Final = ("edge", "authorization", "catalog", "subscriptions", "tasks", OPERATOR)
 
 
 def pool_user(pool: str) -> str:
-    """The NATS user of a pool's workers."""
+    """Return the NATS user of a pool's workers."""
     return f"{POOL}-{pool}"
 
 
 def users(pools: Iterable[str]) -> dict[str, str | None]:
-    """Every user of a fleet, with the pool that it speaks for."""
+    """Return every user of a fleet, with the pool that it speaks for."""
     return dict.fromkeys(SERVICES) | {pool_user(pool): pool for pool in pools}
 
 
 def permissions(user: str, pool: str | None, prefix: str) -> dict[str, Any]:
-    """The permissions of one user, as NATS configures them."""
+    """Return the permissions of one user, in the form of NATS's configuration."""
     role = user if pool is None else POOL
 
     def whole(subject: str) -> str:
         return f"{prefix}.{subject.replace('{pool}', pool or '*')}"
 
-    # Its own inbox: read by all of the user's processes, written only by the question that a process asks itself.
+    # Its own inbox: all processes of the user read it, and write it only in questions to themselves.
     publish = [f"{prefix}.inbox.{user}.*.self"] + [whole(row.subject) for row in TABLE if role in row.senders]
     subscribe = [f"{prefix}.inbox.{user}.>"] + [whole(row.subject) for row in TABLE if role in row.hearers]
-    # Every process answers `nats micro list`, and the operator asks; the answers come to an inbox of its own.
+    # Every process answers `nats micro list`. The operator asks, and the answers come to an inbox of its own.
     if role == OPERATOR:
         publish.append(f"{SERVICES_SUBJECT}.>")
     else:
@@ -113,23 +113,23 @@ def permissions(user: str, pool: str | None, prefix: str) -> dict[str, Any]:
 
 
 def password_variable(user: str) -> str:
-    """The environment variable from which NATS reads a user's password."""
+    """Return the environment variable from which NATS reads a user's password."""
     return f"MCPFLEET_NATS_PASSWORD_{user.upper().replace('-', '_')}"
 
 
 def server_settings(
     pools: Iterable[str], settings: ProcessSettings, password: Callable[[str], str] | None = None
 ) -> str:
-    """Write the part of `nats.conf` that every fleet needs; where NATS listens is the operator's.
+    """Write the part of `nats.conf` that every fleet needs; the operator chooses the address of NATS.
 
     Args:
         pools: the pools that get a user.
-        settings: the prefix and the sizes and intervals, of which NATS must keep the same.
-        password: a user's password; by default NATS reads each from the environment (`password_variable`).
+        settings: the prefix, and the sizes and intervals that NATS must share.
+        password: returns a user's password; by default NATS reads each from the environment (`password_variable`).
     """
     lines = [
         f"max_payload: {settings.bus_max_payload}",
-        # A paused process is out of its groups in two to four seconds, so that it takes no call with it.
+        # A paused process leaves its groups within two to four seconds, so it takes no call with it.
         f'ping_interval: "{settings.bus_question_every:g}s"',
         "ping_max: 1",
         f'write_deadline: "{settings.bus_dead_after:g}s"',

@@ -1,7 +1,7 @@
-"""Durable tasks as workers do them: serve, defer, claim, extend, step, ask, settle, release; results to remember.
+"""Durable tasks for workers: serve, defer, claim, extend, step, ask, settle, release; results to remember.
 
-Whoever holds a task has its fence: the number that the claim gave. Every write names it, and one that is no longer the
-newest is refused and told so (`lost`): the worker stops what it does for the task, and says nothing more for it.
+The holder of a task has its fence: the number that the claim gave. Every write names it. A fence that is no longer the
+newest is refused, and the holder is told so (`lost`): it stops its work on the task, and writes nothing more for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ToolName = Annotated[str, Field(pattern=TOOL_PATTERN)]
 
 
 class Defer(Message):
-    """A worker makes a task of the call that it runs, and goes on as its holder."""
+    """A worker makes a task of its running call, and goes on as the holder."""
 
     task: NewTask
     process: ProcessId
@@ -52,25 +52,25 @@ class Defer(Message):
 
 
 class Deferred(Message):
-    """What became of it."""
+    """The result of deferring."""
 
     outcome: KeyOutcome
     fence: int = 0
     lease: float = 0.0
-    """Seconds until the lease ends, from the asking."""
+    """Seconds from the asking until the lease ends."""
 
 
 class ClaimTasks(Message):
-    """A worker takes tasks that wait for one."""
+    """A worker takes waiting tasks."""
 
     claim: Digest
-    """Made by the worker, so that a claim whose answer it did not hear can be given back (`Extend.unheard`)."""
+    """The worker makes it, so that a claim without an answer can be given back (`Extend.unheard`)."""
     process: ProcessId
     definitions: tuple[Digest, ...] = Field(max_length=MOST_DEFINITIONS, fail_fast=True)
-    """What it can run."""
+    """The definitions that it can run."""
     most: int = Field(ge=1, le=MOST_CLAIMED)
     held: int = Field(0, ge=0)
-    """How many tasks it runs already: one that must run alone goes to a worker that runs none."""
+    """How many tasks it runs already; a task that must run alone goes to a worker that runs none."""
 
 
 class Answered(Message):
@@ -78,7 +78,7 @@ class Answered(Message):
 
     key: str
     digest: str
-    """As the asker gave it: names the question."""
+    """Names the question, as its asker gave it."""
     answer: str
     """The client's answer, as JSON text that an edge has checked."""
 
@@ -99,9 +99,9 @@ class Claimed(Message):
     name: str
     origin: str
     attempts: int
-    """How many of its attempts crashed or failed before."""
+    """How many of its attempts have crashed or failed."""
     alone: bool = False
-    """Its holders vanished twice: run no other task beside it, so that none goes with it; calls go on there."""
+    """Two holders vanished: run no other task beside it, so that none goes with it. Calls go on there."""
     limit: float
     """Seconds until its run limit."""
     message: str | None = None
@@ -110,13 +110,13 @@ class Claimed(Message):
 
 
 class TasksClaimed(Message):
-    """What the worker got."""
+    """The tasks for the worker."""
 
     tasks: tuple[Claimed, ...] = ()
     lease: float = 0.0
-    """Seconds until the leases end, from the asking."""
+    """Seconds from the asking until the leases end."""
     alone_waits: bool = False
-    """A task waits for a worker that runs nothing else."""
+    """A task waits for a worker that runs no other task."""
 
 
 class TaskLease(Message):
@@ -125,41 +125,41 @@ class TaskLease(Message):
     id: TaskId
     fence: Fence
     message: Words | None = None
-    """The newest status message; none leaves it as it is."""
+    """The newest status message; None leaves the former one."""
     progress: Reached = None
-    """The progress that the message tells: one that tells less than was reported before is not shown (K27)."""
+    """The progress that the message tells: a message with less progress than was reported before is not shown (K27)."""
     waits: bool = False
-    """It waits for answers in place: bring back those that are there."""
+    """It waits for answers in place: bring back those that have come."""
 
 
 class Extend(Message):
-    """A worker is alive, and runs these."""
+    """A worker is alive, and runs these tasks."""
 
     process: ProcessId
     tasks: tuple[TaskLease, ...] = Field(max_length=MOST_HELD, fail_fast=True)
     unheard: tuple[Digest, ...] = Field(default=(), max_length=MOST_UNHEARD)
-    """Claims whose answers it did not hear: what they took is given back, and no attempt counts.
+    """Claims without an answer: their tasks are given back, and no attempt counts.
 
-    A claim may still be on its way when its asker gives up: name it in each message of the next 30 s.
+    A claim may still be on its way when its asker gives up, so name it in each message of the next 30 s.
     """
 
 
 class Extended(Message):
-    """What the worker must know of them."""
+    """The news about them for the worker."""
 
     lease: float
     lost: tuple[str, ...] = ()
-    """They are another's, or were ended by others: stop, and write nothing more."""
+    """Another holds or ended them: stop, and write nothing more."""
     ended: tuple[str, ...] = ()
     """Their holder has ended them, given them back, or let them wait for answers itself: nothing is lost."""
     cancelled: tuple[str, ...] = ()
-    """Their clients want them to end: settle each, as cancelled where the work did not end first."""
+    """Their clients want them to end: settle each, as cancelled unless the work has ended first."""
     answers: dict[str, tuple[Answered, ...]] = Field(default_factory=dict)
-    """Of those that wait in place and have all their answers."""
+    """The answers of those that wait in place and have them all."""
 
 
 class Step(Message):
-    """A step has run: remember its result."""
+    """A step has run, and its result is to be remembered."""
 
     id: TaskId
     fence: Fence
@@ -170,22 +170,22 @@ class Step(Message):
 
 
 class Stepped(Message):
-    """It is remembered."""
+    """The step is remembered."""
 
     lost: bool = False
     ended: bool = False
-    """Lost, since its holder itself has ended it or given it back meanwhile."""
+    """The task is lost because its holder itself has ended it or given it back meanwhile."""
     result: str | None = None
-    """What was remembered before under this key, if it was: that counts."""
+    """The result that was remembered before under this key, if there is one: it counts."""
 
 
 class TaskQuestion(Message):
     """A question to the task's client."""
 
     key: Key
-    """Unique for the task's life: it never means another question (M70)."""
+    """Unique for the task's life: it never names another question (M70)."""
     digest: Digest
-    """Names the question: asking it again under its key asks nothing, and brings its answer."""
+    """Names the question: asking it again under its key asks nothing, and returns its answer."""
     request: Text
     """`{"method":…,"params":…}`."""
 
@@ -197,7 +197,7 @@ class Ask(Message):
     fence: Fence
     questions: tuple[TaskQuestion, ...] = Field(min_length=1, max_length=MOST_ANSWERS, fail_fast=True)
     keep: bool = False
-    """Keep the lease, and wait in place; otherwise the task is no longer this worker's if it must wait."""
+    """Keep the lease, and wait in place; otherwise a task that must wait is no longer this worker's."""
     message: Words | None = None
     progress: Reached = None
     """As in `TaskLease`."""
@@ -208,9 +208,9 @@ class QuestionsAsked(Message):
 
     lost: bool = False
     ended: bool = False
-    """Lost, since its holder itself has ended it or given it back meanwhile."""
+    """The task is lost because its holder itself has ended it or given it back meanwhile."""
     waiting: bool = False
-    """At least one is not: unless the lease is kept, the worker holds the task no more."""
+    """An answer is missing: unless the lease is kept, the worker holds the task no more."""
     answers: tuple[Answered, ...] = ()
     clash: str | None = None
     """Nothing was asked: this key has asked another question."""
@@ -224,16 +224,16 @@ class Settle(Message):
     status: Status
     """`completed`, `failed` or `cancelled`."""
     end: Text | None = None
-    """The JSON text of the result (as it is, or as `kept_result`), or of the error."""
+    """The JSON text of the result (plain, or as a `KeptResult`), or of the error."""
     message: Words | None = None
     progress: Reached = None
-    """As in `TaskLease`: a message without it is shown in any case."""
+    """As in `TaskLease`; a message without it is always shown."""
     failure: str | None = Field(None, pattern=r"^[a-z_]{1,32}$")
-    """What kind of failure it was, for metrics: one of few words."""
+    """The kind of failure, for metrics: one of few words."""
 
 
 class Settled(Message):
-    """Whether the end is the task's."""
+    """Whether the task has this end."""
 
     lost: bool = False
 
@@ -246,11 +246,11 @@ class Release(Message):
     failed: Settle | None = None
     """The attempt failed and counts; this is the task's end if it was the last. None: it does not count."""
     after: float = Field(0.0, ge=0, le=86_400.0, allow_inf_nan=False)
-    """Seconds before it is tried again, at least."""
+    """Seconds before the next try, at least."""
 
 
 class Released(Message):
-    """What became of it."""
+    """The result of the release."""
 
     lost: bool = False
     status: Status | None = None
@@ -262,29 +262,29 @@ class Remember(Message):
     key: Digest
     fence: Fence
     result: Text | None = None
-    """None where it is too large to be kept: repeats are told that it ended."""
+    """None if it is too large to be kept: repeats are told that it ended."""
 
 
 class ResultKept(Message):
-    """Whether the result is the key's first."""
+    """Whether this is the key's first result."""
 
     lost: bool = False
-    """The reservation is over, or another's: nothing was kept, and the outcome is uncertain to its caller."""
+    """The reservation has ended, or is another's: nothing was kept, and the outcome is uncertain to its caller."""
 
 
 class Serve(Message):
-    """A worker says which tools it runs tasks of, from time to time."""
+    """A worker tells, from time to time, which tools it runs tasks of."""
 
     process: ProcessId
     tools: dict[ToolName, Digest] = Field(max_length=MOST_DEFINITIONS)
-    """By each tool's name its definition."""
+    """The definition of each tool, by its name."""
 
 
 class Served(Message):
-    """What became of tasks whose version of a tool is gone."""
+    """The effect on tasks whose version of a tool is gone."""
 
     adopted: int = 0
-    """So many go on by this worker's version now."""
+    """The number of tasks that go on by this worker's version now."""
 
 
 DEFER = Rpc("tasks.pool.{pool}.defer", Defer, Deferred, asked_by="pool-{pool}", repeat=True)
@@ -299,32 +299,32 @@ SERVE = Rpc("tasks.pool.{pool}.serve", Serve, Served, asked_by="pool-{pool}", re
 
 
 def step_key(task: str, name: str, arguments: str, ordinal: int) -> str:
-    """Name a step: the same over all attempts, for the called system's own idempotency too.
+    """Return the key of a step: the same over all attempts, so that a called system can use it for idempotency.
 
     Args:
         task: the task's id.
-        name: the step's.
+        name: the name of the step.
         arguments: the digest of its arguments: the same name with others is another step.
-        ordinal: how many of the same name and arguments came before in this run.
+        ordinal: how many steps of the same name and arguments came before in this run.
     """
     return digest_of(to_json([task, name, arguments, ordinal]))
 
 
 def work_subject(pool: str) -> str:
-    """Where it is signalled, to one of the pool's workers, that a task waits; the body is its definition's digest.
+    """Return the subject that tells one of the pool's workers that a task waits; the body is its definition's digest.
 
-    A signal may be lost, or reach a worker that cannot run the task: workers also look by themselves.
+    The message may be lost, or reach a worker that cannot run the task: workers also look by themselves.
     """
     return f"pool.{pool}.work"
 
 
 def notify_subject(pool: str, process: str) -> str:
-    """Where a worker is told that its task has a cancel or answers, so that it extends at once; the body is its id."""
+    """Return the subject that tells a worker to extend at once, for a cancel or answers; the body is the task's id."""
     return f"process.pool.{pool}.{process}.nudge"
 
 
 class PoolTasksClient:
-    """What a pool's workers ask of the tasks service; methods raise `BusError`."""
+    """Asks the tasks service for a pool's workers; methods raise `BusError`."""
 
     def __init__(self, bus: Bus, pool: str, *, timeout: float = 5.0) -> None:
         self._bus = bus
@@ -364,5 +364,5 @@ class PoolTasksClient:
         return await ask(self._bus, REMEMBER, message, timeout=self._timeout, pool=self._pool)
 
     async def serve(self, message: Serve) -> Served:
-        """Say what the worker runs, and take on what others have left behind."""
+        """Tell which tools the worker runs, and take on tasks whose version is gone."""
         return await ask(self._bus, SERVE, message, timeout=self._timeout, pool=self._pool)

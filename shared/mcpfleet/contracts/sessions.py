@@ -1,6 +1,6 @@
-"""The messages of sessions, by which a client of the revisions of 2025 is the same one to every edge (D11).
+"""The messages of sessions, which let every edge recognise a client of the revisions of 2025 (D11).
 
-A session's id never crosses the bus: it is named by its digest, and it is only there for its owner.
+A session's id never crosses the bus: its digest names it, and it exists for its owner only.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Stream = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
-"""A GET stream's own id: first its edge's, and then one by chance."""
+"""The id of a GET stream: its edge's id, and then random digits."""
 EDGE_DIGITS: Final = 16
-"""Of a stream's id, those that name its edge."""
+"""Digits of a stream's id that name its edge."""
 Uri = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Level = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
 
 MOST_STREAMS: Final = 2
-"""GET streams of a session; over it the oldest ends (N10)."""
+"""GET streams of a session; one more ends the oldest (N10)."""
 
 
 def session_key(identifier: str) -> str:
-    """Name a session by its id, which is the client's alone."""
+    """Return the name of a session; its id belongs to the client alone."""
     return digest_of(identifier.encode())
 
 
 class Session(Message):
-    """What is known of a session."""
+    """The known state of a session."""
 
     revision: str = Field(max_length=16)
-    """Agreed on by `initialize`, for the session's life."""
+    """The revision that `initialize` agreed on, for the session's life."""
     client: dict[str, Any] = Field(default_factory=dict)
     """`clientInfo`, as it came."""
     capabilities: dict[str, Any] = Field(default_factory=dict)
-    """The client's."""
+    """The capabilities of the client."""
     log_level: Level | None = None
-    """None where the client never set one."""
+    """None if the client never set one."""
     uris: tuple[Uri, ...] = ()
-    """What it subscribes to."""
+    """The URIs that it subscribes to."""
     streams: tuple[Stream, ...] = Field((), max_length=MOST_STREAMS)
-    """Its GET streams, the newest first: that one is told of changes (L13)."""
+    """Its GET streams, the newest first, which hears of changes (L13)."""
     lists: dict[str, str] | None = None
-    """By each list's kind the digest of what its client may know of it: as the session began, or a stream ended."""
+    """For each kind of list, the digest that its client may know: from the session's start, or a stream's end."""
 
 
 class BeginSession(Message):
@@ -63,27 +63,27 @@ class BeginSession(Message):
 
 
 class SessionBegun(Message):
-    """It is there, for every edge."""
+    """The session exists, for every edge."""
 
 
 class ReadSession(Message):
-    """A request came in a session."""
+    """A request names a session."""
 
     session: Digest
     owner: Digest
 
 
 class SessionRead(Message):
-    """What the session is now."""
+    """The session now."""
 
     session: Session | None = None
-    """None where there is none of this owner: unknown, ended and another's are the same (one neutral answer)."""
+    """None for no session of this owner: unknown, ended and foreign ones look the same."""
     is_full: bool = False
-    """Nothing was changed: it subscribes to as many URIs as it may."""
+    """Nothing was changed: it subscribes to the most URIs already."""
 
 
 class ChangeSession(Message):
-    """What is to be another of a session; what is not given stays. Safe to repeat."""
+    """The changes to a session; absent members stay. Safe to repeat."""
 
     session: Digest
     owner: Digest
@@ -91,25 +91,25 @@ class ChangeSession(Message):
     subscribe: Uri | None = None
     unsubscribe: Uri | None = None
     opened: Stream | None = None
-    """A GET stream that is its newest now."""
+    """A GET stream that is the newest now."""
     closed: Stream | None = None
-    """A GET stream that is gone."""
+    """A GET stream that has ended."""
     lists: dict[str, str] | None = Field(None, max_length=8)
-    """What the client may know of the lists, as the closed stream knew."""
+    """The digests of lists that the client may know, as the closed stream knew them."""
 
 
 class EndSession(Message):
-    """A session is over."""
+    """A session ends."""
 
     session: Digest
     owner: Digest
 
 
 class SessionEnded(Message):
-    """It is not there any more."""
+    """The session does not exist any more."""
 
     found: bool
-    """It was there until now."""
+    """It existed until now."""
 
 
 BEGIN = Rpc("subscriptions.session.begin", BeginSession, SessionBegun, asked_by="edge", repeat=True)
@@ -118,24 +118,24 @@ CHANGE = Rpc("subscriptions.session.change", ChangeSession, SessionRead, asked_b
 END = Rpc("subscriptions.session.end", EndSession, SessionEnded, asked_by="edge", repeat=True)
 
 CHANGED_SUBJECT: Final = "hint.session"
-"""Where subscriptions tells every edge that a session is another one now, or none: `SessionChanged`."""
+"""The subject on which subscriptions tells every edge that a session has changed or ended: `SessionChanged`."""
 
 
 class SessionChanged(Message):
-    """What edges know of a session is old."""
+    """An edge's state of a session is old."""
 
     session: Digest
     ended: bool = False
     deleted: bool = False
-    """Its owner has ended it, and wants no answer to what still runs (L8)."""
+    """Its owner has ended it, and wants no answer to running requests (L8)."""
 
 
 CANCELLED_SUBJECT: Final = "session.cancelled"
-"""Where an edge tells all of them that a client takes a request back: `CallCancelled`."""
+"""The subject on which an edge tells all edges that a client cancels a request: `CallCancelled`."""
 
 
 class CallCancelled(Message):
-    """A client wants no answer to a request of its session, whichever edge it is at (L7)."""
+    """A client wants no answer to a request of its session, at whichever edge it runs (L7)."""
 
     session: Digest
     request: str | int | float
@@ -143,11 +143,11 @@ class CallCancelled(Message):
 
 
 class GiveAnswer(Message):
-    """A client's response to a request of the server's, for the edge that waits for it (M81)."""
+    """A client's response to a request of the server, for the edge that waits for it (M81)."""
 
     session: Digest
     question: str = Field(pattern=r"^[0-9a-f]{16}-[0-9a-f]{32}$")
-    """The response's id, as the question gave it: the edge's own, and one by chance."""
+    """The id of the response, as the edge made it: its own id, and random digits."""
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
 
@@ -159,52 +159,52 @@ class AnswerGiven(Message):
 
 
 class WatchAgain(Message):
-    """A session subscribes to something else now, and its newest GET stream is at the edge that is asked."""
+    """A session has other subscriptions now, and its newest GET stream is at the asked edge."""
 
     session: Digest
 
 
 class WatchedAgain(Message):
-    """The edge hears of what the session subscribes to, as far as it has its stream."""
+    """The edge watches the session's subscriptions, as far as it has its stream."""
 
     streams: tuple[Stream, ...] = ()
-    """Those of the session that it has, open or about to be."""
+    """The streams of the session at this edge, open or about to open."""
 
 
 ANSWER = Rpc("session.{edge}.answer", GiveAnswer, AnswerGiven, asked_by="edge", repeat=True)
 WATCH = Rpc("session.{edge}.watch", WatchAgain, WatchedAgain, asked_by="edge", repeat=True)
-"""Each edge hears its own of these."""
+"""Each edge hears its own subject."""
 
 
 class SessionsClient:
-    """What edges ask about sessions; methods raise `BusError`."""
+    """Asks about sessions for edges; methods raise `BusError`."""
 
     def __init__(self, bus: Bus, *, timeout: float = 2.0) -> None:
         self._bus = bus
         self._timeout = timeout
 
     async def begin(self, question: BeginSession) -> None:
-        """Have a session begin."""
+        """Begin a session."""
         await ask(self._bus, BEGIN, question, timeout=self._timeout)
 
     async def read(self, session: str, owner: str) -> Session | None:
-        """Ask what a session is."""
+        """Read a session."""
         question = ReadSession(session=session, owner=owner)
         return (await ask(self._bus, READ, question, timeout=self._timeout)).session
 
     async def change(self, question: ChangeSession) -> SessionRead:
-        """Change a session, and learn what it is then."""
+        """Change a session, and return it."""
         return await ask(self._bus, CHANGE, question, timeout=self._timeout)
 
     async def end(self, session: str, owner: str) -> bool:
-        """End a session; returns whether there was one."""
+        """End a session; return whether there was one."""
         return (await ask(self._bus, END, EndSession(session=session, owner=owner), timeout=self._timeout)).found
 
     async def watch(self, edge: str, session: str) -> tuple[str, ...]:
-        """Have an edge hear of what a session subscribes to now; returns the session's streams that it has."""
+        """Make an edge watch the present subscriptions of a session; return the session's streams at that edge."""
         question = WatchAgain(session=session)
         return (await ask(self._bus, WATCH, question, timeout=self._timeout, edge=edge)).streams
 
     async def answer(self, edge: str, given: GiveAnswer) -> bool:
-        """Hand a client's response to the edge that waits for it; returns whether it did."""
+        """Pass a client's response to the edge that waits for it; return whether it did."""
         return (await ask(self._bus, ANSWER, given, timeout=self._timeout, edge=edge)).waited

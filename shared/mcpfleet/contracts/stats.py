@@ -1,8 +1,8 @@
-"""What each process says of itself for consoles: a few numbers, and its last errors, every two seconds.
+"""The stats that each process sends to consoles: a few numbers, and its last errors, every two seconds.
 
-A broadcast that may be lost, and that NATS drops while no console is open. Who speaks is in the subject, which NATS
-permits to it alone; the message says nothing of that. Workers are the least trusted: what is said is bounded here, and
-whoever shows it shows it as theirs.
+The broadcast may be lost, and NATS drops it while no console is open. The subject names the sender, which NATS permits
+to it alone; the message does not. Workers are trusted least: this contract bounds what they send, and a console shows
+it as theirs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from mcpfleet.contracts.base import Message
 EVERY: Final = 2.0
 """Seconds between two messages of a process."""
 MOST_BYTES: Final = 16_384
-"""Of a message; a longer one is not read."""
+"""Bytes of a message; a longer one is not read."""
 MOST_ERRORS: Final = 20
 MOST_NUMBERS: Final = 60
 MOST_LACKS: Final = 10
 LONGEST_NAME: Final = 80
 LONGEST_TEXT: Final = 200
 LARGEST: Final = 1e15
-"""Of a number: sums of many stay numbers."""
+"""The largest number: sums of many stay numbers."""
 ALL_SUBJECTS: Final = "figures.>"
-"""What a console hears."""
+"""The subjects that a console hears."""
 
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
@@ -36,7 +36,7 @@ Number = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 
 
 class Role(StrEnum):
-    """A process that is no worker: it may have a console."""
+    """A process that is not a worker: it may have a console."""
 
     EDGE = "edge"
     AUTHORIZATION = "authorization"
@@ -53,21 +53,21 @@ class UnmetCondition(Message):
 
 
 class ReportedError(Message):
-    """A warning or an error that was logged."""
+    """A logged warning or error."""
 
     at: Number
-    """Unix time, by the clock of whoever says it."""
+    """Unix time, by the sender's clock."""
     level: Literal["warning", "error", "critical"]
     event: Text
     of: Text = ""
-    """What it concerns, as `tool=search`."""
+    """The subject of the error, as `tool=search`."""
     trace: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{32})?$")] = ""
     sampled: bool = False
     """Whether the trace is recorded."""
 
 
 class Stats(Message):
-    """A process now."""
+    """The stats of a process now."""
 
     version: Name = ""
     started: Number
@@ -76,7 +76,7 @@ class Stats(Message):
     stopping: bool = False
     lacks: tuple[UnmetCondition, ...] = Field(default=(), max_length=MOST_LACKS, fail_fast=True)
     numbers: dict[Name, Number] = Field(default={}, max_length=MOST_NUMBERS)
-    """By names that this release may or may not know."""
+    """Names of numbers may be unknown to this release."""
     troubles: tuple[ReportedError, ...] = Field(default=(), max_length=MOST_ERRORS, fail_fast=True)
     """The oldest first."""
 
@@ -88,7 +88,7 @@ class Sender:
     role: str
     """A service, or `worker`."""
     pool: str
-    """A worker's; empty for a service."""
+    """The pool of a worker; empty for a service."""
     process: str
 
 
@@ -108,6 +108,6 @@ _SUBJECT: Final = re.compile(
 
 
 def sender_of(subject: str) -> Sender | None:
-    """Read who speaks on a subject; none where it is of no such form."""
+    """Read the sender from a subject; None for a subject of another form."""
     found = _SUBJECT.fullmatch(subject)
     return Sender(found["role"] or "worker", found["pool"] or "", found["process"]) if found else None

@@ -1,6 +1,6 @@
 """The messages of subscriptions: the streams that edges count, and the URIs that their streams watch.
 
-Counting keeps a partition to its quota over the whole fleet. The watched URIs let an application watch the sources of
+Counting holds a partition to its quota over the whole fleet. The watched URIs let an application watch the sources of
 those alone.
 """
 
@@ -26,14 +26,14 @@ MOST_COUNTS = 1_000
 
 
 def partition_key(partition: str) -> str:
-    """Name a partition, which may be anything that a token says, by a digest."""
+    """Return the digest that names a partition, which may be any text of a token."""
     return digest_of(partition.encode())
 
 
 class Count(Message):
-    """How many streams of a partition an edge has at an endpoint: all of them, not one more or less.
+    """The number of streams that a partition has at an edge and endpoint: all of them, not a difference.
 
-    Whole numbers make every message safe to repeat, and one that is lost is made good by the next.
+    Whole numbers make every message safe to repeat, and the next one replaces a lost one.
     """
 
     endpoint: str = Field(pattern=POOL_PATTERN)
@@ -46,9 +46,9 @@ class OpenStream(Message):
 
     edge: Edge
     sequence: int = Field(ge=0)
-    """Grows with each message of the edge, so that an older one that comes late changes nothing."""
+    """Grows with each message of the edge, so that a late older one changes nothing."""
     count: Count
-    """The new stream is among them."""
+    """It includes the new stream."""
 
 
 class StreamOpened(Message):
@@ -58,7 +58,7 @@ class StreamOpened(Message):
 
 
 class CloseStreams(Message):
-    """An edge has other numbers than it said before: streams closed."""
+    """An edge has other numbers than before, since streams have closed."""
 
     edge: Edge
     sequence: int = Field(ge=0)
@@ -66,10 +66,10 @@ class CloseStreams(Message):
 
 
 class StreamsClosed(Message):
-    """The numbers are written, as far as no later message said others."""
+    """The numbers are written, unless a later message gave others."""
 
     counts: int
-    """How many there were."""
+    """The number of written counts."""
 
 
 class LeaseEdge(Message):
@@ -82,7 +82,7 @@ class EdgeLeased(Message):
     """Its numbers go on counting."""
 
     wanted: bool = False
-    """They are not there any more: say all of them again."""
+    """The numbers are lost: send all of them again."""
 
 
 OPEN = Rpc("subscriptions.open", OpenStream, StreamOpened, asked_by="edge", repeat=True)
@@ -91,7 +91,7 @@ LEASE = Rpc("subscriptions.lease", LeaseEdge, EdgeLeased, asked_by="edge", repea
 
 
 class SubscriptionsClient:
-    """What edges ask of subscriptions; methods raise `BusError`."""
+    """Asks subscriptions for edges; methods raise `BusError`."""
 
     def __init__(self, bus: Bus, *, timeout: float = 2.0) -> None:
         self._bus = bus
@@ -102,11 +102,11 @@ class SubscriptionsClient:
         return (await ask(self._bus, OPEN, question, timeout=self._timeout)).granted
 
     async def close(self, message: CloseStreams) -> None:
-        """Say how many streams there are now."""
+        """Send the present numbers of streams."""
         await ask(self._bus, CLOSE, message, timeout=self._timeout)
 
     async def lease(self, edge: str) -> bool:
-        """Say that the edge is alive; returns whether all its numbers are wanted."""
+        """Tell that the edge is alive; return whether all its numbers are wanted."""
         return (await ask(self._bus, LEASE, LeaseEdge(edge=edge), timeout=self._timeout)).wanted
 
 
@@ -116,9 +116,9 @@ MOST_PARTS: Final = 1024
 
 
 class Watched(Message):
-    """A part of the set of a pool's URIs that an edge's streams watch; a whole set takes the former one's place.
+    """A part of the URIs of a pool that an edge's streams watch; a whole set replaces the former one.
 
-    Sets are stated on change and again and again, so that one that is lost is made good by the next.
+    Sets are sent on change and repeatedly, so the next one replaces a lost one.
     """
 
     edge: Edge
@@ -126,17 +126,17 @@ class Watched(Message):
     """Grows with each set of the edge; the parts of one set have the same."""
     part: int = Field(0, ge=0, lt=MOST_PARTS)
     parts: int = Field(1, gt=0, le=MOST_PARTS)
-    """How many the set has."""
+    """The number of parts of the set."""
     uris: tuple[str, ...] = Field(max_length=PART + LONGEST_NAME, fail_fast=True)
 
 
 def watched_subject(pool: str) -> str:
-    """Where the sets of a pool's URIs go."""
+    """Return the subject of the sets of a pool's URIs."""
     return f"pool.{pool}.watched"
 
 
 def statements(edge: str, number: int, uris: Iterable[str]) -> list[Watched]:
-    """Cut a set into messages; an empty one takes one too."""
+    """Split a set into messages; an empty set takes one message too."""
     parts = list(_parts(sorted(uris)))[:MOST_PARTS] or [()]
     return [
         Watched(edge=edge, number=number, part=part, parts=len(parts), uris=each) for part, each in enumerate(parts)

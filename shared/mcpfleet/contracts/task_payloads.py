@@ -18,38 +18,38 @@ from mcpfleet.contracts.call import CallBody
 from mcpfleet.telemetry.trace import TraceContext
 
 _TRACE: Final = re.compile(r'\{"version":1,"endpoint":"[a-z0-9-]*","trace":"([0-9a-f-]{55})"')
-"""Where the trace stands, in front of what may be large."""
+"""The place of the trace, before members that may be large."""
 ORIGIN_VERSION: Final = 1
-"""Of the form; a release writes it only after the one that can read it."""
+"""The version of the form; a release writes a new one only after the release that can read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The call behind a task: checked arguments, caller, the client's capabilities, and what was answered before."""
+    """The call behind a task: checked arguments, caller, the client's capabilities, and earlier answers."""
 
     endpoint: str
     call: CallBody
     trace: TraceContext | None = None
-    """In which the task was asked for: its runs are a part of it."""
+    """The trace of the request for the task; its runs belong to it."""
 
     @staticmethod
     def trace_of(text: str) -> TraceContext | None:
-        """The trace alone, without reading the rest."""
+        """Return the trace alone, without reading the rest."""
         found = _TRACE.match(text)
         return TraceContext.parse(found[1]) if found else None
 
     def write(self) -> str:
-        """Write it, to be kept byte for byte."""
+        """Return the text, which is kept byte for byte."""
         trace = to_json(None if self.trace is None else self.trace.header())
         parts = (ORIGIN_VERSION, to_json(self.endpoint), trace, self.call.write())
         return (b'{"version":%d,"endpoint":%b,"trace":%b,"call":%b}' % parts).decode()
 
     @classmethod
     def read(cls, text: str) -> Origin:
-        """Read what `write` wrote, in this release or one before.
+        """Read a text of this release or an earlier one.
 
         Raises:
-            ValueError: it is of another form.
+            ValueError: it has another form.
         """
         value = from_json(text)
         if not isinstance(value, dict) or value.get("version") != ORIGIN_VERSION:
@@ -58,7 +58,7 @@ class Origin:
 
 
 class Shape(StrEnum):
-    """What the handler returned: its sanitizer takes the same."""
+    """The kind of value that the handler returned, and that its sanitizer takes."""
 
     OUTCOME = "outcome"
     RESULT = "result"
@@ -66,14 +66,14 @@ class Shape(StrEnum):
     TEXT = "text"
     BLOCK = "block"
     BLOCKS = "blocks"
-    """A sequence; texts in it are blocks by now."""
+    """A sequence; its texts have become blocks."""
     NOTHING = "nothing"
     DATA = "data"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """It, as it comes back."""
+    """A kept result, read back."""
 
     shape: Shape
     result: dict[str, Any]
@@ -81,10 +81,10 @@ class KeptResult:
 
     @classmethod
     def read(cls, text: str | bytes) -> Self:
-        """Read what a worker wrote.
+        """Read the text of a worker.
 
         Raises:
-            ValueError: it is of another form.
+            ValueError: it has another form.
         """
         try:
             shape, result = from_json(text)
@@ -94,10 +94,10 @@ class KeptResult:
 
 
 def write_kept(shape: Shape, result: bytes) -> bytes:
-    """Write a result's JSON with its shape, to be kept."""
+    """Write a result's JSON with its shape."""
     return b'["%b",%b]' % (shape.encode(), result)
 
 
 def is_kept(end: str | bytes) -> bool:
-    """Whether the end of a task that is completed is of this form; all others may be told as they are."""
+    """Return whether the end of a completed task has this form; all others may be told as they are."""
     return end[:1] in ("[", b"[")
