@@ -81,10 +81,10 @@ class LoopCalls:
         if not self._tasks.is_running:
             done.cancel()
         elif done.set_running_or_notify_cancel():
-            self._tasks.start(_settle, function, done)
+            self._tasks.start(_finish, function, done)
 
 
-async def _settle(function: _Function[Result], done: Future[Result]) -> None:
+async def _finish(function: _Function[Result], done: Future[Result]) -> None:
     try:
         result = await function()
     except Exception as error:

@@ -77,7 +77,7 @@ async def test_k23_an_end_is_offered_until_it_is_taken(fabric: Fabric, refuse: A
         at.service.on_settle = after(3, refuse, at.service)
         works.release.set()
         await until(lambda: len(at.service.settles) == 4, within=10)
-        await until(lambda: not len(at.actor._held), within=5)
+        await until(lambda: not len(at.actor._holdings), within=5)
     assert len({each.model_dump_json() for each in at.service.settles}) == 1
     assert works.runs == ["work"]
     assert at.losses == 0
@@ -93,7 +93,7 @@ async def test_k23_an_end_outlasts_the_time_in_which_nothing_was_renewed(fabric:
         at.service.on_extend = away
         await until(lambda: len(at.service.settles) >= 4, within=10)
         at.service.on_settle = lambda _: Settled()
-        await until(lambda: not len(at.actor._held), within=10)
+        await until(lambda: not len(at.actor._holdings), within=10)
     assert at.losses == 0
     assert not fabric.lines("task end not written")
 
@@ -128,7 +128,7 @@ async def test_k25_a_renewal_that_crosses_the_end_is_no_loss(fabric: Fabric) -> 
         at.service.on_extend = at.service.lose
         await until(lambda: len(at.service.extends) > 0, within=5)
         works.release.set()
-        await until(lambda: not len(at.actor._held), within=5)
+        await until(lambda: not len(at.actor._holdings), within=5)
         answered = at.actor._renewal._answered
         at.service.may_answer_extends.set()
         with anyio.fail_after(10):
@@ -145,9 +145,9 @@ async def test_k25_a_renewal_that_is_answered_before_the_end_is_no_loss(fabric: 
         works.release.set()
         await until(lambda: len(at.service.settles) > 0, within=5)
         at.service.on_extend = at.service.lose
-        await until(lambda: any(each.is_refused for each in at.actor._held), within=10)
+        await until(lambda: any(each.is_refused for each in at.actor._holdings), within=10)
         at.service.on_settle = lambda _: Settled()
-        await until(lambda: not len(at.actor._held), within=10)
+        await until(lambda: not len(at.actor._holdings), within=10)
     assert at.losses == 0
 
 
@@ -167,7 +167,7 @@ async def test_k25_what_another_has_is_lost_and_its_run_ends(fabric: Fabric) -> 
     async with holder(fabric, works.app) as at:
         await until(lambda: works.runs == ["work"], within=5)
         at.service.on_extend = at.service.lose
-        await until(lambda: not len(at.actor._held), within=5)
+        await until(lambda: not len(at.actor._holdings), within=5)
         assert works.cancelled.is_set()
     assert at.losses == 1
     assert at.service.settles == []
@@ -181,14 +181,14 @@ async def test_k26_a_step_waits_for_its_lease_to_be_confirmed(fabric: Fabric, is
     async with holder(fabric, works.app, lease=0.6) as at:
         await until(lambda: bool(works.runs), within=5)
         at.service.on_extend = away
-        [held] = at.actor._held
+        [held] = at.actor._holdings
         await until(lambda: not held.is_sure, within=5)
         works.release.set()
         asked = len(at.service.extends)
         await until(lambda: len(at.service.extends) > asked + 1, within=5)
         assert works.effects == []
         at.service.on_extend = None if is_ours else at.service.lose
-        await until(lambda: not len(at.actor._held), within=10)
+        await until(lambda: not len(at.actor._holdings), within=10)
     assert works.effects == ([1] if is_ours else [])
     assert [each.status for each in at.service.settles] == ([Status.COMPLETED] if is_ours else [])
     assert not fabric.lines("handler failed")
@@ -205,7 +205,7 @@ async def test_k26_a_run_of_an_old_claim_does_not_begin_before_it_is_confirmed(f
         await anyio.sleep(0.2)  # the claim is older than half of its lease by now
         at.service.may_answer_claims.set()
         await until(lambda: at.losses == 1, within=5)
-        await until(lambda: not len(at.actor._held), within=5)
+        await until(lambda: not len(at.actor._holdings), within=5)
     assert works.runs == []
     assert at.service.settles == []
 

@@ -54,10 +54,10 @@ class TaskActor:
         self._order = order
         self._subject = work_subject(side.pool)
         client, process, settings, log = PoolTasksClient(side.bus, side.pool), side.process, side.settings, side.log
-        self._held = Holdings(order, log)
-        self._renewal = LeaseRenewal(client, process, self._held, settings, log)
+        self._holdings = Holdings(order, log)
+        self._renewal = LeaseRenewal(client, process, self._holdings, settings, log)
         self._claimer = Claimer(client, process, settings, self, log)
-        self._report = ToolReport(client, process, settings.task_serves, log)
+        self._tool_report = ToolReport(client, process, settings.task_serves, log)
         self._writer = CompletionWriter(client, settings, log)
         self._tasks = TaskOwner()
         self.requests = TaskRequests(side, client, self._renewal, calls, self._tasks)
@@ -73,41 +73,41 @@ class TaskActor:
             await loops.start(self._tasks.run)
             loops.start_soon(self._claimer.run)
             loops.start_soon(self._renewal.run)
-            loops.start_soon(self._report.run)
+            loops.start_soon(self._tool_report.run)
             task_status.started()
 
     async def offer(self, tools: Mapping[str, str]) -> None:
         """Take tasks of these tools, by their names and definitions, and of no others."""
         self._claimer.definitions = tuple(sorted(tools.values()))
-        self._report.offer(tools)
+        self._tool_report.offer(tools)
         if self._claimer.definitions and self._work is None and not self._is_leaving:
             self._work = await self._bus.subscribe(self._subject, self._on_work, _GROUP)
         self._claimer.look()
 
     def held_definitions(self) -> set[str]:
         """The definitions whose tasks are held."""
-        return {each.definition for each in self._held}
+        return {each.definition for each in self._holdings}
 
     async def drain(self) -> None:
         """Take no more tasks, end the runs of those that are held, and give them back."""
         self._is_leaving = True
-        self._report.offer({})
+        self._tool_report.offer({})
         if self._work is not None:
             await self._bus.leave(self._work)
-        for holding in self._held:
+        for holding in self._holdings:
             if not holding.has_returned:
                 holding.is_stopped = True
-                self._held.stop(holding)
+                self._holdings.stop(holding)
         with anyio.move_on_after(self._settings.task_leaves):
-            while len(self._held):
+            while len(self._holdings):
                 await self._idle.wait()
         # A handler that does not return ends with this process: another worker may go on sooner than by the lease.
-        for holding in self._held:
+        for holding in self._holdings:
             if not holding.has_returned and not holding.is_lost:
                 holding.deciding += 1
                 await self._complete(holding, given_back(holding))
         # A known end is waited for as long as this process may drain.
-        while any(holding.has_returned for holding in self._held):
+        while any(holding.has_returned for holding in self._holdings):
             await self._idle.wait()
 
     def _on_work(self, message: Incoming) -> None:
@@ -124,11 +124,11 @@ class TaskActor:
         """How many tasks may be claimed now."""
         if self._is_leaving or self._slots.is_blocked:
             return 0
-        return self._held.room(free=self._slots.free, most=self._settings.task_slots, waits_alone=waits_alone)
+        return self._holdings.room(free=self._slots.free, most=self._settings.task_slots, waits_alone=waits_alone)
 
     def count_held(self) -> int:
         """How many tasks are held."""
-        return len(self._held)
+        return len(self._holdings)
 
     def note_unheard(self, claim: str) -> None:
         """Have the next renewal name a claim whose answer did not come."""
@@ -159,14 +159,14 @@ class TaskActor:
 
     def report(self, report: StatusReport) -> None:
         """Keep a task's status message for the next renewal."""
-        holding = self._held.get(report.key)
+        holding = self._holdings.get(report.key)
         if holding is not None:
             holding.report(report.message, report.progress)
             self._renewal.notify()
 
     def end(self, key: TaskKey, ended: Ended) -> None:
         """Free the slot of a task whose handler has returned, and write the task's end."""
-        holding = self._held.get(key)
+        holding = self._holdings.get(key)
         if holding is None or not holding.has_returned:
             self._slots.give_back()
             self._claimer.slot_freed()
@@ -189,7 +189,7 @@ class TaskActor:
             self._drop(holding)
 
     def _drop(self, holding: Holding) -> None:
-        self._held.drop(holding)
-        if not len(self._held):
+        self._holdings.drop(holding)
+        if not len(self._holdings):
             self._claimer.emptied()
         self._idle.set()
