@@ -75,7 +75,7 @@ chaos: $(VENV)/.test
 	$(RUN)/pytest $(FILES) tests/chaos
 
 conformance: $(VENV)/.test
-	$(RUN)/pytest tests/conformance
+	$(RUN)/pytest $(FILES) tests/conformance
 
 # With programs that the system has, from Debian's packages: see SYSTEM_PACKAGES. `make test` needs none of them.
 SYSTEM_PACKAGES := nginx-light haproxy caddy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ PROGRAM = Path("node_modules/@modelcontextprotocol/conformance/dist/index.js")
 FAILED = frozenset({"FAILURE", "WARNING"})
 """What counts as failed."""
 
+_AT_ONCE = 4
+"""Scenarios that run side by side; each is a process, and waits for most of its time."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 RESULT = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
@@ -86,6 +88,20 @@ class Suite:
         # Without force, a scenario of an extension belongs to no revision and is left out as passed.
         return await self._run(name, "--scenario", name, "--spec-version", self.revision, "--force")
 
+    async def scenarios(self, names: Iterable[str]) -> dict[str, Verdict]:
+        """Run scenarios side by side, a few at a time; returns their verdicts by name."""
+        verdicts: dict[str, Verdict] = {}
+        places = anyio.CapacityLimiter(_AT_ONCE)
+
+        async def run(name: str) -> None:
+            async with places:
+                verdicts[name] = await self.scenario(name)
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(run, name)
+        return verdicts
+
     async def _run(self, name: str, *what: str) -> Verdict:
         results = self.results / name
         command = [str(NODE), str(self.installed / PROGRAM), "server", "--url", self.url, *what]
@@ -101,11 +117,11 @@ class Suite:
 
 @asynccontextmanager
 async def through_three_edges(
-    app: Path, installed: Path, results: Path, *, workers: int, revision: str = REVISION
+    app: Path, installed: Path, results: Path, *, workers: int
 ) -> AsyncIterator[tuple[Suite, Balancer]]:
     """A suite against a fleet of an application's, behind a balancer without affinity."""
     async with Fleet(target=app, edges=3, workers=workers) as fleet, Balancer(fleet.urls) as balancer:
-        yield Suite(installed=installed, url=balancer.url, results=results, revision=revision), balancer
+        yield Suite(installed=installed, url=balancer.url, results=results), balancer
 
 
 def _read(results: Path) -> dict[str, tuple[Check, ...]]:

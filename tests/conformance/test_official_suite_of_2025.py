@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +11,7 @@ import anyio
 import pytest
 
 from mcpfleet.wire.protocol import LEGACY, OLDEST
-from tests.conformance.suite import FAILED, Verdict, through_three_edges
+from tests.conformance.suite import FAILED, Suite, Verdict, through_three_edges
 from tests.kit.node import install
 
 pytestmark = pytest.mark.conformance
@@ -39,13 +40,18 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
 
 
 async def _run(installed: Path, results: Path) -> Mapping[str, Verdict]:
+    """Run both revisions side by side against one fleet."""
     found: dict[str, Verdict] = {}
+
+    async def run(suite: Suite) -> None:
+        found[suite.revision] = await (suite.all() if suite.revision == OLDEST else suite.required())
+
     with anyio.fail_after(WITHIN):
-        for revision in LEGACY:
-            app, folder = HERE / "app_2025.py", results / revision
-            async with through_three_edges(app, installed, folder, workers=2, revision=revision) as (suite, balancer):
-                found[revision] = await (suite.all() if revision == OLDEST else suite.required())
-                assert min(balancer.served) > 0, "the edges shared the requests"
+        async with through_three_edges(HERE / "app_2025.py", installed, results, workers=2) as (suite, balancer):
+            async with anyio.create_task_group() as tasks:
+                for revision in LEGACY:
+                    tasks.start_soon(run, replace(suite, results=results / revision, revision=revision))
+            assert min(balancer.served) > 0, "the edges shared the requests"
     return found
 
 
