@@ -37,6 +37,7 @@ INHERITED: Final = {
     "h11._receivebuffer:ReceiveBuffer": "_data _extract _multiple_lines_search",
     "h2.connection:H2Connection": """
         _begin_new_stream _closed_streams _frame_dispatch_table _handle_data_on_closed_stream _prepare_for_sending
+        _receive_goaway_frame
         _receive_data_frame _receive_frame _receive_headers_frame _receive_rst_stream_frame _stream_is_closed_by_end
         _stream_is_closed_by_reset decoder encoder highest_inbound_stream_id incoming_buffer local_settings
         state_machine streams
@@ -94,7 +95,7 @@ REACHED: Final = {
 }
 """What our code uses from outside of a class: everything private, and of the rest what is documented nowhere."""
 
-DOCUMENTED: Final = {"_current_frames", "_env_prefix", "_exit", "_replace"}
+DOCUMENTED: Final = {"_current_frames", "_env_prefix", "_fields", "_exit", "_replace"}
 """Names with an underscore that Python or Pydantic documents."""
 
 
