@@ -1,6 +1,6 @@
-"""What an application's author imports: `App` declares, `Context` is what a handler sees of a call.
+"""The names for authors of applications: `App` declares, and `Context` shows a handler its call.
 
-The one package that re-exports: its users write `from mcpfleet.app import App`, and nothing deeper is promised to them.
+This package alone re-exports: its users write `from mcpfleet.app import App`, and nothing deeper is stable.
 """
 
 from mcp_types import (

@@ -1,4 +1,4 @@
-"""An application: a name, a version, and what it offers."""
+"""An application: a name, a version, and its declarations."""
 
 # Longer than 400 lines: an author's one class, whose decorators are described at length where editors show it.
 
@@ -42,8 +42,8 @@ class App:
         version: its version there.
         title: its name for people.
         instructions: how a model should use it.
-        clean: what every text of a tool's result goes through (M40); by default it takes out the control characters
-            that a terminal would obey. None leaves texts as they are.
+        clean: every text of a tool's result goes through it (M40). By default it takes out the control characters that
+            a terminal would obey. None leaves texts as they are.
 
     Raises:
         DeclarationError: the name or the version is empty.
@@ -93,7 +93,7 @@ class App:
 
     @property
     def handlers(self) -> list[Handler]:
-        """All that is declared, by kind and name."""
+        """All declarations, by kind and name."""
         declared: list[Handler] = [
             *self._tools.values(),
             *self._prompts.values(),
@@ -105,12 +105,12 @@ class App:
 
     @property
     def interceptors(self) -> tuple[Interceptor, ...]:
-        """What stands around every handler, the outermost first."""
+        """The functions around every handler, the outermost first."""
         return tuple(self._interceptors)
 
     @property
     def watchers(self) -> tuple[Watcher, ...]:
-        """What is told which URIs clients watch."""
+        """The functions that are told which URIs clients watch."""
         return tuple(self._watchers)
 
     def tool(
@@ -132,45 +132,45 @@ class App:
     ) -> Callable[[Function], Function]:
         """Declare a function as a tool; used as `@app.tool()`. The function itself stays as it is.
 
-        Its parameters give the input schema: each needs an annotation, `Annotated[…, Field(description=…)]` describes
-        it, and arguments beyond them are refused. One annotated with `Context` receives the call. The return
+        Its parameters give the input schema. Each needs an annotation, and `Annotated[…, Field(description=…)]`
+        describes it; other arguments are refused. A parameter annotated with `Context` receives the call. The return
         annotation gives the output schema. An `async` function runs on the handlers' event loop, a plain one in a
         thread.
 
         Args:
             name: 1 to 128 characters of A-Z a-z 0-9 _ - . (M36); the function's own by default.
             annotations: hints for clients, for example `ToolAnnotations(read_only_hint=True)`.
-            input_schema: the arguments' schema, instead of the parameters; the function then takes all of them as the
-                one parameter `arguments: dict[str, Any]`. It is read as JSON Schema 2020-12, unless its `$schema` names
-                2019-09 or draft 7, 6 or 4; no `$ref` may lead out of it.
-            output_schema: the result's schema, instead of the return annotation's.
+            input_schema: the schema of the arguments, instead of the parameters. The function then takes all arguments
+                as the one parameter `arguments: dict[str, Any]`. It is read as JSON Schema 2020-12, unless its
+                `$schema` names 2019-09 or draft 7, 6 or 4. No `$ref` may lead out of it.
+            output_schema: the schema of the result, instead of the return annotation's.
             structured: False sends data as text alone, without an output schema.
             rate: `(calls, seconds)`: how often a caller, or its tenant, may call it.
-            sanitize: takes what the function returned and the call's Context, and gives what this caller may see; it
-                implies `per_caller`, and the output schema is checked after it. A task's result goes through it each
-                time that it is read, for whoever reads it (K13).
-            task: "required" makes a durable task of every call, and refuses clients that take none; with "optional"
+            sanitize: takes the function's result and the call's Context, and returns the part that this caller may see.
+                It implies `per_caller`, and the output schema is checked after it. A task's result goes through it at
+                each read, for each reader (K13).
+            task: "required" makes a durable task of every call, and refuses clients without tasks. With "optional",
                 `ctx.defer()` decides while the call runs. A task's handler may run again from its top, on another
                 worker: its steps are remembered, and its questions are not asked again.
-            run_limit: seconds that a task may run, the waiting for its client apart; `timeout` is for calls.
+            run_limit: seconds that a task may run, without the waits for its client; `timeout` is for calls.
             retention: seconds that a task can be read after its end.
-            idempotency_key: the argument whose value makes a repeat known: it gets the first call's result, or its
-                task's handle, and nothing runs again (D9). True, where no argument is meant for it: the client names
-                the key in the request's `_meta`, as `io.mcpfleet/idempotency-key`. Such a tool goes on when its client
-                leaves, unless `on_disconnect` says otherwise, so that a retry gets its result.
-            again_is_safe: a call may run again under its key where nobody knows whether it ran.
-            options: what every kind may say, see `Options`.
+            idempotency_key: the argument whose value identifies a repeat. A repeat gets the first call's result, or its
+                task's handle, and nothing runs again (D9). With True no argument is the key: the client names it in the
+                request's `_meta`, as `io.mcpfleet/idempotency-key`. Such a tool goes on when its client leaves, unless
+                `on_disconnect` says otherwise, so that a retry gets its result.
+            again_is_safe: a call with an uncertain outcome may run again under its key.
+            options: the options of every kind, see `Options`.
 
         Raises:
-            DeclarationError: when the function is declared, if a rule is broken; it names the function, its file and
-                line, and the parameter.
+            DeclarationError: at the declaration, if it breaks a rule; the error names the function, its file and line,
+                and the parameter.
         """
 
         def make(handler: Callable[..., Any]) -> Tool:
             signature = read_signature(handler)
             if idempotency_key is not None:
                 options.setdefault("on_disconnect", "continue")
-            if idempotency_key is True:  # so that a client can know
+            if idempotency_key is True:  # so that clients know it
                 options["meta"] = {**(options.get("meta") or {}), IDEMPOTENCY_KEY: True}
             return Tool(
                 handler,
@@ -192,13 +192,13 @@ class App:
     def prompt(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """Declare a function as a prompt; used as `@app.prompt()`.
 
-        Its parameters are the arguments: texts on the wire, parsed to the declared types, required unless they have a
-        default (M41). It returns a text or a content block (a user's message), a message that
+        Its parameters are the arguments. They are texts on the wire, parsed to the declared types, and required unless
+        they have a default (M41). It returns a text or a content block (a user's message), a message that
         `mcpfleet.app.message` makes, or a list of these.
 
         Args:
             name: 1 to 128 characters of A-Z a-z 0-9 _ - . (M36); the function's own by default.
-            options: what every kind may say, see `Options`.
+            options: the options of every kind, see `Options`.
 
         Raises:
             DeclarationError: a rule is broken.
@@ -223,25 +223,25 @@ class App:
     ) -> Callable[[Function], Function]:
         """Declare a function as a resource; used as `@app.resource("library://books")`.
 
-        A URI with variables is a template: `library://books/{book}` takes one part of the URI, `{+path}` at the end
-        all that is left. The function's parameters are the variables, parsed to their types; what does not parse is
-        not found (M42), and neither is a value with `..` among its parts, or an absolute path in `file:` (M43). It
-        returns a text, bytes, contents blocks (one, or a list), `None` where there is nothing, or data, which becomes
+        A URI with variables is a template: `library://books/{book}` takes one part of the URI, and `{+path}` at the end
+        takes the rest. The function's parameters are the variables, parsed to their types. A value that does not parse
+        is not found (M42). Neither is a value with `..` among its parts, nor an absolute path in `file:` (M43). The
+        function returns a text, bytes, contents blocks (one, or a list), `None` for nothing, or data, which becomes
         JSON.
 
         Args:
             uri: absolute and normalized (RFC 3986), or a template (RFC 6570).
             name: for programs; the function's own by default.
-            mime_type: of what is read; by the return annotation otherwise.
+            mime_type: the media type of the content; by default that of the return annotation.
             annotations: hints for clients, for example `Annotations(priority=1)`.
-            size: bytes of what is read, where that is known.
-            ttl: seconds for which a client may keep what it read.
-            options: what every kind may say, see `Options`.
+            size: bytes of the content, if known.
+            ttl: seconds for which a client may keep the content.
+            options: the options of every kind, see `Options`.
 
         Raises:
             DeclarationError: a rule is broken.
         """
-        given: object = uri  # the function itself, where the parentheses were forgotten
+        given: object = uri  # the function itself, if the parentheses were forgotten
         is_template = "{" in str(uri)
 
         def make(handler: Callable[..., Any]) -> Resource | Template:
@@ -260,13 +260,14 @@ class App:
         return self._declaring("resource", None if isinstance(given, str) else given, make, into)
 
     def resources(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
-        """Declare a function that lists resources which no declaration names; used as `@app.resources()`.
+        """Declare a function that lists resources without declarations; used as `@app.resources()`.
 
-        It returns a list of `Resource`, or a `Page` of it; a parameter `cursor: str | None` takes where to go on.
+        It returns a list of `Resource`, or a `Page` of it. A parameter `cursor: str | None` takes the place to go on
+        at.
 
         Args:
             name: names the list in logs; the function's own by default.
-            options: what every kind may say, see `Options`.
+            options: the options of every kind, see `Options`.
 
         Raises:
             DeclarationError: a rule is broken.
@@ -281,12 +282,12 @@ class App:
     def completion(self, of: Callable[..., Any] | str, argument: str) -> Callable[[Function], Function]:
         """Declare a function that completes what a user types; used as `@app.completion(review, "title")`.
 
-        It takes what was typed, perhaps the settled arguments as `dict[str, str]`, and returns a list of texts, or a
+        It takes the typed text, and perhaps the settled arguments as `dict[str, str]`. It returns a list of texts, or a
         `Completion` with its total (M48).
 
         Args:
-            of: the function of a prompt or a template that was declared before, a prompt's name, or a template's text.
-            argument: of the prompt, or the template's variable.
+            of: the function of an earlier declared prompt or template, a prompt's name, or a template's text.
+            argument: the argument of the prompt, or the variable of the template.
 
         Raises:
             DeclarationError: there is no such prompt, template or argument.
@@ -303,10 +304,10 @@ class App:
         return declare
 
     def interceptor(self, function: Around) -> Around:
-        """Have an async function stand around every handler; used as `@app.interceptor`.
+        """Run an async function around every handler; used as `@app.interceptor`.
 
-        It takes an `Invocation` and `call_next`, and returns what `await call_next(invocation)` returned, or something
-        in its place. It runs before the arguments are checked. The first one that is declared is outermost.
+        It takes an `Invocation` and `call_next`. It returns the result of `await call_next(invocation)`, or another
+        result in its place. It runs before the arguments are checked. The first declared interceptor is the outermost.
 
         Raises:
             DeclarationError: it is not async.
@@ -317,19 +318,19 @@ class App:
         return function
 
     def watched(self, function: Watching) -> Watching:
-        """Have a function told which of the app's URIs clients watch, wherever they are; used as `@app.watched`.
+        """Tell a function which of the app's URIs clients watch, anywhere in the fleet; used as `@app.watched`.
 
-        It takes a `frozenset[str]`, all of them, each time that it differs. An async function runs on the handlers'
-        event loop, a plain one in a thread; the next set waits until it returns. Declare it before a worker serves the
-        app.
+        It takes a `frozenset[str]` with all of them, each time that the set changes. An async function runs on the
+        handlers' event loop, a plain one in a thread; the next set waits until it returns. Declare it before a worker
+        serves the app.
         """
         self._watchers.append(Watcher(function))
         return function
 
     def remove(self, kind: Kind, name: str) -> None:
-        """Take back what was declared, also while it is served: clients that listen hear that the list has changed.
+        """Remove a declaration, even while it is served: listening clients hear that the list has changed.
 
-        Calls that run go on; whoever calls it afterwards is told that there is no such thing.
+        Running calls go on; later calls fail as calls of an unknown name.
 
         Args:
             kind: "tool", "prompt", "resource", "template" or "lister".
@@ -357,26 +358,26 @@ class App:
     def publish(self, uri: str) -> None:
         """Tell the clients that watch a resource that it has changed; outside of a call, and on any thread.
 
-        It is a hint, which may be lost or come twice: a client that gets it reads again.
+        This is a hint, which may be lost or doubled: a client that gets it reads again.
 
         Args:
-            uri: as clients read it.
+            uri: the URI that clients read.
 
         Raises:
-            BadUri: it is no absolute and normalized URI (S5).
+            BadUri: it is not absolute and normalized (S5).
         """
         self.hosts.publish(uri)
 
     def resources_changed(self) -> None:
-        """Tell the clients that listen to lists that what `@app.resources()` functions return has changed.
+        """Tell the clients that listen to lists that `@app.resources()` functions return something else.
 
-        Outside of a call, and on any thread. It is a hint: a client that gets it lists again. What is declared, or
-        removed, is told by itself.
+        Callable outside of a call, and on any thread. This is a hint: a client that gets it lists again. Declarations
+        and removals are told without this.
         """
         self.hosts.resources_changed()
 
     def manifest(self) -> Manifest:
-        """Compose what a worker of this application announces: its definitions by kind and name."""
+        """Return the manifest that a worker announces: its definitions by kind and name."""
         return Manifest(
             name=self.name,
             version=self.version,
@@ -388,7 +389,7 @@ class App:
     def _declaring(
         self, what: str, first: object, make: Callable[[Callable[..., Any]], Declared], into: dict[str, Declared]
     ) -> Callable[[Function], Function]:
-        """Make the decorator that declares a function as one of a kind."""
+        """Return the decorator that declares a function as one of a kind."""
         if callable(first):
             raise DeclarationError(f"write `@app.{what}()`, with parentheses", Site.of(first))
 

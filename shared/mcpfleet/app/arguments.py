@@ -1,4 +1,4 @@
-"""From a call's arguments, JSON values or texts, to what the handler is called with."""
+"""Turns a call's arguments, JSON values or texts, into the handler's keyword arguments."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mcpfleet.app.signature import Signature
 from mcpfleet.app.validation import Subschema, Validator, check_input_root, walk
 
 WHOLE: Final = "arguments"
-"""The parameter that receives all arguments as one dict, where the author brings the schema along."""
+"""The parameter that receives all arguments as one dict, if the author gives the schema."""
 
 
 class Arguments(Protocol):
-    """Checks a call's arguments against the declared schema, and converts them."""
+    """Checks a call's arguments by the declared schema, and converts them."""
 
     schema: dict[str, Any]
     """The tool's `inputSchema`."""
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Answer with the handler's keyword arguments.
+        """Return the handler's keyword arguments.
 
         Raises:
             InvalidArguments: they break the schema.
@@ -35,7 +35,7 @@ class Arguments(Protocol):
 
 
 def arguments_for(signature: Signature, schema: Mapping[str, Any] | None) -> Arguments:
-    """Choose how a handler gets its arguments: by its own signature, or whole.
+    """Return how a handler gets its arguments: by its own signature, or whole.
 
     Raises:
         Mistake: the parameters or the schema do not allow it.
@@ -48,8 +48,8 @@ def arguments_for(signature: Signature, schema: Mapping[str, Any] | None) -> Arg
 class TypedArguments:
     """Arguments by the signature's types.
 
-    The schema is the contract, so it is checked first and strictly: `"5"` is no integer, though pydantic would take it.
-    Pydantic then makes dates, models and the like of them, and runs the author's own validators.
+    The schema is the contract, so it is checked first and strictly: `"5"` is not an integer, though pydantic would take
+    it. Then pydantic makes dates, models and other types, and runs the author's own validators.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
@@ -65,7 +65,7 @@ class TypedArguments:
         self._check_defaults()
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Answer with the handler's keyword arguments; those that are absent are left to its own defaults.
+        """Return the handler's keyword arguments; absent ones keep the handler's own defaults.
 
         Raises:
             InvalidArguments: they break the schema, or one of the author's validators.
@@ -84,14 +84,14 @@ class TypedArguments:
         return values
 
     def _explain(self, name: str, error: ValidationError) -> list[Problem]:
-        """Name the field and the kind of error: pydantic's own sentences, and an author's, may quote the value."""
+        """Name the field and the kind of error: texts of pydantic or the author may quote the value."""
         return [
             Problem(render_path([name, *found["loc"]], self._validator.names), f"is not accepted ({found['type']})")
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         ]
 
     def _check_defaults(self) -> None:
-        """A client may send what the schema shows as a default, so it must fit."""
+        """A client may send a default that the schema shows, so it must fit."""
         properties = self.schema.get("properties", {})
         defaults = {name: stated["default"] for name, stated in properties.items() if "default" in stated}
         for problem in Validator({**self.schema, "required": []}).problems(defaults):
@@ -99,7 +99,7 @@ class TypedArguments:
 
 
 class WholeArguments:
-    """All arguments as one dict, checked by the schema that the author brought along."""
+    """All arguments as one dict, checked by the author's own schema."""
 
     def __init__(self, parameters: tuple[Parameter, ...], schema: Mapping[str, Any]) -> None:
         if [parameter.name for parameter in parameters] != [WHOLE]:
@@ -109,7 +109,7 @@ class WholeArguments:
         self._validator = Validator(self.schema)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Answer with the one keyword argument.
+        """Return the one keyword argument.
 
         Raises:
             InvalidArguments: they break the schema.
@@ -142,14 +142,14 @@ class Texts:
         self.required = tuple(required)
 
     def described(self, name: str) -> tuple[str | None, str | None]:
-        """A parameter's title and description, where `Field(…)` gives them."""
+        """Return a parameter's title and description from `Field(…)`."""
         return self._described[name]
 
     def read(self, texts: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer with the handler's keyword arguments; those that are absent are left to its own defaults.
+        """Return the handler's keyword arguments; absent ones keep the handler's own defaults.
 
         Raises:
-            InvalidArguments: one is missing, unknown, no text, or cannot be parsed; values are not repeated.
+            InvalidArguments: one is missing, unknown, not a text, or cannot be parsed; the error repeats no value.
         """
         problems = [Problem(name, "is required") for name in self.required if name not in texts]
         if any(name not in self._adapters for name in texts):
@@ -169,14 +169,14 @@ class Texts:
 
 
 def _stated(annotation: Any) -> tuple[str | None, str | None]:
-    """The title and the description of the annotation's last `Field(…)`."""
+    """Return the title and the description of the annotation's last `Field(…)`."""
     stated = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     fields = [each for each in stated if isinstance(each, FieldInfo)]
     return (fields[-1].title, fields[-1].description) if fields else (None, None)
 
 
 def _parsed(adapter: TypeAdapter[Any], text: Any) -> Any:
-    """Read a text as the type's own text form, and as JSON where the type has none.
+    """Read a text in the type's own text form, or as JSON if the type has none.
 
     Raises:
         ValidationError: it is neither.
@@ -204,11 +204,10 @@ _SECRET: Final = re.compile(r"(?i)passw|secret|token|api.?key|credential|authori
 def check_custom_headers(schema: dict[str, Any]) -> None:
     """Check every custom header of an input schema: a client leaves out a tool that has a bad one.
 
-    Warns of names that look secret: every proxy on the way can read a header.
+    Warn of names that look secret: every proxy on the way can read a header.
 
     Raises:
-        Mistake: a header's name is no token or is taken, or its parameter is of a type or in a place that has no
-            header.
+        Mistake: a header's name is not a token or is taken, or its parameter has a type or a place without a header.
     """
     taken: set[str] = set()
     for place in walk(schema):

@@ -1,4 +1,4 @@
-"""How a handler hears that its call is no longer wanted (P7, P8)."""
+"""Tells a handler that its call is no longer wanted (P7, P8)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Registration:
         self._remove = remove
 
     def close(self) -> None:
-        """Take the callback back: it never runs, unless it has begun."""
+        """Withdraw the callback: it never runs, unless it has begun."""
         self._remove()
 
     def __enter__(self) -> Self:
@@ -40,10 +40,10 @@ class Registration:
 
 
 class Cancelled:
-    """Whether the call is cancelled: true from the moment that nobody wants its result, and never false again.
+    """Whether the call is cancelled: true once nobody wants its result, and never false again.
 
-    The deadline, a client that left, and a forced shutdown cancel; a normal end, or the start of a drain, does not
-    (P7). May be used from any thread.
+    The deadline, a client that left, and a forced shutdown cancel. A normal end, or the start of a drain, does not
+    (P7). Usable from any thread.
     """
 
     def __init__(self, executor: Executor | None = None) -> None:
@@ -60,7 +60,7 @@ class Cancelled:
         return self._fired
 
     async def wait(self) -> None:
-        """Wait until the call is cancelled; for ever, where it ends normally."""
+        """Wait until the call is cancelled; for ever, if it ends normally."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             if self._fired:
@@ -73,10 +73,10 @@ class Cancelled:
                 self._waiters.discard(waiter)
 
     def on_cancel(self, callback: Callable[[], object]) -> Registration:
-        """Have a callback run once when the call is cancelled; at once, where it is already.
+        """Run a callback once when the call is cancelled; at once, if it already is.
 
-        It runs on a thread of its own, with the context variables of the caller. The call's slot stays taken until
-        it has returned. What it raises is logged.
+        It runs on a thread of its own, with the context variables of the caller. The call's slot stays taken until it
+        has returned. Its errors are logged.
 
         Raises:
             RuntimeError: `MAX_CALLBACKS` of this call wait already.
@@ -115,15 +115,15 @@ class Cancelled:
 
 
 class CancelSignal(Cancelled):
-    """The end that cancels: held by whoever runs the handler, which sees it as `ctx.cancelled`.
+    """The cancelling side: the runner of the handler holds it, and the handler sees it as `ctx.cancelled`.
 
     Args:
-        executor: runs the callbacks, bounded by its own number of threads; without one `cancel` runs them itself,
-            which suits a test.
+        executor: runs the callbacks, bounded by its number of threads. Without one, `cancel` runs them itself, which
+            suits a test.
     """
 
     def cancel(self) -> None:
-        """Say that the call is no longer wanted; again is harmless. May be called from any thread."""
+        """Cancel the call; a repeat is harmless. Callable from any thread."""
         with self._lock:
             if self._fired:
                 return
@@ -137,6 +137,6 @@ class CancelSignal(Cancelled):
             self._start(key)
 
     async def finished(self) -> None:
-        """Wait until every callback that was started has returned; then the call's slot may be freed (P8)."""
+        """Wait until every started callback has returned; then the call's slot may be freed (P8)."""
         while runs := [asyncio.wrap_future(run) for run in list(self._runs)]:
             await asyncio.wait(runs)

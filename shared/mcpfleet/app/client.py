@@ -1,4 +1,4 @@
-"""The client of one request: what it says of itself, and what it is told: progress and log messages."""
+"""The client of one request: its own statements, and the progress and log messages for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mcpfleet.app.errors import ProgressError
 
 
 class Client:
-    """The client of one request. Most handlers never look, so it is read only when asked for.
+    """The client of one request. Most handlers never use it, so it is read on demand.
 
     Args:
-        info: `clientInfo` as it came; None or empty where the client gave none.
+        info: `clientInfo` as it came; None or empty if the client gave none.
         capabilities: `clientCapabilities` as they came.
     """
 
@@ -28,7 +28,7 @@ class Client:
 
     @cached_property
     def info(self) -> Implementation | None:
-        """Its name and version; None where it gave none, or none of that form."""
+        """Its name and version; None if it gave none, or in another form."""
         try:
             return Implementation.model_validate(self._info) if self._info else None
         except ValidationError:
@@ -36,7 +36,7 @@ class Client:
 
     @cached_property
     def capabilities(self) -> ClientCapabilities:
-        """What it declared for this request alone; what is not of the declared form counts as not declared."""
+        """The capabilities that it declared for this request; malformed ones count as undeclared."""
         try:
             return ClientCapabilities.model_validate(self._capabilities or {})
         except ValidationError:
@@ -45,11 +45,11 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One report of how far a call is."""
+    """One report of a call's progress."""
 
     value: float
     total: float | None = None
-    """What `value` will have reached at the end, where that is known."""
+    """The value at the end, if known."""
     message: str | None = None
 
 
@@ -93,5 +93,5 @@ class LogMessage:
             raise ValueError(f"unknown log level {self.level!r}: known are {', '.join(LEVELS)}")
 
     def is_wanted(self, least: str) -> bool:
-        """Whether a request that asked for this level hears it."""
+        """Return whether a request that asked for this level gets it."""
         return LEVELS[self.level] >= LEVELS.get(least, len(LEVELS))

@@ -1,4 +1,4 @@
-"""Completers: what an author's function offers for an argument that a user is typing (M48)."""
+"""Completers: functions that offer values for an argument that a user is typing (M48)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from mcp_types import CompleteResult, Completion
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import InvalidArguments, Mistake, OutputError, Problem
-from mcpfleet.app.handler import Answer, Function, Handler
-from mcpfleet.app.handler import Completion as Asked
+from mcpfleet.app.handler import Answer, CompletionRequest, Function, Handler
 from mcpfleet.app.outcome import refuse_foreign
 from mcpfleet.app.schema import MISSING
 from mcpfleet.app.signature import read_signature
@@ -26,8 +25,8 @@ MOST_VALUES: Final = 100
 class Completer:
     """A function that completes one argument.
 
-    Its first parameter takes what was typed. A second one, a `dict[str, str]`, takes the arguments that are settled
-    already; one annotated with `Context` takes the call.
+    Its first parameter takes the typed text. A second one, a `dict[str, str]`, takes the settled arguments. A parameter
+    annotated with `Context` takes the call.
 
     Raises:
         Mistake: it takes other parameters.
@@ -51,20 +50,20 @@ class Completer:
         return self._function.site
 
     async def complete(
-        self, asked: Asked, ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: CompletionRequest, ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> dict[str, Any] | Answer:
         """Offer values.
 
         Returns:
-            The members of `completion`; at most `MOST_VALUES` values, and whether there are more. The whole answer,
-            where the function wrote the result itself.
+            The members of `completion`: at most `MOST_VALUES` values, and whether there are more. Or the whole answer,
+                if the function returned the result itself.
 
         Raises:
-            OutputError: the function returned no list of texts.
+            OutputError: the function returned something else than a list of texts.
         """
-        values: dict[str, Any] = {self._value: asked.value}
+        values: dict[str, Any] = {self._value: request.value}
         if self._settled is not None:
-            values[self._settled] = dict(asked.context)
+            values[self._settled] = dict(request.context)
         value = await self._function.start(values, ctx, threads)
         refuse_foreign(value, CompleteResult)
         if isinstance(value, CompleteResult):
@@ -83,7 +82,7 @@ class Completes(Handler):
         raise NotImplementedError
 
     def complete_with(self, argument: str, completer: Completer) -> None:
-        """Let a function complete an argument: the definition says so from now on, under a name of its own.
+        """Let a function complete an argument: from now on the definition names it, and so has another digest.
 
         Raises:
             Mistake: there is no such argument, or it has a completer.
@@ -97,17 +96,19 @@ class Completes(Handler):
             raise Mistake(f"at most {MOST_WORDS} arguments have completers")
         self._completers[argument] = completer
         members = self.definition.model_dump() | {"completes": tuple(sorted(self._completers))}
-        self.definition = Definition(**members)  # anew, since its text and digest are kept once they were asked for
+        self.definition = Definition(**members)  # a new one, since the text and digest of the old one are cached
 
-    def _complete(self, asked: Asked, ctx: Context, threads: anyio.CapacityLimiter | None) -> Awaitable[Any]:
-        completer = self._completers.get(asked.argument)
+    def _complete(
+        self, request: CompletionRequest, ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> Awaitable[Any]:
+        completer = self._completers.get(request.argument)
         if completer is None:
             raise InvalidArguments([Problem("", "the argument has no completions")])
-        return completer.complete(asked, ctx, threads)
+        return completer.complete(request, ctx, threads)
 
 
 def completed(value: Any) -> Answer:
-    """Make the answer of what a completer offered."""
+    """Return the answer for a completer's offer."""
     return value if isinstance(value, Answer) else Answer({"completion": value})
 
 

@@ -1,4 +1,4 @@
-"""Content blocks from what an author has at hand: bytes, a text, a URI."""
+"""Makes content blocks from bytes, texts and URIs."""
 
 from __future__ import annotations
 

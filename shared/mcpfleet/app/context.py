@@ -25,9 +25,9 @@ from mcpfleet.contracts.hints import LISTS, check_published
 from mcpfleet.contracts.principal import Principal
 
 Report = Callable[[Progress], None]
-"""Takes a progress report that is due to be sent; called on the handlers' event loop, must not block."""
+"""Takes a progress report to be sent; called on the handlers' event loop, and must not block."""
 Log = Callable[[LogMessage], None]
-"""Takes a log message for the client, likewise."""
+"""Takes a log message for the client, in the same way."""
 
 Filled = TypeVar("Filled")
 Result = TypeVar("Result")
@@ -40,20 +40,20 @@ Fourth = TypeVar("Fourth")
 class Context:
     """One call, as its handler sees it: a parameter annotated with `Context` receives it.
 
-    A test builds one itself, with just what the handler looks at: `Context()`, or
+    A test builds one itself, with only the parts that the handler uses: `Context()`, or
     `Context(report=reports.append, principal=Principal(subject="ann"))`.
 
     Args:
-        principal: who calls; anonymous by default.
-        client: what the calling client says of itself.
-        deadline: when the call ends, by `time.monotonic()`, in seconds; never, by default.
-        cancelled: how the handler hears that it is cancelled; by default it never is.
-        report: takes the progress; None where nobody asked for it (P1).
+        principal: the caller; anonymous by default.
+        client: the calling client; by default one without statements.
+        deadline: the end of the call, by `time.monotonic()`, in seconds; never, by default.
+        cancelled: tells whether the call is cancelled; by default it never is.
+        report: takes the progress; None if nobody asked for it (P1).
         asker: answers the handler's questions; by default it declares none.
-        log: takes messages for the client; None where it asked for none (M49).
-        threads: bounds the threads that plain functions of steps run in.
-        publish: tells who watches a URI, or of `LISTS` who listens to lists; None where nobody is told.
-        defer: makes a task of the call; None where the tool does not declare that.
+        log: takes messages for the client; None if it asked for none (M49).
+        threads: bounds the threads for plain functions of steps.
+        publish: tells watchers of a URI, or for `LISTS` listeners to lists; None tells nobody.
+        defer: makes a task of the call; None if the tool does not declare that.
         is_task: it is a task already.
     """
 
@@ -104,21 +104,21 @@ class Context:
 
     @property
     def principal(self) -> Principal:
-        """Who calls: subject, client, tenant and scopes; never its token."""
+        """The caller: subject, client, tenant and scopes; never its token."""
         if self._principal is None:
             self._principal = Principal()
         return self._principal
 
     @property
     def client(self) -> Client:
-        """What the calling client says of itself: `info` and `capabilities`."""
+        """The calling client's own statements: `info` and `capabilities`."""
         if self._client is None:
             self._client = Client()
         return self._client
 
     @property
     def deadline(self) -> float:
-        """When the call ends whatever it reports, by `time.monotonic()`, in seconds (M59)."""
+        """The end of the call whatever it reports, by `time.monotonic()`, in seconds (M59)."""
         return self._deadline
 
     @property
@@ -139,14 +139,14 @@ class Context:
         return SyncContext(self)
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the call is.
+        """Tell the client the progress of the call.
 
-        A greater value than before is sent, an equal one is dropped; the first is always sent. Does nothing where the
+        A greater value than before is sent, an equal one is dropped; the first is always sent. It does nothing if the
         client did not ask, and once the call is cancelled or over (P3). Progress moves no deadline.
 
         Args:
-            value: how much is done, in any unit.
-            total: what `value` will have reached at the end, where that is known.
+            value: the amount done, in any unit.
+            total: the value at the end, if known.
             message: a line for people.
 
         Raises:
@@ -158,18 +158,18 @@ class Context:
                 self._last = value
                 if self._report is not None:
                     self._report(report)
-        # A handler that computes without a pause lets the others run here, and hears its cancel.
+        # A handler that computes without a pause lets others run here, and hears its cancel.
         await anyio.lowlevel.checkpoint()
 
     async def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Tell the client's log; for your own, use `logging`. No secrets belong here (M49).
+        """Send a message to the client's log; for your own, use `logging`. It must hold no secrets (M49).
 
-        It is sent where the request asked for this level or a lower one, at most 20 a second; the others are dropped.
+        It is sent if the request asked for this level or a lower one, at most 20 a second; others are dropped.
 
         Args:
             level: from "debug" to "emergency".
             data: a text, or any JSON value.
-            logger: the name of the part that speaks.
+            logger: the name of the part that logs.
 
         Raises:
             ValueError: the level is unknown.
@@ -182,13 +182,13 @@ class Context:
     async def resource_updated(self, uri: str) -> None:
         """Tell the clients that watch a resource that it has changed.
 
-        It is a hint, which may be lost or come twice: a client that gets it reads again.
+        This is a hint, which may be lost or doubled: a client that gets it reads again.
 
         Args:
-            uri: as clients read it.
+            uri: the URI that clients read.
 
         Raises:
-            BadUri: it is no absolute and normalized URI (S5).
+            BadUri: it is not absolute and normalized (S5).
         """
         check_published(uri)
         if self._publish is not None:
@@ -196,9 +196,9 @@ class Context:
         await anyio.lowlevel.checkpoint()
 
     async def resources_changed(self) -> None:
-        """Tell the clients that listen to lists that what `@app.resources()` functions return has changed.
+        """Tell the clients that listen to lists that `@app.resources()` functions return something else.
 
-        It is a hint, which may be lost or come twice: a client that gets it lists again.
+        This is a hint, which may be lost or doubled: a client that gets it lists again.
         """
         if self._publish is not None:
             self._publish(LISTS)
@@ -208,23 +208,23 @@ class Context:
 
     @property
     def is_task(self) -> bool:
-        """Whether this is a durable task: it outlives its client, its worker and everything else."""
+        """Whether this is a durable task: it outlives its client, its worker and every process."""
         return self._is_task
 
     @property
     def can_defer(self) -> bool:
-        """Whether the call is a task, or can become one: its client takes handles of tasks."""
+        """Whether the call is a task, or can become one because its client takes handles of tasks."""
         return self._is_task or (self._defer is not None and self._defer.can)
 
     async def defer(self) -> None:
-        """Make a durable task of the call, and go on as that; does nothing where it is one already.
+        """Make a durable task of the call, and go on as that; do nothing if it already is one.
 
-        The client gets the task's handle at once. What was answered and remembered before is kept with it. The
-        declaration says `task="optional"`.
+        The client gets the task's handle at once. The task keeps earlier answers and steps. The declaration must say
+        `task="optional"`.
 
         Raises:
             ClientLacks: the client takes no tasks; `ctx.can_defer` tells beforehand.
-            AskError: the declaration does not say that it defers.
+            AskError: the declaration does not allow it.
         """
         if self._is_task:
             await anyio.lowlevel.checkpoint()
@@ -237,16 +237,16 @@ class Context:
 
     @property
     def step_key(self) -> str | None:
-        """Names the step that runs, the same over all attempts of a task: an idempotency key for what it calls.
+        """The key of the running step, the same over all attempts of a task: an idempotency key for called systems.
 
-        None outside of a step, and in a call that is no task.
+        None outside of a step, and in a call that is not a task.
         """
         return running_step.get()
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def can_ask(self, name: str) -> bool:
-        """Whether the client can answer `name`, such as "sampling", and the declaration names it."""
+        """Return whether the client can answer `name`, such as "sampling", and the declaration names it."""
         return self._asker.can_ask(name)
 
     @overload
@@ -254,32 +254,32 @@ class Context:
     @overload
     async def elicit(self, message: str, wanted: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]: ...
     async def elicit(self, message: str, wanted: Any, *, key: str | None = None) -> Any:
-        """Ask the user to fill in a form, and get it filled in.
+        """Ask the user to fill in a form, and return its content.
 
-        The handler may run again from its top with the answer in hand: what precedes a question should be a step, or
+        The handler may run again from its top with the answer at hand. So work before a question should be a step, or
         harmless (M53).
 
         Args:
-            message: what it is for.
+            message: tells the user the purpose.
             wanted: a model, dataclass or TypedDict of texts, numbers, booleans, dates and choices, or a JSON Schema
                 of such an object.
-            key: names the question over all runs; made of the order otherwise.
+            key: names the question over all runs; by default its order does.
 
         Raises:
-            Declined: the user would not; uncaught, the model reads that.
+            Declined: the user declined; uncaught, the model reads that.
             ClientLacks: the client shows no forms.
-            AskError: the declaration does not say that it asks, or the form is not flat.
+            AskError: the declaration does not name the question, or the form is not flat.
         """
         (answer,) = await self._asker.ask((question.form(message, wanted, key=key),))
         return answer
 
     async def elicit_url(self, message: str, address: str, *, key: str | None = None) -> None:
-        """Ask the user to open a page; returns once they agreed, which says nothing of what happens there (M56).
+        """Ask the user to open a page; return once they agree, which tells nothing about the page (M56).
 
         Raises:
-            Declined: the user would not.
+            Declined: the user declined.
             ClientLacks: the client opens no pages.
-            AskError: the declaration does not say that it asks, or the address is not https.
+            AskError: the declaration does not name the question, or the address is not https.
         """
         await self._asker.ask((question.url(message, address, key=key),))
 
@@ -287,11 +287,11 @@ class Context:
         self, messages: question.Messages, *, max_tokens: int, key: str | None = None,
         **told: Unpack[question.Sampling],
     ) -> CreateMessageResultWithTools:  # fmt: skip
-        """Ask the client's model to go on with a conversation.
+        """Ask the client's model to continue a conversation.
 
         Raises:
             ClientLacks: the client has no model to ask.
-            AskError: the declaration does not say that it asks, or the conversation breaks M57.
+            AskError: the declaration does not name the question, or the conversation breaks M57.
         """
         (answer,) = await self._asker.ask((question.sample(messages, max_tokens=max_tokens, key=key, **told),))
         result: CreateMessageResultWithTools = answer
@@ -301,8 +301,8 @@ class Context:
         """Ask for the directories and files that the user has opened to servers.
 
         Raises:
-            ClientLacks: the client has none to tell.
-            AskError: the declaration does not say that it asks.
+            ClientLacks: the client has no roots to tell.
+            AskError: the declaration does not name the question.
         """
         (answer,) = await self._asker.ask((question.roots(key=key),))
         result: list[Root] = answer
@@ -323,10 +323,10 @@ class Context:
     @overload
     async def ask(self, *questions: Question[Any]) -> tuple[Any, ...]: ...
     async def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
-        """Ask several things at once, which `mcpfleet.app.question` makes; the answers come in their order.
+        """Ask several questions of `mcpfleet.app.question` at once; return the answers in their order.
 
         Raises:
-            Declined: the user would not answer one.
+            Declined: the user declined one.
             ClientLacks: the client cannot answer one.
             AskError: the declaration does not name one.
         """
@@ -337,29 +337,29 @@ class Context:
     @overload
     async def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result: ...
     async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Do work once, though the handler may run again from its top: its result is remembered (M53).
+        """Do work once, though the handler may run again from its top: the result is remembered (M53).
 
-        A step is known by its name, its arguments and their order among equals. Arguments and result are JSON, or what
-        pydantic makes of it by the function's return annotation. All that a call remembers has up to 32 KiB.
+        A step is known by its name, its arguments and its order among equal ones. Arguments and result are JSON, or
+        values that pydantic reads back by the function's return annotation. A call remembers up to 32 KiB in all.
 
         Raises:
-            AskError: an argument or the result is no JSON.
-            Exception: what the function raised.
+            AskError: an argument or the result is not JSON.
+            Exception: the function raised it.
         """
         return await run_step(self._asker, name, function, arguments, self._threads)
 
     @property
     def asker(self) -> Asker:
-        """Answers questions, and says whether work may begin. For whoever runs the handler."""
+        """Answers questions, and tells whether work may begin. For the runner of the handler."""
         return self._asker
 
     def end(self) -> None:
-        """Say that the call is over: what still reports, reports nothing. For whoever runs the handler."""
+        """End the call: later reports do nothing. For the runner of the handler."""
         self._ended = True
 
 
 class SyncContext:
-    """What of a Context must be awaited, for handlers that run in a thread: each call blocks until it is done."""
+    """The awaitable methods of a Context for handlers in a thread: each call blocks until it is done."""
 
     __slots__ = ("_context",)
 
@@ -367,16 +367,16 @@ class SyncContext:
         self._context = context
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the call is, as `Context.progress` does.
+        """Tell the client the progress of the call, as `Context.progress` does.
 
         Raises:
             ProgressError: the value or the total is not finite, or the value is less than before.
-            RuntimeError: the thread is not one that runs a handler.
+            RuntimeError: the thread runs no handler.
         """
         anyio.from_thread.run(self._context.progress, value, total, message)
 
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Tell the client's log, as `Context.log` does."""
+        """Send a message to the client's log, as `Context.log` does."""
         anyio.from_thread.run(self._context.log, level, data, logger)
 
     def resource_updated(self, uri: str) -> None:
@@ -392,7 +392,7 @@ class SyncContext:
         on_loop(self._context.defer)
 
     def can_ask(self, name: str) -> bool:
-        """Whether the client can answer `name`, and the declaration names it."""
+        """Return whether the client can answer `name`, and the declaration names it."""
         return self._context.can_ask(name)
 
     @overload
@@ -412,19 +412,19 @@ class SyncContext:
         self, messages: question.Messages, *, max_tokens: int, key: str | None = None,
         **told: Unpack[question.Sampling],
     ) -> CreateMessageResultWithTools:  # fmt: skip
-        """Ask the client's model to go on with a conversation, as `Context.sample` does."""
+        """Ask the client's model to continue a conversation, as `Context.sample` does."""
         (answer,) = self.ask(question.sample(messages, max_tokens=max_tokens, key=key, **told))
         result: CreateMessageResultWithTools = answer
         return result
 
     def roots(self, *, key: str | None = None) -> list[Root]:
-        """Ask for what the user has opened to servers, as `Context.roots` does."""
+        """Ask for the roots that the user has opened to servers, as `Context.roots` does."""
         (answer,) = self.ask(question.roots(key=key))
         result: list[Root] = answer
         return result
 
     def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
-        """Ask several things at once, as `Context.ask` does."""
+        """Ask several questions at once, as `Context.ask` does."""
         answers: tuple[Any, ...] = on_loop(self._context.ask, *questions)
         return answers
 

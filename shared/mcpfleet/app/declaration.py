@@ -1,4 +1,4 @@
-"""What a declaration says besides its function, and the rules for it."""
+"""The parts of a declaration besides its function, and the rules for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcpfleet.app.site import innermost
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_WORDS, Definition, Kind
 
 ASKS: Final = frozenset({"elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"})
-"""What a handler may ask of a client (D16)."""
+"""The questions that a handler may declare to ask of a client (D16)."""
 
 OnDisconnect = Literal["cancel", "continue"]
 
@@ -28,12 +28,12 @@ _PATTERN: Final = re.compile(r"(tenant|client|subject):[\x21-\x7e]{1,256}")
 
 
 class Options(TypedDict, total=False):
-    """What a declaration of every kind may say."""
+    """The options of every kind of declaration."""
 
     title: str | None
     """The name for people."""
     description: str | None
-    """What it does or holds, for the model; the docstring by default."""
+    """A text for the model about its effect or content; the docstring by default."""
     icons: Sequence[Icon]
     """https or data URIs (M28)."""
     meta: Mapping[str, Any] | None
@@ -41,25 +41,25 @@ class Options(TypedDict, total=False):
     timeout: float
     """Seconds that a call may take, whatever progress it reports; at most a day."""
     on_disconnect: OnDisconnect
-    """Whether a client that leaves stops the work, "cancel", or nothing does, "continue" (D12); tools with an
-    idempotency key go on by default."""
+    """What happens when the client leaves: "cancel" stops the work, "continue" lets it go on (D12). Tools with an
+    idempotency key continue by default."""
     asks: Collection[str]
-    """What the handler asks of the client: "elicitation.form", "elicitation.url", "sampling", "sampling.tools" or
-    "roots"; a client without it is refused before the call (D16)."""
+    """The questions that the handler needs: "elicitation.form", "elicitation.url", "sampling", "sampling.tools" or
+    "roots". A client without them is refused before the call (D16)."""
     may_ask: Collection[str]
-    """What it asks of those clients that can answer: `ctx.can_ask` tells."""
+    """The questions that it asks only of clients that can answer: `ctx.can_ask` tells."""
     scopes: Collection[str]
-    """What a caller's token needs: without it, it is listed, and refused (D10)."""
+    """The scopes that a caller's token needs: without them it is listed, but refused (D10)."""
     only_for: Collection[str]
-    """Whom it exists for: `tenant:`, `client:` or `subject:` and a pattern with `*` and `?`. For all others it is
-    unknown; empty is everybody (D10)."""
+    """The callers it exists for: `tenant:`, `client:` or `subject:` and a pattern with `*` and `?`. For all others it
+    is unknown; empty is everybody (D10)."""
     per_caller: bool
-    """What it answers depends on who asks, so no shared cache keeps it (M46)."""
+    """Its answers depend on the caller, so no shared cache keeps them (M46)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What a declaration says besides its function, checked when it is made.
+    """The parts of a declaration besides its function, checked when it is made.
 
     Raises:
         Mistake: a rule below is broken.
@@ -102,13 +102,13 @@ class Declaration:
         check_icons(self.icons)
 
     def define(self, wire: BaseModel | None, **members: Any) -> Definition:
-        """Compose what is announced.
+        """Return the definition that is announced.
 
         Args:
             wire: the declaration as 2026-07-28 lists it.
-            members: what the definition says besides what every kind says.
+            members: further members of the definition.
         """
-        # What is None in the declaration goes; null inside a schema stays, since it means something there.
+        # None in the declaration is left out; null inside a schema stays, since it has a meaning there.
         written = {} if wire is None else wire.model_dump(mode="json", by_alias=True, exclude_none=True)
         asks = frozenset(self.asks)
         return Definition(
@@ -125,7 +125,7 @@ class Declaration:
         )
 
     def described(self, handler: Callable[..., Any]) -> dict[str, Any]:
-        """What every kind shows in its list: title, description, icons and `_meta`."""
+        """Return the members that every kind shows in its list: title, description, icons and `_meta`."""
         return {
             "title": self.title,
             "description": self.description or inspect.cleandoc(innermost(handler).__doc__ or "") or None,
@@ -135,7 +135,7 @@ class Declaration:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Hold a tool's or a prompt's name to the form that clients know (M36).
+    """Check that a tool's or a prompt's name has the form that clients know (M36).
 
     Raises:
         Mistake: it has another form.
@@ -145,7 +145,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_asks(field: str, names: Iterable[str]) -> None:
-    """Hold what a handler asks to what clients can declare.
+    """Check that a client can declare each question of a handler.
 
     Raises:
         Mistake: one is unknown.
@@ -155,7 +155,7 @@ def check_asks(field: str, names: Iterable[str]) -> None:
 
 
 def check_only_for(patterns: Iterable[str]) -> None:
-    """Hold patterns of callers to their form.
+    """Check the form of patterns of callers.
 
     Raises:
         Mistake: one has another form.
@@ -166,7 +166,7 @@ def check_only_for(patterns: Iterable[str]) -> None:
 
 
 def check_scopes(scopes: Iterable[str]) -> None:
-    """Hold scopes to the form in which a challenge can name them (RFC 6749, section 3.3).
+    """Check that a challenge can name scopes (RFC 6749, section 3.3).
 
     Raises:
         Mistake: one has another form.
@@ -177,7 +177,7 @@ def check_scopes(scopes: Iterable[str]) -> None:
 
 
 def check_icons(icons: Iterable[Icon]) -> None:
-    """Hold icons to the addresses from which a client will load them (M28).
+    """Check that clients will load icons from their addresses (M28).
 
     Raises:
         Mistake: one has another scheme.

@@ -1,4 +1,4 @@
-"""What an application's author raises, and what is raised at an author."""
+"""The errors that an author raises, and those that an author gets."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, Final, Literal, NamedTuple
 from mcpfleet.app.site import Site
 
 RESERVED_CODES: Final = range(-32768, -31999)
-"""JSON-RPC keeps -32768 to -32000 for itself and for the protocols that are built on it (M24)."""
+"""JSON-RPC reserves -32768 to -32000 for itself and for protocols that build on it (M24)."""
 
 
 class ToolError(Exception):
-    """Raised by a handler when the model should read why it failed.
+    """Raised by a handler so that the model reads why it failed.
 
-    The text becomes a tool result with `isError: true`, word for word; the text of any other exception is kept from
+    The text becomes a tool result with `isError: true`, word for word. The text of any other exception is hidden from
     the client.
     """
 
 
 class TryAgain(ToolError):
-    """Raised by a task's handler whose attempt failed where another may do better; in a call it is a ToolError.
+    """Raised by a task's handler if another attempt may succeed; in a call it is a ToolError.
 
-    After the last attempt the text is the task's result. Anything else that a handler raises ends the task at once.
+    After the last attempt the text is the task's result. Any other error of a handler ends the task at once.
 
     Attributes:
         after: seconds to wait at least; the pauses grow by themselves.
@@ -34,12 +34,12 @@ class TryAgain(ToolError):
 
 
 class Declined(ToolError):
-    """Raised by a question that the user declined, or dismissed without a choice (M55).
+    """Raised by a question that the user declined or dismissed (M55).
 
-    A handler that goes on without an answer catches it; otherwise the model reads that there is none.
+    A handler that can go on without an answer catches it; otherwise the model reads the text.
 
     Attributes:
-        action: "decline", or "cancel" where the user just closed it.
+        action: "decline", or "cancel" if the user closed the question.
     """
 
     def __init__(self, message: str, action: Literal["decline", "cancel"]) -> None:
@@ -49,24 +49,24 @@ class Declined(ToolError):
 
 
 class NotFound(Exception):
-    """Raised by a resource's handler when there is nothing under the URI that is read (M42)."""
+    """Raised by a resource's handler if nothing exists under the URI (M42)."""
 
 
 class AskError(Exception):
-    """Raised when a handler asks what it may not, or not so; the text is for the author."""
+    """Raised when a handler asks a question that it may not ask, or in a wrong form; the text is for the author."""
 
 
 class QuestionChanged(AskError):
-    """Raised when a task asks under a key that has asked something else in an earlier attempt (M70)."""
+    """Raised when a task asks another question under the key of an earlier attempt's question (M70)."""
 
 
 class ClientLacks(Exception):
     """Raised by a question that the client cannot answer; `ctx.can_ask` tells beforehand.
 
-    Where a handler lets it through, the client is told what it lacks, as the protocol's own error.
+    If a handler lets it through, the client gets the protocol's own error with the missing capabilities.
 
     Attributes:
-        names: what it lacks, for example `sampling`.
+        names: the missing capabilities, for example `sampling`.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -75,15 +75,15 @@ class ClientLacks(Exception):
 
 
 class ProtocolError(Exception):
-    """Raised by a handler that answers with a JSON-RPC error instead of a result, which the client's code sees.
+    """Raised by a handler that answers with a JSON-RPC error, which the client's code sees, instead of a result.
 
     Attributes:
         code: an integer outside -32768 to -32000.
         message: one sentence.
-        data: any JSON value for `error.data`; left out where it is None.
+        data: any JSON value for `error.data`; None leaves it out.
 
     Raises:
-        ValueError: the code is one of those that JSON-RPC reserves (M24).
+        ValueError: JSON-RPC reserves the code (M24).
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -96,21 +96,22 @@ class ProtocolError(Exception):
 
 
 class Problem(NamedTuple):
-    """One way in which a value breaks its schema: where, and which rule; never the value."""
+    """One way in which a value breaks its schema: the field and the rule, but never the value."""
 
     path: str
-    """The field, for example `books[0].title`; empty for the whole; `*` stands for a name that the schema lacks."""
+    """The field, for example `books[0].title`; empty for the whole value; `*` stands for a name that the schema
+    lacks."""
     rule: str
-    """What must hold, for example `must be integer`."""
+    """The rule, for example `must be integer`."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.rule}" if self.path else self.rule
 
 
 class InvalidArguments(Exception):
-    """Raised when the arguments of a call break what the declaration says of them; the handler has not run.
+    """Raised when a call's arguments break the declaration; the handler has not run.
 
-    Its text may be shown to the model: it repeats nothing that the client sent (T16).
+    A model may read its text, which repeats nothing that the client sent (T16).
 
     Attributes:
         problems: at least one.
@@ -122,19 +123,19 @@ class InvalidArguments(Exception):
 
 
 class OutputError(Exception):
-    """Raised when a handler returned what its declaration does not allow (M39); the text is for the operator."""
+    """Raised when a handler's result breaks its declaration (M39); the text is for the operator."""
 
 
 class ProgressError(ValueError):
-    """Raised when a handler reports progress that goes back, or is no finite number (P2)."""
+    """Raised when a handler reports progress that goes back or is not finite (P2)."""
 
 
 class DeclarationError(Exception):
-    """Raised when a declaration cannot be served: at import, so that no worker starts with it.
+    """Raised at import when a declaration cannot be served, so no worker starts with it.
 
     Attributes:
-        site: the function; None where the App itself is declared wrongly.
-        parameter: the parameter, where one is to blame.
+        site: the function; None if the App itself is wrong.
+        parameter: the parameter at fault, if there is one.
     """
 
     def __init__(self, why: str, site: Site | None = None, parameter: str | None = None) -> None:
@@ -147,11 +148,11 @@ class DeclarationError(Exception):
 
 
 class Mistake(Exception):
-    """Raised by a rule that does not know which function it judges; `App.tool` makes a DeclarationError of it.
+    """Raised by a rule that does not know its function; `App.tool` makes a DeclarationError of it.
 
     Attributes:
-        why: what is wrong, and how to mend it where that is not plain.
-        parameter: the parameter to blame, where there is one.
+        why: the mistake, and its remedy unless that is plain.
+        parameter: the parameter at fault, if there is one.
     """
 
     def __init__(self, why: str, parameter: str | None = None) -> None:
@@ -161,8 +162,8 @@ class Mistake(Exception):
 
 
 class LoadError(Exception):
-    """Raised when a target does not lead to an App; the text says what was looked for."""
+    """Raised when a target does not lead to an App; the text tells where it looked."""
 
 
 class DeclarationWarning(UserWarning):
-    """Warned of when a declaration is allowed, and probably a mistake."""
+    """Warned when a declaration is allowed, but probably a mistake."""

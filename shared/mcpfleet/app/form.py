@@ -1,4 +1,4 @@
-"""The forms that a user fills in: a flat JSON Schema of a type, and its values of what came back (M54, M55)."""
+"""Forms for users: makes a flat JSON Schema of a type, and reads a filled form back (M54, M55)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcpfleet.app.schema import SchemaGenerator
 from mcpfleet.app.validation import Validator
 
 FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
-"""What a text field may be."""
+"""The formats of a text field."""
 MOST_FIELDS: Final = 100
 """Fields of one form."""
 
@@ -32,7 +32,7 @@ _KEYWORDS: Final = {
     "array": _SHARED | {"minItems", "maxItems", "items"},
 }
 _SAID_OTHERWISE: Final = frozenset({"examples", "deprecated", "uniqueItems"})
-"""What pydantic may write, and a form leaves out: it changes no value that is accepted."""
+"""Members that pydantic may write and a form leaves out: they change no accepted value."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Form:
     _adapter: TypeAdapter[Any] | None
 
     def read(self, content: Any) -> Any:
-        """Make what the handler gets of what the user filled in.
+        """Return the handler's value for a filled form.
 
         Raises:
             Unusable: it breaks the schema, or the author's own validators.
         """
         if not isinstance(content, dict):
             raise Unusable("what was filled in is no object")
-        # Clients send null for a field that was left empty.
+        # Clients send null for an empty field.
         filled = {name: value for name, value in content.items() if value is not None}
         if not self._validator.accepts(filled):
             raise Unusable("what was filled in breaks the form's schema")
@@ -65,10 +65,11 @@ class Form:
 
 
 def form_of(wanted: Any) -> Form:
-    """Make the form of a type (a model, a dataclass, a TypedDict), or of a schema that the author brings.
+    """Return the form of a type (a model, a dataclass, a TypedDict), or of an author's own schema.
 
     Raises:
-        AskError: it is no flat object of texts, numbers, booleans and choices; it names the type and the field.
+        AskError: it is not a flat object of texts, numbers, booleans and choices; the error names the type and the
+            field.
     """
     try:
         if isinstance(wanted, Mapping):
@@ -121,7 +122,7 @@ def _field(name: str, stated: dict[str, Any], shared: dict[str, Any]) -> dict[st
     if "const" in field:
         field["enum"] = [field.pop("const")]
     if "oneOf" in field:
-        field.pop("enum", None)  # the titled choices say the same
+        field.pop("enum", None)  # the titled choices repeat it
     if field.get("type") == "array":
         field["items"] = _items(name, _plain(field.get("items", {}), shared))
     is_choice = field.get("type") == "string" and ("enum" in field or "oneOf" in field)
@@ -138,7 +139,7 @@ def _field(name: str, stated: dict[str, Any], shared: dict[str, Any]) -> dict[st
 
 
 def _plain(stated: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """Put in what a `$ref` means, and take out that a field may be null: forms leave such a field empty."""
+    """Resolve a `$ref`, and drop null from a field: forms leave such a field empty."""
     field = {key: value for key, value in stated.items() if key not in _SAID_OTHERWISE}
     forms = [each for each in field.get("anyOf", []) if each != {"type": "null"}]
     if "anyOf" in field and len(forms) == 1:
@@ -158,7 +159,7 @@ def _target(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(name: str, items: dict[str, Any]) -> dict[str, Any]:
-    """A list is a choice of several."""
+    """Write the items of a list, which is a choice of several."""
     if "const" in items:
         items["enum"] = [items.pop("const")]
     if "oneOf" in items:

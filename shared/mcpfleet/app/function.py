@@ -24,7 +24,7 @@ from mcpfleet.app.site import callee
 
 
 async def when_sure(function: Callable[[], Awaitable[Any]], asker: Asker) -> Any:
-    """Run an async function once what it does may begin (K26)."""
+    """Run an async function once its effects may begin (K26)."""
     if not asker.is_sure:
         await asker.make_sure()
     return await function()
@@ -36,12 +36,12 @@ async def in_thread(
     """Run a plain function. It is never abandoned: its thread, and so its slot, is taken until it returns (P8).
 
     Args:
-        function: without arguments.
+        function: takes no arguments.
         threads: bounds the threads; it waits for a free one.
-        asker: says in the thread, after that wait, whether what the function does may begin.
+        asker: tells in the thread, after that wait, whether effects may begin.
     """
     value = await anyio.to_thread.run_sync(functools.partial(_run_plain, function, asker), limiter=threads)
-    # A plain decorator around an async function hands its coroutine on.
+    # A plain decorator around an async function returns its coroutine.
     return await value if inspect.isawaitable(value) else value
 
 
@@ -51,7 +51,7 @@ def _run_plain(function: Callable[[], Any], asker: Asker | None = None) -> Any:
     try:
         return function()
     except GeneratorExit as error:
-        # A coroutine that waits would be closed by it, and not told.
+        # A waiting coroutine would be closed by it, and not told.
         raise RuntimeError("the handler raised GeneratorExit") from error
 
 
@@ -68,7 +68,7 @@ async def _while_wanted(function: Callable[..., Awaitable[Any]], *arguments: Any
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether calling the handler gives something to await.
+    """Return whether calling the handler gives an awaitable.
 
     Raises:
         Mistake: it gives a generator, which is no result.
@@ -80,7 +80,7 @@ def is_async(handler: Callable[..., Any]) -> bool:
 
 
 running_step: Final[ContextVar[str | None]] = ContextVar("mcpfleet_step", default=None)
-"""The key of the step at hand, where it is a task's."""
+"""The key of the running step, in a task."""
 
 
 async def run_step(
@@ -90,10 +90,10 @@ async def run_step(
     arguments: tuple[Any, ...],
     threads: anyio.CapacityLimiter | None,
 ) -> Any:
-    """Do a step, or answer with what it gave in an earlier run.
+    """Run a step, or return its result of an earlier run.
 
     Raises:
-        AskError: an argument or the result is no JSON, or the result is one of MCP's own and is not declared.
+        AskError: an argument or the result is not JSON, or the result is one of MCP's own without a declaration.
     """
 
     def work() -> Awaitable[Any]:
@@ -128,9 +128,9 @@ async def _remembered(
 
     known = _written(f"an argument of the step {name!r}", arguments, None)
     result = await asker.once(name, to_json(known), written)
-    if adapter is None:  # the same in every run: what JSON makes of it
+    if adapter is None:  # the same in every run, as JSON gives it
         return result
-    # Another attempt's result may have been remembered first: that counts.
+    # Another attempt's result may have been remembered first, and counts.
     return fresh[0] if fresh and result is made else adapter.validate_python(result)
 
 
@@ -145,9 +145,9 @@ def _written(what: str, value: Any, adapter: TypeAdapter[Any] | None) -> Any:
 
 @functools.lru_cache(256)
 def _adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
-    """What reads a result back into the type that the function says it returns."""
+    """Return the adapter that reads a result back into the function's return type."""
     try:
         annotation = typing.get_type_hints(inspect.unwrap(function)).get("return", Any)
         return None if annotation is Any else TypeAdapter(annotation)
-    except Exception:  # an annotation may be anything; without one, JSON is what there is
+    except Exception:  # an annotation may be anything; without a usable one, JSON remains
         return None

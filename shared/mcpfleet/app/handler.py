@@ -1,4 +1,4 @@
-"""The common part of everything that is declared: a function, its interceptors, and an answer to a request."""
+"""The common part of all declarations: a function, its interceptors, and an answer to a request."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Invocation:
     name: str
     """The tool's or prompt's name, the resource's URI, the template, or the list's name."""
     arguments: dict[str, Any]
-    """As they came: the handler's schema has not been looked at yet."""
+    """As they came, not yet checked by the handler's schema."""
     ctx: Context
     uri: str | None = None
-    """What is read, of a resource or a template."""
+    """The URI to read, for a resource or a template."""
 
 
 CallNext = Callable[[Invocation], Awaitable[Any]]
-"""Goes on to the next interceptor, or to the handler; answers with what the handler returned."""
+"""Calls the next interceptor, or the handler; returns the handler's result."""
 Interceptor = Callable[[Invocation, CallNext], Awaitable[Any]]
-"""Stands before and after every handler: returns what `call_next` returned, or something in its place."""
+"""Runs before and after every handler; returns the result of `call_next`, or another result in its place."""
 
 
 def through(interceptors: Sequence[Interceptor], invocation: Invocation, handler: CallNext) -> Awaitable[Any]:
@@ -54,11 +54,11 @@ def _around(interceptor: Interceptor, inner: CallNext) -> CallNext:
 
 
 Sanitizer = Callable[[Any, Context], Any]
-"""Takes what a handler returned and the call's Context, gives what this caller may see; plain or async."""
+"""Takes a handler's result and the call's Context; returns the part that this caller may see. Plain or async."""
 
 
 class Function:
-    """A function that an author has declared.
+    """A function of a declaration.
 
     Args:
         handler: the function, or anything that can be called.
@@ -75,7 +75,7 @@ class Function:
         self._context = context
 
     def start(self, values: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None) -> Awaitable[Any]:
-        """Call it with these arguments; `threads` bounds the threads that plain functions run in."""
+        """Call it with these arguments; `threads` bounds the threads for plain functions."""
         if self._context is not None:
             values[self._context] = ctx
         if not self._is_async:
@@ -86,16 +86,16 @@ class Function:
         return started
 
 
-class Completion(Protocol):
-    """What a completer is asked."""
+class CompletionRequest(Protocol):
+    """The question to a completer."""
 
     @property
     def argument(self) -> str:
-        """Of the prompt, or the template's variable."""
+        """The argument of the prompt, or the variable of the template."""
 
     @property
     def value(self) -> str:
-        """What the user has typed of it."""
+        """The text that the user has typed."""
 
     @property
     def context(self) -> dict[str, str]:
@@ -103,58 +103,58 @@ class Completion(Protocol):
 
 
 class HandlerRequest(Protocol):
-    """What a handler is asked, as a call's body says it."""
+    """A request for a handler, as a call's body has it."""
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Of a tool or a prompt."""
+        """The arguments of a tool or a prompt."""
 
     @property
     def uri(self) -> str | None:
-        """That is read."""
+        """The URI to read."""
 
     @property
     def cursor(self) -> str | None:
-        """Where a list goes on."""
+        """The place where a list goes on."""
 
     @property
-    def completing(self) -> Completion | None:
-        """Where a completer is asked, and not the prompt or the template itself."""
+    def completing(self) -> CompletionRequest | None:
+        """The question to a completer; None for the prompt or the template itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as a test makes one."""
+    """A request that a test makes."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
     uri: str | None = None
     cursor: str | None = None
-    completing: Completion | None = None
+    completing: CompletionRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a request that was no tool call."""
+    """The result of a request that is not a tool call."""
 
     members: Mapping[str, Any]
     meta: Mapping[str, Any] | None = None
 
     @property
     def is_error(self) -> bool:
-        """Whether a model should read it as a failure: only a tool's result says so."""
+        """Whether a model should read it as a failure: only a tool's result can be one."""
         return False
 
     def fields(self) -> dict[str, Any]:
-        """The members of the result on the wire, without `_meta` and `resultType`."""
+        """Return the members of the result on the wire, without `_meta` and `resultType`."""
         return dict(self.members)
 
 
 class Handler(ABC):
-    """One declared thing of an App.
+    """One declaration of an App.
 
     Attributes:
-        definition: what is announced, named by its digest.
-        questions: what the function may ask of the client.
+        definition: the announced definition, named by its digest.
+        questions: the questions that the function may ask of the client.
         site: the function behind it.
     """
 
@@ -177,21 +177,21 @@ class Handler(ABC):
         threads: anyio.CapacityLimiter | None = None,
         interceptors: Sequence[Interceptor] = (),
     ) -> Answer | Outcome | Kept:
-        """Run the handler once. Afterwards the Context is over, and reports no progress any more.
+        """Run the handler once, and end its Context.
 
         Args:
-            request: what is asked.
-            ctx: what the handler sees of the call.
-            threads: bounds the threads that plain functions run in; a call waits for a free one.
-            interceptors: stand around the handler, the first one outermost.
+            request: the request.
+            ctx: the call as the handler sees it.
+            threads: bounds the threads for plain functions; a call waits for a free one.
+            interceptors: run around the handler, the first one outermost.
 
         Raises:
-            InvalidArguments: the arguments are not what the declaration says; the handler has not run.
-            OutputError: the handler returned what its declaration does not allow.
-            NotFound: there is nothing under the URI.
-            ClientLacks: the handler asked what the client cannot answer.
+            InvalidArguments: the arguments break the declaration; the handler has not run.
+            OutputError: the handler's result breaks its declaration.
+            NotFound: nothing exists under the URI.
+            ClientLacks: the handler asked a question that the client cannot answer.
             ProtocolError, ToolError: the handler raised it; a tool makes a result of the second.
-            Exception: whatever else the handler raised.
+            Exception: any other error of the handler.
         """
         try:
             if interceptors:
@@ -213,16 +213,16 @@ class Handler(ABC):
             raise meant from group
         finally:
             ctx.end()
-        if self._sanitize is not None and ctx.is_task:  # whoever reads the task has it cleared for themselves (K13)
+        if self._sanitize is not None and ctx.is_task:  # each reader of the task has it cleared for itself (K13)
             return self._keep(value)
         return self._finish(value, request)
 
     async def show(self, kept: str, ctx: Context) -> Answer | Outcome:
-        """Answer with what a task has kept, as the caller of the Context may see it (K13).
+        """Return the answer for a task's kept result, as the caller of the Context may see it (K13).
 
         Raises:
-            OutputError: it cannot be read back, or is not what the declaration allows once it is cleared.
-            Exception: whatever else the sanitizer raised.
+            OutputError: it cannot be read back, or breaks the declaration once it is cleared.
+            Exception: any other error of the sanitizer.
         """
         try:
             value = await self._cleared(self._read_back(kept), ctx)
@@ -233,36 +233,36 @@ class Handler(ABC):
         return self._finish(value, Request())
 
     async def _cleared(self, value: Any, ctx: Context) -> Any:
-        """Have the sanitizer take out what its reader may not see."""
+        """Let the sanitizer remove the parts that its reader may not see."""
         if self._sanitize is None:
             raise OutputError("a task's result was kept for a sanitizer, and there is none")
         cleared = self._sanitize(value, ctx)
         return await cleared if inspect.isawaitable(cleared) else cleared
 
     def _keep(self, value: Any) -> Kept:
-        """Make what a task keeps for its sanitizer; only tools have tasks."""
+        """Return the form that a task keeps for its sanitizer; only tools have tasks."""
         raise NotImplementedError
 
     def _read_back(self, kept: str) -> Any:
-        """Make of that what the handler returned."""
+        """Return the handler's result from that form."""
         raise NotImplementedError
 
     @abstractmethod
     def _value(
         self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Awaitable[Any]:
-        """Check the request, and start the function: what it returns is for `_finish`."""
+        """Check the request, and start the function; `_finish` takes its result."""
 
     @abstractmethod
     def _finish(self, value: Any, request: HandlerRequest) -> Answer | Outcome:
-        """Make the answer of what the function returned.
+        """Return the answer for the function's result.
 
         Raises:
-            OutputError: it is not what the declaration allows.
+            OutputError: the result breaks the declaration.
         """
 
     def _failed(self, error: ToolError) -> Answer | Outcome:
-        """Answer with what a handler says on purpose; where the kind has no such answer, it stays an error."""
+        """Return the answer for an error that a handler raises on purpose; a kind without such an answer raises it."""
         raise error
 
     def _invocation(self, request: HandlerRequest, ctx: Context) -> Invocation:
@@ -276,7 +276,7 @@ class Handler(ABC):
 
 
 def said_on_purpose(group: ExceptionGroup[Exception]) -> ToolError | ProtocolError | NotFound | ClientLacks | None:
-    """Find what a handler meant to say when it raised it within a task group; None where there is more in the group."""
+    """Return the error that a handler raised on purpose within a task group; None if the group holds more."""
     error: Exception = group
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -14,13 +14,13 @@ from mcpfleet.contracts.hints import LISTS, check_published
 
 
 class Host(Protocol):
-    """A worker that serves an App; both may be called on any thread, and neither waits."""
+    """A worker that serves an App; both methods are callable on any thread, and never wait."""
 
     def changed(self) -> None:
-        """Hear that the App declares something else than before."""
+        """Hear that the App's declarations have changed."""
 
     def publish(self, uri: str) -> None:
-        """Tell who watches a URI that what is read there has changed; or, of `LISTS`, who listens to lists."""
+        """Tell watchers of a URI that its content has changed; for `LISTS`, tell listeners to lists."""
 
 
 class Hosts:
@@ -30,29 +30,29 @@ class Hosts:
         self._hosts: tuple[Host, ...] = ()
 
     def add(self, host: Host) -> None:
-        """Have a worker hear, until `remove`."""
+        """Add a worker, until `remove`."""
         self._hosts = (*self._hosts, host)
 
     def remove(self, host: Host) -> None:
-        """Have a worker hear no more."""
+        """Remove a worker."""
         self._hosts = tuple(each for each in self._hosts if each is not host)
 
     def changed(self) -> None:
-        """Tell all of them that the App declares something else."""
+        """Tell all of them that the App's declarations have changed."""
         for host in self._hosts:
             host.changed()
 
     def publish(self, uri: str) -> None:
-        """Have one of them tell, since one is heard by all edges; nothing happens where there is none.
+        """Let one of them tell, since all edges hear each; do nothing if there is none.
 
         Raises:
-            BadUri: it is no absolute and normalized URI.
+            BadUri: it is not absolute and normalized.
         """
         check_published(uri)
         self._tell(uri)
 
     def resources_changed(self) -> None:
-        """Have one of them tell that the App's lists return something else."""
+        """Let one of them tell that the App's lists return something else."""
         self._tell(LISTS)
 
     def _tell(self, what: str) -> None:
@@ -61,7 +61,7 @@ class Hosts:
 
 
 class Watcher:
-    """Follows what is watched."""
+    """A function that is told which URIs are watched."""
 
     def __init__(self, function: Callable[[frozenset[str]], Any]) -> None:
         self.name = Site.of(function).name
@@ -69,7 +69,7 @@ class Watcher:
         self._is_async = is_async(function)
 
     async def tell(self, uris: frozenset[str], threads: anyio.CapacityLimiter) -> None:
-        """Call it, on the event loop where it is async, else in a thread; what it raises is raised."""
+        """Call it, on the event loop if it is async, else in a thread; its errors are raised."""
         if self._is_async:
             await self._function(uris)
         else:

@@ -15,77 +15,77 @@ Reply = TypeVar("Reply")
 
 
 class Unusable(ValueError):
-    """Raised when an answer does not have the form that was asked for: it is asked for again."""
+    """Raised when an answer has another form than the question asks for: the question is asked again."""
 
 
 class Suspended(BaseException):
     """Raised to end a run of a handler whose question has no answer yet; it runs again with the answer.
 
-    No `except Exception` holds it up, as with a cancellation.
+    No `except Exception` catches it, as with a cancellation.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[Reply]):
-    """Something to ask a client; `mcpfleet.app.question` makes them."""
+    """A question to a client; `mcpfleet.app.question` makes them."""
 
     method: str
-    """Of the request that carries it, such as `elicitation/create`."""
+    """The method of the request that carries it, such as `elicitation/create`."""
     params: dict[str, Any]
     needs: str
-    """What the client must have declared, as `asks` names it."""
+    """The capability that it needs, as `asks` names it."""
     read: Callable[[Any], Reply]
-    """Makes what the handler gets of a raw answer; raises Unusable, or Declined where the user would not."""
+    """Makes the handler's value of a raw answer; raises Unusable, or Declined if the user declined."""
     key: str | None = None
-    """Names it over all runs of the handler; made of the method and the order otherwise."""
+    """Names it over all runs of the handler; by default its method and order do."""
 
 
 class Asker(Protocol):
-    """Asks the client of one call, and remembers what was done before a question."""
+    """Asks the client of one call, and remembers work before a question."""
 
     def can_ask(self, name: str) -> bool:
-        """Whether the declaration names it and the client can answer it."""
+        """Return whether the declaration names it and the client can answer it."""
 
     async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Answer all of these, in this order.
 
         Raises:
-            Declined: the user would not answer one.
+            Declined: the user declined one.
             ClientLacks: the client cannot answer one.
             AskError: the declaration does not name one, or a key names two questions.
         """
 
     @property
     def is_sure(self) -> bool:
-        """Whether what has an effect may begin at once."""
+        """Whether effects may begin at once."""
 
     async def make_sure(self) -> None:
-        """Return once it may; whoever may not begin it any more is suspended."""
+        """Return once effects may begin; suspend a run that may not begin them any more."""
 
     async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:
         """Do work whose result, any JSON value, is remembered by its name and arguments.
 
-        Where it was done in an earlier run, its result is answered with, and nothing is done.
+        If an earlier run has done it, return its result, and do nothing.
         """
 
 
 class Unleased:
-    """The lease of a call, which keeps its worker to its end: nobody can take it away."""
+    """The lease of a call, which its worker keeps to its end: nobody can take it away."""
 
     @property
     def is_sure(self) -> bool:
-        """It may begin."""
+        """They may begin."""
         return True
 
     async def make_sure(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once."""
 
 
 class Nobody(Unleased):
     """Asks nobody: for a handler that declares no questions."""
 
     def can_ask(self, name: str) -> bool:  # noqa: ARG002  # the protocol's form
-        """It cannot."""
+        """Return False."""
         return False
 
     async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
@@ -109,7 +109,7 @@ class Answers(Unleased):
     """Answers by the questions' keys: `Context(asker=Answers(month=Month(number=8)))`.
 
     A form is answered by the filled model or a dict, or by "decline" and "cancel"; a page to open by None; a model's
-    words and the client's roots by the result itself. What has no answer is what the client cannot answer.
+    words and the client's roots by the result itself. The client cannot answer a question without an answer here.
 
     Attributes:
         asked: the questions, in their order.
@@ -120,7 +120,7 @@ class Answers(Unleased):
         self.asked: list[Question[Any]] = []
 
     def can_ask(self, name: str) -> bool:  # noqa: ARG002  # the protocol's form
-        """Whether there is any answer."""
+        """Return whether there is any answer."""
         return bool(self._answers)
 
     async def ask(self, questions: Sequence[Question[Any]]) -> list[Any]:

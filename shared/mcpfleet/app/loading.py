@@ -1,4 +1,4 @@
-"""From a target on the command line to the App that it means."""
+"""Finds the App that a target on the command line names."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from mcpfleet.app.app import App
 from mcpfleet.app.errors import LoadError
 
 PREFERRED = "app"
-"""The attribute that is taken where a module has several Apps and the target names none."""
+"""The attribute that counts if a module has several Apps and the target names none."""
 
 
 def load(target: str) -> App:
     """Import a target and find its App.
 
-    A file is imported under the name that it has from its own folder, or from above its package, and that folder
-    becomes importable, as if Python had been started there: every worker then gives its types the same names.
+    A file is imported under the name that it has from its own folder, or from above its package. That folder becomes
+    importable, as if Python had been started there: every worker then gives its types the same names.
 
     Args:
         target: `path/to/app.py`, `module`, or either with `:attribute`.
 
     Raises:
         LoadError: there is no such file, module or attribute, or no App, or several.
-        Exception: whatever the module itself raises while it is imported, such as DeclarationError.
+        Exception: any error of the module while it is imported, such as DeclarationError.
     """
     place, _, attribute = target.partition(":")
     module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
@@ -59,7 +59,7 @@ def _import_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # A module that it imports in turn may be the missing one: that is the application's own error.
+        # A module that it imports in turn may be missing: that is the application's own error.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise LoadError(

@@ -1,4 +1,4 @@
-"""A prompt's messages, each with its speaker."""
+"""Makes a prompt's messages, each with its role."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from mcp_types import ContentBlock, PromptMessage, TextContent
 
 
 def user(content: str | ContentBlock) -> PromptMessage:
-    """Let the user say it; a handler that returns a text or a block need not."""
+    """Make a user's message; a handler that returns a text or a block needs none."""
     return PromptMessage(role="user", content=_block(content))
 
 
 def assistant(content: str | ContentBlock) -> PromptMessage:
-    """Let the model have said it."""
+    """Make a message of the model."""
     return PromptMessage(role="assistant", content=_block(content))
 
 

@@ -1,4 +1,4 @@
-"""The outcome of a tool call: its own form, MCP's own results, and what a task keeps for a sanitizer."""
+"""The outcome of a tool call: its own form, MCP's own results, and the form that a task keeps for a sanitizer."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ABSENT: Final = _Absent.ABSENT
 class Outcome:
     """The result of a call, as far as the application decides it.
 
-    A handler may return one itself where it has both to show and to tell, for example an image and its measures.
+    A handler may return one itself to give both content and data, for example an image and its measures.
     """
 
     content: Sequence[ContentBlock] = ()
-    """For the model. Where it is empty, the structured content is repeated here as JSON text."""
+    """For the model. If it is empty, the structured content is repeated here as JSON text."""
     structured: Any = ABSENT
-    """Any JSON value, or what pydantic makes one of; checked against the output schema where there is one."""
+    """Any JSON value, or a value that pydantic makes one of; checked by the output schema, if there is one."""
     is_error: bool = False
     """The model should read it as a failure; such a result may break the output schema (M39)."""
     meta: Mapping[str, Any] | None = None
@@ -54,17 +54,17 @@ class Outcome:
 
     @classmethod
     def failed(cls, text: str) -> Outcome:
-        """A failure that the model should read."""
+        """Return a failure that the model should read."""
         return cls((TextContent(text=text),), is_error=True)
 
     def cleaned(self, clean: Callable[[str], str]) -> Outcome:
-        """The same with its texts cleaned; itself, where that changes none."""
+        """Return the same with its texts cleaned; itself, if that changes none."""
         blocks = [_cleaned(block, clean) for block in self.content]
         is_changed = any(new is not old for new, old in zip(blocks, self.content, strict=True))
         return replace(self, content=tuple(blocks)) if is_changed else self
 
     def fields(self) -> dict[str, Any]:
-        """Compose the members of the result on the wire, without `_meta` and `resultType`; null stays (M38)."""
+        """Return the members of the result on the wire, without `_meta` and `resultType`; null stays (M38)."""
         fields: dict[str, Any] = {
             "content": [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in self.content],
             "isError": self.is_error,
@@ -82,7 +82,7 @@ def _cleaned(block: ContentBlock, clean: Callable[[str], str]) -> ContentBlock:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A result that was checked by the output schema, and by no sanitizer."""
+    """A result that the output schema has checked, and no sanitizer."""
 
     outcome: Outcome
     shape: Shape
@@ -93,7 +93,7 @@ class Kept:
         return self.outcome.is_error
 
     def fields(self) -> dict[str, Any]:
-        """The members of the result as it was returned."""
+        """Return the members of the result as it was returned."""
         return self.outcome.fields()
 
 
@@ -101,19 +101,19 @@ _INSTEAD: Final[Mapping[type[Result], str]] = {
     InputRequiredResult: "ask with `ctx.elicit`, `ctx.sample`, `ctx.roots` or `ctx.ask`, and declare it by `asks`",
     CreateTaskResult: 'say task="required" or task="optional" in the declaration',
 }
-"""Results that are no end of a call, and how a handler does what they mean."""
+"""Results that end no call, and what a handler does instead."""
 _ENDS: Final = (CallToolResult, GetPromptResult, ReadResourceResult, CompleteResult)
 """Results that end a call of one kind of handler each."""
 _COMPLETE: Final = "complete"
 
 
 def refuse_foreign(value: Any, own: type[Result]) -> None:
-    """Refuse a result that is not this kind of handler's, or no end of a call: as data it would be told as a success.
+    """Refuse a result that belongs to another kind of handler, or ends no call: as data it would pass as a success.
 
-    Results that no handler gives, such as what a client answers, are data as any other model.
+    Results that no handler gives, such as those of a client, are data as any other model.
 
     Raises:
-        OutputError: it is one.
+        OutputError: it is such a result.
     """
     if not isinstance(value, Result):
         return
@@ -127,17 +127,17 @@ def refuse_foreign(value: Any, own: type[Result]) -> None:
 
 
 def ends_a_call(value: Any) -> bool:
-    """Whether a value is a result that ends a call of some kind of handler."""
+    """Return whether a value is a result that ends a call of some kind of handler."""
     return isinstance(value, _ENDS)
 
 
 def outcome_of(value: Any) -> Any:
-    """Make the outcome of a tool's own result; any other value stays what it is.
+    """Return the outcome of a tool's own result; any other value stays as it is.
 
-    Structured content that is None is none, as on the wire of the official SDK: an `Outcome` can say `null`.
+    Structured content that is None is absent, as on the wire of the official SDK. An `Outcome` can carry `null`.
 
     Raises:
-        OutputError: it is a result of another kind, or no end of a call.
+        OutputError: it is a result of another kind, or ends no call.
     """
     refuse_foreign(value, CallToolResult)
     if not isinstance(value, CallToolResult):
@@ -148,7 +148,8 @@ def outcome_of(value: Any) -> Any:
 
 
 def speaks_of(annotation: Any, kind: type[Result]) -> bool:
-    """Whether an annotation names a kind of result, itself or among others: then the value decides in each call."""
+    """Return whether an annotation names a kind of result, alone or among others: then the value decides in each
+    call."""
     if inspect.isclass(annotation) and issubclass(annotation, (kind, InputRequiredResult, CreateTaskResult)):
         return True
     return any(speaks_of(each, kind) for each in get_args(annotation))
@@ -159,15 +160,15 @@ _ESCAPES: Final = (b"\\u00", b"\\b", b"\\f", b"\\r")
 
 
 def without_controls(text: str) -> str:
-    """Take out control characters but for tabs and line ends: what a tool read elsewhere may hold escape sequences.
+    """Take out control characters except tabs and line ends: text from elsewhere may hold escape sequences.
 
-    A carriage return stays before a line feed alone: by itself it lets a terminal write over what it has shown.
+    A carriage return stays only before a line feed: alone it lets a terminal overwrite what it has shown.
     """
     return _CONTROLS.sub("", text)
 
 
 def may_hold_controls(body: bytes) -> bool:
-    """Whether JSON text may hold such characters: cheap, and sometimes wrong in saying yes.
+    """Return whether JSON text may hold such characters; the check is cheap, and sometimes wrong in saying yes.
 
     JSON writes those below a space as escapes, and the others as themselves in UTF-8.
     """

@@ -44,10 +44,10 @@ _FIXED: Final = {
 
 
 def explain(error: jsonschema_rs.ValidationError, schema: dict[str, Any], names: frozenset[str]) -> Iterator[Problem]:
-    """Put one error of the validator into words that quote the schema alone.
+    """Explain one error of the validator in words that quote only the schema.
 
     Args:
-        error: what the validator found.
+        error: an error of the validator.
         schema: the root schema.
         names: the property names that the schema declares; others are the caller's, and are not repeated.
     """
@@ -63,7 +63,7 @@ def explain(error: jsonschema_rs.ValidationError, schema: dict[str, Any], names:
 
 
 def render_path(path: Iterable[str | int], names: frozenset[str]) -> str:
-    """Write a path as `books[0].title`; a name that the schema does not declare is shown as `*`."""
+    """Write a path as `books[0].title`; `*` stands for a name that the schema does not declare."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -89,20 +89,20 @@ def _rule(error: jsonschema_rs.ValidationError, schema: dict[str, Any]) -> str:
 
 
 def _the_form_meant(error: jsonschema_rs.ValidationError) -> list[jsonschema_rs.ValidationError] | None:
-    """Find the one alternative whose type and tag fit, such as the object of `Book | None`: its errors say more."""
+    """Return the errors of the one alternative whose type and tag fit, such as the object of `Book | None`."""
     forms = getattr(error.kind, "context", [])
     fitting = [form for form in forms if form and _type_error(form, error) is None and not _has_other_tag(form, error)]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _has_other_tag(form: Sequence[jsonschema_rs.ValidationError], at: jsonschema_rs.ValidationError) -> bool:
-    """Whether a member that tells alternatives apart (a `Literal` field) says that another one is meant."""
+    """Return whether a member that tells alternatives apart (a `Literal` field) means another one."""
     below = len(at.instance_path) + 1
     return any(nested.kind.name in ("const", "enum") and len(nested.instance_path) == below for nested in form)
 
 
 def _types_of_forms(error: jsonschema_rs.ValidationError) -> list[str]:
-    """List the types of alternatives that all fail by type; empty where one fails otherwise."""
+    """List the types of alternatives that all fail by type; empty if one fails otherwise."""
     found = [_type_error(form, error) for form in getattr(error.kind, "context", [])]
     if not all(found):
         return []
@@ -118,7 +118,7 @@ def _type_error(
 
 
 def _ordered(types: Iterable[str]) -> list[str]:
-    """Name `null` last: the library answers in an order of its own."""
+    """Order type names, with `null` last: the library has an order of its own."""
     return sorted(types, key=lambda name: (name == "null", name))
 
 
@@ -130,7 +130,7 @@ def _only_known(schema: dict[str, Any]) -> str:
 
 
 def _parent(schema: Any, keyword_path: Sequence[str | int]) -> dict[str, Any]:
-    """Find the schema that holds a keyword, by the place that the validator gives for it."""
+    """Return the schema that holds a keyword, from the validator's path to it."""
     for step in keyword_path[:-1]:
         try:
             schema = schema[step]

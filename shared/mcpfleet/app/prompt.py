@@ -1,4 +1,4 @@
-"""A declared prompt: what clients see of it, and the messages that it gives."""
+"""A declared prompt: its entry in lists, and its messages."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Prompt(Completes):
 
 
 def _message(part: Any) -> PromptMessage:
-    """Take a part of what a handler returned as a message; a text or a block is a user's.
+    """Return a part of a handler's result as a message; a text or a block is a user's.
 
     Raises:
-        OutputError: it is none.
+        OutputError: it is none of these.
     """
     if isinstance(part, PromptMessage):
         return part

@@ -33,7 +33,7 @@ Messages = str | SamplingMessage | Sequence[str | SamplingMessage]
 
 
 class Sampling(TypedDict, total=False):
-    """What else a model is told, all optional; the client decides what it makes of it."""
+    """Further wishes for a model, all optional; the client decides how to use them."""
 
     system_prompt: str
     temperature: float
@@ -51,16 +51,16 @@ def form(message: str, wanted: type[Filled], *, key: str | None = None) -> Quest
 @overload
 def form(message: str, wanted: Mapping[str, Any], *, key: str | None = None) -> Question[dict[str, Any]]: ...
 def form(message: str, wanted: Any, *, key: str | None = None) -> Question[Any]:
-    """Ask the user to fill in a form; no secrets belong into one (M56).
+    """Ask the user to fill in a form, which must not ask for secrets (M56).
 
     Args:
-        message: what it is for.
+        message: tells the user the purpose.
         wanted: a model, dataclass or TypedDict of texts, numbers, booleans, dates and choices, or a JSON Schema of
             such an object.
         key: names the question over all runs of the handler.
 
     Raises:
-        AskError: `wanted` is not as flat as a form must be; it names the field.
+        AskError: `wanted` is not flat, as a form must be; the error names the field.
     """
     made = form_of(wanted)
 
@@ -73,13 +73,13 @@ def form(message: str, wanted: Any, *, key: str | None = None) -> Question[Any]:
 
 
 def url(message: str, address: str, *, key: str | None = None) -> Question[None]:
-    """Ask the user to open a page, for what must not pass through the client.
+    """Ask the user to open a page, for data that must not pass through the client.
 
-    An accepted answer says that the user agreed to open it, and not that anything happened there. The address may
-    hold nothing about the user, and must not be logged in already: whoever opens it proves there who they are (M56).
+    An accepted answer means that the user agreed to open it, and not that anything happened there. The address must not
+    hold anything about the user, and must not be logged in already: its visitor proves there who they are (M56).
 
     Raises:
-        AskError: the address is not https, unless it is of this machine, or it holds credentials.
+        AskError: the address is not https, unless it is on this machine, or it holds credentials.
     """
     _check_address(address)
     params = {"mode": "url", "message": message, "url": address}
@@ -89,7 +89,7 @@ def url(message: str, address: str, *, key: str | None = None) -> Question[None]
 def sample(
     messages: Messages, *, max_tokens: int, key: str | None = None, **told: Unpack[Sampling]
 ) -> Question[CreateMessageResultWithTools]:
-    """Ask the client's model to go on with a conversation.
+    """Ask the client's model to continue a conversation.
 
     Raises:
         AskError: a message mixes a tool's results with other content, or a tool's use has no result (M57).
@@ -129,11 +129,11 @@ def roots(*, key: str | None = None) -> Question[list[Root]]:
 
 
 def _accepted(answer: Any, message: str) -> None:
-    """Go on where the user accepted.
+    """Return if the user accepted.
 
     Raises:
-        Declined: the user did not.
-        Unusable: the answer is none of a user.
+        Declined: the user did not accept.
+        Unusable: the answer is not a user's.
     """
     action = answer.get("action") if isinstance(answer, dict) else None
     if action in ("decline", "cancel"):
@@ -158,7 +158,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_conversation(messages: Sequence[SamplingMessage]) -> None:
-    """Each use of a tool is followed by its result, in a user's message of results alone (M57)."""
+    """Check that each use of a tool is followed by its result, in a user's message of results alone (M57)."""
     waiting: set[str] = set()
     for message in messages:
         blocks = message.content_as_list

@@ -32,14 +32,14 @@ _OPEN: Final = (MISSING, Any, object, None, type(None))
 
 
 class Contents:
-    """How what a handler returned becomes the contents of a resource.
+    """Makes the contents of a resource from a handler's result.
 
-    `str` is text and `bytes` a blob; contents blocks, or a list with these, stay what they are; `None` says that
-    there is nothing under the URI; a `ReadResourceResult` is the result itself. All else is JSON text.
+    `str` is text and `bytes` a blob. Contents blocks, or a list with these, stay as they are. `None` means that nothing
+    exists under the URI. A `ReadResourceResult` is the result itself. Any other value becomes JSON text.
 
     Args:
         annotation: the return annotation.
-        mime_type: what the declaration says.
+        mime_type: the declared media type.
 
     Raises:
         Mistake: the annotation has no JSON form.
@@ -57,7 +57,7 @@ class Contents:
             self._adapter = adapter_for(annotation, "serialization", "return")
             inferred = "application/json"
         self.mime_type = mime_type or inferred
-        """Shown in the list, and said of contents that do not say it themselves."""
+        """Shown in the list, and given to contents without their own."""
 
     def members(self, value: Any, uri: str) -> list[dict[str, Any]]:
         """Compose `contents`.
@@ -72,7 +72,7 @@ class Contents:
         return self.written(parts, uri)
 
     def written(self, parts: Iterable[Any], uri: str) -> list[dict[str, Any]]:
-        """Compose `contents` of these parts, one of each."""
+        """Compose `contents`, one member of each part."""
         return [self._part(part, uri) for part in parts]
 
     def _part(self, value: Any, uri: str) -> dict[str, Any]:
@@ -88,13 +88,13 @@ class Contents:
             if self._adapter is not None:
                 value = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
             text = written(value).decode()
-        except ValueError as error:  # pydantic's own is one
+        except ValueError as error:  # pydantic's own error is one
             raise OutputError(f"returned what cannot be written as JSON: {error}") from error
         return {"uri": uri, "mimeType": self.mime_type or "application/json", "text": text}
 
 
 class Reads(Handler):
-    """What a resource and a template have in common."""
+    """The common part of a resource and a template."""
 
     _contents: Contents
 
@@ -193,7 +193,7 @@ class Template(Reads, Completes):
         return self._function.start(self._variables(request.uri or ""), ctx, threads)
 
     def _variables(self, uri: str) -> dict[str, Any]:
-        """Parse what stands in the URI.
+        """Parse the variables of the URI.
 
         Raises:
             NotFound: it does not match, a variable does not parse (M42), or it leads out of its folder (M43).
@@ -208,7 +208,7 @@ class Template(Reads, Completes):
 
 
 def _bare(annotation: Any) -> Any:
-    """What is left of an annotation without `None`, which says that there is nothing."""
+    """Return an annotation without `None`, which means that there is nothing."""
     if get_origin(annotation) in (Union, types.UnionType):
         left = [each for each in get_args(annotation) if each is not types.NoneType]
         return left[0] if len(left) == 1 else annotation
@@ -220,7 +220,7 @@ def _speaks_of_contents(annotation: Any) -> bool:
 
 
 def _check_blob(value: TextResourceContents | BlobResourceContents) -> None:
-    """A blob that the author wrote must be one that clients can read (M43)."""
+    """Check that clients can read a blob that the author wrote (M43)."""
     if isinstance(value, BlobResourceContents):
         try:
             base64.b64decode(value.blob, validate=True)
@@ -245,7 +245,7 @@ def _check_variables(template: UriTemplate, texts: Texts) -> None:
 
 
 CURSOR: Final = "cursor"
-"""The parameter that takes where a list goes on."""
+"""The parameter that takes the place where a list goes on."""
 LONGEST_CURSOR: Final = 1_024
 """Characters of a cursor; the client gets it sealed."""
 MOST_RESOURCES: Final = 1_000
@@ -254,11 +254,11 @@ MOST_RESOURCES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list, and where the next one begins."""
+    """A part of a list, and the place of the next one."""
 
     resources: list[WireResource]
     next_cursor: str | None = None
-    """The lister's own words; None where this is the last page."""
+    """The lister's own words; None on the last page."""
 
 
 class Lister(Handler):
@@ -290,7 +290,7 @@ class Lister(Handler):
 
 
 def _check(page: Page) -> None:
-    """Hold a page to what a client's list may have: one bad entry would spoil all of it.
+    """Check a page by the rules of clients' lists: one bad entry would spoil all of it.
 
     Raises:
         OutputError: it breaks a rule.

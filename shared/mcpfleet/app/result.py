@@ -1,4 +1,4 @@
-"""From what a handler returns to the outcome of the call."""
+"""Turns a handler's result into the outcome of the call."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _PARTS: Final = {
     "nothing": (None, types.NoneType),
     "open": (MISSING, Any, object, Outcome),
 }
-"""What the parts of an annotation promise; all else is `data`."""
+"""The promise of each part of an annotation; any other part is `data`."""
 
 
 class ReturnKind(Enum):
-    """What a return annotation promises."""
+    """The promise of a return annotation."""
 
     CONTENT = auto()
     """Text, content blocks, or nothing."""
@@ -53,16 +53,16 @@ class ReturnKind(Enum):
 
 
 class Returns:
-    """How a handler's return value becomes an outcome.
+    """Turns a handler's return value into an outcome.
 
-    `str` is text. Content blocks, one or a list with text among them, stay what they are. `None` is no content. A
-    `CallToolResult` is the result itself. All else is structured content with its schema, repeated as JSON text for
-    clients that read only that.
+    `str` is text. Content blocks, one or a list with text among them, stay as they are. `None` is no content. A
+    `CallToolResult` is the result itself. Any other value is structured content with its schema, repeated as JSON text
+    for clients that read only that.
 
     Args:
         annotation: the return annotation.
-        schema: the author's own output schema; the one of the annotation otherwise.
-        structured: whether data is structured content at all, or only its text.
+        schema: the author's own output schema; by default that of the annotation.
+        structured: False sends data only as text.
 
     Raises:
         Mistake: the annotation mixes content and data, has no schema, or the schema is not usable.
@@ -75,14 +75,14 @@ class Returns:
         if self.kind is ReturnKind.DATA:
             self._adapter = adapter_for(annotation, "serialization", "return")
         self.schema = self._choose_schema(schema)
-        """The tool's `outputSchema`; None where there is none."""
+        """The tool's `outputSchema`; None if there is none."""
         self._validator = None if self.schema is None else Validator(self.schema)
 
     def outcome(self, value: Any) -> Outcome:
-        """Make the outcome of a call that did not fail.
+        """Return the outcome of a call that did not fail.
 
         Raises:
-            OutputError: the value is not what the declaration says, or no JSON (M39).
+            OutputError: the value breaks the declaration, or is not JSON (M39).
         """
         value = outcome_of(value)
         if isinstance(value, Outcome):
@@ -94,10 +94,10 @@ class Returns:
         return Outcome((TextContent(text=text),), data if self._structured else ABSENT)
 
     def kept(self, value: Any) -> Kept:
-        """Make what a task keeps of a value that a sanitizer has yet to see.
+        """Return the form in which a task keeps a value that its sanitizer has yet to see.
 
         Raises:
-            OutputError: as `outcome`; or the value could not be read back, so that no sanitizer could ever see it.
+            OutputError: as `outcome`; or the value could not be read back, so no sanitizer could ever see it.
         """
         outcome = self.outcome(value)
         kept = Kept(outcome, self._shape(value))
@@ -106,10 +106,10 @@ class Returns:
         return kept
 
     def read_back(self, text: str | bytes) -> Any:
-        """Make of what a task has kept what its handler returned: data by the return annotation.
+        """Return the handler's value from a task's kept text: data by the return annotation.
 
         Raises:
-            OutputError: it is of another form, or not what this declaration says.
+            OutputError: the text has another form, or breaks the declaration.
         """
         try:
             kept = KeptResult.read(text)
@@ -119,7 +119,7 @@ class Returns:
 
     def _read_back(self, shape: Shape, result: dict[str, Any]) -> Any:
         if shape is Shape.DATA:
-            text = result["content"][0]["text"]  # the same data, where it is structured too
+            text = result["content"][0]["text"]  # the same data, if it is structured too
             return from_json(text) if self._adapter is None else self._adapter.validate_json(text)
         if shape is Shape.RESULT:
             return CallToolResult.model_validate(result, by_alias=True, by_name=False)
@@ -151,7 +151,7 @@ class Returns:
         return Shape.BLOCK if isinstance(value, BLOCKS) else Shape.BLOCKS
 
     def _content(self, value: Any) -> tuple[ContentBlock, ...] | None:
-        """Take a value as content; None where it is data."""
+        """Return a value as content; None for data."""
         if self._validator is not None or self.kind is ReturnKind.DATA:
             return None
         content = as_content(value, texts=self.kind is ReturnKind.CONTENT)
@@ -167,7 +167,7 @@ class Returns:
         return brought_along(schema)
 
     def _completed(self, outcome: Outcome) -> Outcome:
-        """Check what the handler composed itself, and add the text that it left to us."""
+        """Check a result that the handler composed itself, and add the text that it left to us."""
         content = as_content(list(outcome.content))
         if content is None:
             raise OutputError("returned a result whose content is not made of texts and content blocks")
@@ -197,7 +197,7 @@ class Returns:
 
 
 def classify(annotation: Any) -> ReturnKind:
-    """Tell what a return annotation promises.
+    """Return the promise of a return annotation.
 
     Raises:
         Mistake: it allows content and data at once.
@@ -213,14 +213,14 @@ def classify(annotation: Any) -> ReturnKind:
 
 
 def as_content(value: Any, *, texts: bool = True) -> tuple[ContentBlock, ...] | None:
-    """Take a value as content: text, a block, a sequence of both, or nothing.
+    """Return a value as content: text, a block, a sequence of both, or nothing.
 
     Args:
-        value: what a handler returned.
-        texts: whether a sequence without any block is content too; it is data otherwise.
+        value: the handler's result.
+        texts: a sequence without any block is content too; otherwise it is data.
 
     Returns:
-        None where it is data.
+        None for data.
 
     Raises:
         OutputError: a text holds a lone surrogate.
@@ -245,7 +245,7 @@ def _block(value: str | ContentBlock) -> ContentBlock:
 
 
 def _parts(annotation: Any) -> set[str]:
-    """Name what a value of the type may be made of; a sequence is data unless a block is among its items."""
+    """Name the parts that a value of the type may have; a sequence is data unless a block is among its items."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _parts(arguments[0])

@@ -1,4 +1,4 @@
-"""JSON Schemas (2020-12) from Python types, by pydantic, and schemas that an author brings along."""
+"""JSON Schemas (2020-12) of Python types, by pydantic, and authors' own schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from mcpfleet.app.errors import Mistake
 
 MISSING: Final[Any] = inspect.Parameter.empty
-"""Where a signature says nothing: no annotation, or no default."""
+"""Stands for an absent annotation or default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class Parameter:
 
     name: str
     annotation: Any
-    """Resolved, `Annotated` kept; `MISSING` where there is none."""
+    """Resolved, with `Annotated`; `MISSING` if there is none."""
     default: Any
-    """`MISSING` where the argument is required."""
+    """`MISSING` for a required argument."""
 
 
 Mode = Literal["validation", "serialization"]
 
 
 class SchemaGenerator(GenerateJsonSchema):
-    """Pydantic's generator, without titles that repeat a field's name: each model that reads a tool pays for them."""
+    """Pydantic's generator without titles that repeat a field's name: each model that reads a tool pays for them."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # pydantic's own signature
         """Leave it out."""
@@ -42,7 +42,7 @@ class SchemaGenerator(GenerateJsonSchema):
 
 
 def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> TypeAdapter[Any]:
-    """Make what converts values of a type.
+    """Return the adapter that converts values of a type.
 
     Raises:
         Mistake: the type has no JSON Schema.
@@ -57,7 +57,7 @@ def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> Ty
 
 
 def output_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """Describe what a type's values look like once they are serialised."""
+    """Describe a type's values in their serialised form."""
     return adapter.json_schema(mode="serialization", schema_generator=SchemaGenerator)
 
 
@@ -87,10 +87,10 @@ def input_schema(parameters: Mapping[str, tuple[Parameter, TypeAdapter[Any]]]) -
 
 
 def brought_along(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy an author's own schema, whole.
+    """Return a whole copy of an author's own schema.
 
     Raises:
-        Mistake: it is no JSON.
+        Mistake: it is not JSON.
     """
     try:
         copy = from_json(to_json(schema), allow_inf_nan=False)
@@ -102,7 +102,7 @@ def brought_along(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_field_default(parameter: Parameter) -> None:
-    """Refuse a default that stands inside `Field()`: a call of the plain function would not see it.
+    """Refuse a default inside of `Field()`: a call of the plain function would not see it.
 
     Raises:
         Mistake: there is one.

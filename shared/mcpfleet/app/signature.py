@@ -1,4 +1,4 @@
-"""A handler's signature: its parameters with their types, where the Context goes, and what it returns."""
+"""A handler's signature: its parameters with their types, the place of the Context, and the return annotation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mcpfleet.app.site import innermost
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a handler takes and gives."""
+    """The parameters and the return annotation of a handler."""
 
     parameters: tuple[Parameter, ...]
     context: str | None
     """The parameter that takes the Context."""
     returns: Any
-    """The resolved return annotation; `MISSING` where there is none."""
+    """The resolved return annotation; `MISSING` if there is none."""
 
 
 def read_signature(handler: Callable[..., Any]) -> Signature:
@@ -51,7 +51,7 @@ def read_signature(handler: Callable[..., Any]) -> Signature:
 
 
 def _check_kind(declared: inspect.Parameter) -> None:
-    """Arguments have names and no order: refuse what cannot be filled by name."""
+    """Refuse a parameter that cannot be filled by name: arguments have names and no order."""
     if declared.kind in (declared.VAR_POSITIONAL, declared.VAR_KEYWORD):
         raise Mistake(f"`{declared}` has no schema: name each parameter", declared.name)
     if declared.kind is declared.POSITIONAL_ONLY:
@@ -59,7 +59,8 @@ def _check_kind(declared: inspect.Parameter) -> None:
 
 
 def _resolve(name: str, annotation: Any, names: dict[str, Any]) -> Any:
-    """Evaluate what `from __future__ import annotations` keeps as text: one at a time, so that the bad one is named."""
+    """Evaluate an annotation that `from __future__ import annotations` keeps as text; one at a time, to name a bad
+    one."""
     if annotation is MISSING:
         return MISSING
     holder = SimpleNamespace(__annotations__={name: annotation})

@@ -1,4 +1,4 @@
-"""Where a declaration stands: the function, its file and its line."""
+"""The place of a declaration: its function, file and line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The function that a declaration is about."""
+    """The function of a declaration."""
 
     module: str
     qualname: str
@@ -20,7 +20,7 @@ class Site:
 
     @classmethod
     def of(cls, handler: Callable[..., Any]) -> Site:
-        """Point to a handler's own function, below decorators and partials."""
+        """Return the place of a handler's own function, below decorators and partials."""
         function = innermost(handler)
         code = getattr(function, "__code__", None)
         return cls(
@@ -41,7 +41,7 @@ class Site:
 
 
 def callee(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Find what a call really runs: below partials, bound methods and objects with `__call__`."""
+    """Return the function that a call really runs: below partials, bound methods and objects with `__call__`."""
     while True:
         if isinstance(handler, functools.partial):
             handler = handler.func
@@ -54,7 +54,7 @@ def callee(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def innermost(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Find the author's own function: below decorators too, where they say what they wrap."""
+    """Return the author's own function: below decorators too, if they tell what they wrap."""
     function = callee(handler)
     while (wrapped := getattr(function, "__wrapped__", None)) is not None:
         function = callee(wrapped)

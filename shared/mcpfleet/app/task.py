@@ -1,4 +1,4 @@
-"""The task options of a tool, and how a call goes on once it is a task."""
+"""The task options of a tool, and the continuation of a call that becomes a task."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _KEYS: Final = frozenset({"string", "integer"})
 
 @dataclass(frozen=True, slots=True)
 class DeferredCall:
-    """How a call goes on as the task that was made of it."""
+    """The continuation of a call as the task that was made of it."""
 
     asker: Asker
     report: Callable[[Progress], None]
     deadline: float
-    """Monotonic seconds at which its run limit is over."""
+    """Monotonic seconds at which its run limit ends."""
 
 
 class TaskMaker(Protocol):
@@ -29,10 +29,10 @@ class TaskMaker(Protocol):
 
     @property
     def can(self) -> bool:
-        """Whether the client takes a task's handle, where the endpoint has tasks."""
+        """Whether the client takes a task's handle, and the endpoint has tasks."""
 
     async def __call__(self) -> DeferredCall:
-        """Make the task; the client has its handle from then on.
+        """Make the task; from then on the client has its handle.
 
         Raises:
             ClientLacks: the client takes none.
@@ -41,7 +41,7 @@ class TaskMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """Checked when the tool is declared.
+    """The task options of a tool, checked at its declaration.
 
     Raises:
         Mistake: a rule below is broken.
@@ -51,7 +51,7 @@ class TaskOptions:
     run_limit: float = 3600.0
     retention: float = 3600.0
     idempotency_key: str | Literal[True] | None = None
-    """The argument that is the key; True where the caller names it beside the arguments."""
+    """The argument that is the key; True if the caller names it beside the arguments."""
     again_is_safe: bool = False
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class TaskOptions:
                 raise Mistake(f"{name} must be over 0 and up to {most:.0f} seconds, not {value}")
 
     def check(self, schema: dict[str, Any]) -> None:
-        """Hold them to the schema of the tool's arguments.
+        """Check them by the schema of the tool's arguments.
 
         Raises:
             Mistake: they do not fit.
@@ -77,7 +77,7 @@ class TaskOptions:
             raise Mistake("idempotency_key must name an argument that is a text or an integer", self.idempotency_key)
 
     def members(self) -> dict[str, Any]:
-        """What the definition says of them."""
+        """Return their members of the definition."""
         return {
             "task": self.task,
             "run_limit": self.run_limit,

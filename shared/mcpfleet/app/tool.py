@@ -1,4 +1,4 @@
-"""A declared tool: what clients see of it, and how it is called."""
+"""A declared tool: its entry in lists, and its calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Tool(Handler):
             **declaration.described(handler),
         )
         limit = None if rate is None else _rate(rate)
-        # What a sanitizer leaves depends on who reads it.
+        # The sanitizer's result depends on the reader.
         per_caller = declaration.per_caller or sanitize is not None
         super().__init__(
             declaration.define(
@@ -67,17 +67,17 @@ class Tool(Handler):
 
         Args:
             arguments: as they came, parsed from JSON.
-            ctx: what the handler sees of the call.
-            threads: bounds the threads that plain functions run in; a call waits for a free one.
+            ctx: the call as the handler sees it.
+            threads: bounds the threads for plain functions; a call waits for a free one.
 
         Returns:
-            What the handler returned, or the text of the ToolError that it raised.
+            The handler's result, or the text of the ToolError that it raised.
 
         Raises:
             InvalidArguments: the arguments break the input schema; the handler has not run.
-            OutputError: the handler returned what its declaration does not allow.
+            OutputError: the handler's result breaks its declaration.
             ProtocolError: the handler raised it.
-            Exception: whatever else the handler raised.
+            Exception: any other error of the handler.
         """
         outcome = await self.answer(Request(arguments), ctx, threads=threads)
         assert isinstance(outcome, Outcome)
@@ -100,7 +100,7 @@ class Tool(Handler):
         return self._returns.read_back(kept)
 
     def _failed(self, error: ToolError) -> Outcome:
-        # A lone surrogate, as in the name of a file that is no text, would make the whole text unreadable.
+        # A lone surrogate, as in the name of a file that is not text, would make the whole text unreadable.
         return Outcome.failed(str(error).encode(errors="replace").decode())
 
 

@@ -1,4 +1,4 @@
-"""What a declared URI must be (M43), and which values of a template's variables lead out of where they belong."""
+"""The rules for declared URIs (M43), and for values of a template's variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEPARATORS: Final = re.compile(r"[/\\]")
 
 
 def check_uri(uri: str) -> None:
-    """Hold a URI to RFC 3986: absolute, and in the one form in which its equals are written.
+    """Check a URI by RFC 3986: absolute, and normalized.
 
     Raises:
         Mistake: it is not.
@@ -29,12 +29,12 @@ def check_uri(uri: str) -> None:
 
 
 def is_uri(uri: str) -> bool:
-    """Whether it is an absolute URI, normalized or not."""
+    """Return whether it is an absolute URI, normalized or not."""
     return _URI.fullmatch(uri) is not None and len(uri) <= LONGEST_NAME
 
 
 def check_template(text: str) -> UriTemplate:
-    """Hold a template to RFC 6570, as far as it can be matched, and to the rules of URIs.
+    """Check a template by RFC 6570, as far as it can be matched, and by the rules of URIs.
 
     Raises:
         Mistake: it breaks one.
@@ -50,9 +50,9 @@ def check_template(text: str) -> UriTemplate:
 
 
 def leads_astray(scheme: str, values: dict[str, str]) -> bool:
-    """Whether a variable's value could lead a handler that joins it to a path out of its folder (M43).
+    """Return whether a variable's value could lead a handler that joins it to a path out of its folder (M43).
 
-    `..` is refused in every scheme, since a handler of any may read files; an absolute path in `file:` alone.
+    `..` is refused in every scheme, since any handler may read files; an absolute path is refused in `file:` alone.
     """
     for value in values.values():
         if ".." in _SEPARATORS.split(value):
@@ -77,7 +77,7 @@ def _check_normal(uri: str) -> None:
 
 
 def warn_of_https(uri: str) -> None:
-    """Warn of `https:`: clients take it that they can fetch it themselves (M43)."""
+    """Warn of `https:`: clients expect to fetch it themselves (M43)."""
     if uri.startswith("https:"):
         warnings.warn(
             f"{uri!r}: https: is for what clients can fetch themselves; use a scheme of your own otherwise",

@@ -1,4 +1,4 @@
-"""JSON Schema at work: a schema is checked when it is declared, and values are checked against it in calls."""
+"""JSON Schema: checks a schema at its declaration, and values in calls."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ DIALECTS: Final = (
     "http://json-schema.org/draft-06/schema",
     "http://json-schema.org/draft-04/schema",
 )
-"""What `$schema` may say (M27); without it a schema is read as the first."""
+"""The known values of `$schema` (M27); a schema without it is read as the first."""
 
 MAX_SCHEMA_DEPTH: Final = 64
 """Schemas within schemas (M27)."""
 MAX_SUBSCHEMAS: Final = 10_000
 """Subschemas of one schema (M27)."""
 MAX_BACKTRACKS: Final = 100_000
-"""Steps back that one match of a `pattern` may take: it then counts as no match (M27)."""
+"""Steps back that one match of a `pattern` may take; then it counts as no match (M27)."""
 MAX_PROBLEMS: Final = 16
 """Problems that one answer lists."""
 
 
 class Validator:
-    """A schema made ready to check values.
+    """A schema that is ready to check values.
 
     Args:
-        schema: in its dialect.
-        formats: whether a `format` must hold, and is not just said.
+        schema: a schema in its dialect.
+        formats: whether a `format` must hold, and does not only describe.
 
     Raises:
-        Mistake: the dialect is unknown, the schema is not valid in it, a `$ref` leads out of it, or it is beyond the
-            bounds above.
+        Mistake: the dialect is unknown, the schema is not valid in it, a `$ref` leads out of it, or it exceeds a bound
+            above.
     """
 
     def __init__(self, schema: dict[str, Any], *, formats: bool = False) -> None:
@@ -58,14 +58,14 @@ class Validator:
             raise Mistake(f"the schema is not usable, at {where}: {error.message}") from None
 
     def accepts(self, value: Any) -> bool:
-        """Whether a JSON value conforms; a lone surrogate makes a string that no JSON text can carry."""
+        """Return whether a JSON value conforms; a string with a lone surrogate fits into no JSON text."""
         try:
             return self._validator.is_valid(value)
         except UnicodeEncodeError:
             return False
 
     def problems(self, value: Any) -> tuple[Problem, ...]:
-        """Say how a JSON value breaks the schema: at most `MAX_PROBLEMS`, none where it conforms."""
+        """Return how a JSON value breaks the schema: at most `MAX_PROBLEMS`, none if it conforms."""
         found: list[Problem] = []
         try:
             for error in self._validator.iter_errors(value):
@@ -74,12 +74,12 @@ class Validator:
                     break
         except UnicodeEncodeError:
             return (Problem("", "a string holds a lone surrogate"),)
-        # One rule may be reached in several ways.
+        # Several ways may lead to one rule.
         return tuple(dict.fromkeys(found))[:MAX_PROBLEMS]
 
 
 def check_input_root(schema: dict[str, Any]) -> None:
-    """Hold the root of a tool's input schema to the form that official clients' own models of a list give it.
+    """Check the root of a tool's input schema by the form that official clients' models of a list require.
 
     One tool that breaks it makes such a client refuse the whole list, though the dialect may allow it.
 
@@ -96,7 +96,7 @@ def check_input_root(schema: dict[str, Any]) -> None:
 
 
 def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
-    """Hold the schema to the bounds and the known dialects; answer with the property names that it declares."""
+    """Check the schema's bounds and dialects; return the property names that it declares."""
     names: set[str] = set()
     for count, place in enumerate(walk(schema), start=1):
         if place.depth > MAX_SCHEMA_DEPTH or count > MAX_SUBSCHEMAS:
@@ -109,7 +109,7 @@ def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
 
 
 def _declared_names(schema: dict[str, Any]) -> Iterator[str]:
-    """Name the properties that one subschema speaks of; it may still break its dialect."""
+    """Yield the property names of one subschema, which may still break its dialect."""
     dependent = schema.get("dependentRequired")
     lists = [schema.get("required"), *(dependent.values() if isinstance(dependent, dict) else ())]
     for names in (schema.get("properties"), *lists):
@@ -118,7 +118,7 @@ def _declared_names(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _refuse(uri: str) -> NoReturn:
-    """Stand where the library would fetch a `$ref` over HTTP or from a file (M26)."""
+    """Stand in place of the library's fetch of a `$ref` over HTTP or from a file (M26)."""
     raise ValueError(f"{uri} is outside the schema, and nothing is fetched")
 
 
@@ -151,7 +151,7 @@ class Subschema:
     path: tuple[str | int, ...]
     schema: dict[str, Any]
     depth: int
-    """Schemas above it."""
+    """The number of schemas above it."""
     by_properties: bool
     """Whether every step is a `properties` key, so that its value has one place in the arguments."""
 
