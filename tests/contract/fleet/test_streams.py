@@ -180,6 +180,18 @@ async def test_d6_a_stream_of_which_nothing_is_honoured_is_acknowledged_and_ends
         assert stream.messages[0]["params"]["notifications"] == {}
 
 
+@pytest.mark.rule("T24")
+async def test_n18_streams_leave_half_of_the_connections_to_others() -> None:
+    """Each holds its connection for a day: callers without names could take all that there are."""
+    async with LocalFleet(library(), environment={"MCPFLEET_MAX_CONNECTIONS": "4"}) as fleet, fleet.http() as http:
+        async with listening(http, "/mcp", toolsListChanged=True), listening(http, "/mcp", toolsListChanged=True):
+            refused = Listener()
+            await refused.run(http, "/mcp", {"toolsListChanged": True})
+            assert (refused.status, refused.messages) == (503, [])
+        async with listening(http, "/mcp", toolsListChanged=True) as [stream]:
+            assert stream.kinds() == [ACK]
+
+
 async def test_t19_beyond_an_edges_bound_a_stream_is_refused_and_its_place_is_free_again_when_one_leaves() -> None:
     async with LocalFleet(library(), environment={"MCPFLEET_MAX_STREAMS": "1"}) as fleet, fleet.http() as http:
         async with listening(http, "/mcp", toolsListChanged=True):

@@ -25,6 +25,7 @@ from mcpfleet.edge.streams.stream import Exit, FanOut, Stream
 from mcpfleet.edge.streams.task_updates import KEY, TaskUpdates
 from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.edge.streams.watchers import Watchers, covers
+from mcpfleet.process.host import connections_within
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.wire.errors import Rejection, no_capacity
@@ -35,6 +36,8 @@ _PACE: Final = 0.02
 """Seconds between the ends of two streams of an edge that leaves, where there is time for it."""
 _SHARE: Final = 0.75
 """The part of the drain time over which streams are ended: the last ones' clients need the rest."""
+_OF_CONNECTIONS: Final = 2
+"""Streams over HTTP/1.1 may have one of so many connections."""
 
 
 class Hub:
@@ -64,10 +67,13 @@ class Hub:
         self._endpoints = tuple(settings.endpoints)
         self._snapshots = snapshots
         self._most = settings.max_streams
+        self._most_connections = max(1, connections_within(settings.max_connections) // _OF_CONNECTIONS)
         self._instruments = instruments
         self._turns = FanOut()
         self._watchers = Watchers(bus, settings, permits=permits, turns=self._turns, tracer=tracer, log=log)
         self._count = 0
+        self._connections = 0
+        """The streams that have a connection of their own."""
         self._by_endpoint: dict[str, set[Stream]] = {}
         self.is_draining = False
         """A stream that begins now is acknowledged and ended at once (S17)."""
@@ -98,17 +104,24 @@ class Hub:
         """Take a place for a stream, and let it hear of changes, until `leave` (S10, N11).
 
         Raises:
-            Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS), or no room for what is watched
-                (MCPFLEET_WATCHED_ROOM, MCPFLEET_WATCHED_TASKS).
+            Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS; half of MCPFLEET_MAX_CONNECTIONS), or no room
+                for what is watched (MCPFLEET_WATCHED_ROOM, MCPFLEET_WATCHED_TASKS).
         """
-        if self._count >= self._most or not self._watchers.has_room(stream.honoured.uris):
-            raise self.refusal("edge" if self._count >= self._most else "room")
+        if self._is_full(stream) or not self._watchers.has_room(stream.honoured.uris):
+            raise self.refusal("edge" if self._is_full(stream) else "room")
         if stream.honoured.task_ids and not self._tasks.join(stream):
             raise self.refusal("tasks")
         self._count += 1
+        self._connections += stream.has_connection
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         self._watchers.add(stream, stream.honoured.uris)
         self._show(stream)  # what its client sees may have changed since it asked
+
+    def _is_full(self, stream: Stream) -> bool:
+        """Whether there are too many streams, or too many that leave no connection for calls (N18)."""
+        if self._count >= self._most:
+            return True
+        return stream.has_connection and self._connections >= self._most_connections
 
     async def watch_others(self, stream: Stream, uris: tuple[str, ...]) -> None:
         """Have a stream that has joined watch these URIs from now on, instead of those that it watches.
@@ -159,6 +172,7 @@ class Hub:
         """Undo `join`, and what was done for the stream."""
         self._renewals.remove(stream)
         self._count -= 1
+        self._connections -= stream.has_connection
         self._by_endpoint[stream.endpoint].discard(stream)
         self._watchers.remove(stream, stream.honoured.uris)
         self._tasks.unwatch(stream)

@@ -113,6 +113,11 @@ class Stream:
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def has_connection(self) -> bool:
+        """Whether nothing else can come over its connection: HTTP/1.1 has one for each request."""
+        return not self._exchange.http_version.startswith("2")
+
     # -- what happens to it -------------------------------------------------------------------------------------------
 
     def offer(self, key: str, notice: Notice) -> None:
