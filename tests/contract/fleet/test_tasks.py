@@ -10,6 +10,8 @@ import anyio
 import pytest
 
 from mcpfleet.app import App
+from mcpfleet.bus.errors import Unanswered
+from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.tasks_app import Works
 from tests.kit.tasks import EXTENSION, TaskClient, text_of
@@ -39,6 +41,23 @@ async def test_m66_k5_a_call_becomes_a_bare_task_that_can_be_read_at_once_at_ano
     assert done["status"] == "completed"
     assert done["result"]["structuredContent"] == {"result": 42} or done["result"]["structuredContent"] == 42
     assert 60_000 <= done["ttlMs"] < 120_000, "D8: the retention counts from the end"
+
+
+async def test_k24_a_call_that_became_a_task_is_never_told_as_not_run(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks service goes away after the handler has made a task of its call: nobody can read the handle back."""
+
+    async def unanswered(*_: Any) -> None:
+        raise Unanswered("tasks.get: no answer")
+
+    async with LocalFleet(works.app) as fleet, fleet.http() as http:
+        monkeypatch.setattr(TasksClient, "get", unanswered)
+        answer = await TaskClient(http).post("tools/call", {"name": "must", "arguments": {}})
+    assert answer.status_code == 200
+    result = answer.json()["result"]
+    assert result["isError"] is True
+    assert "may have been made" in result["content"][0]["text"]
 
 
 async def test_k1_d2_the_extension_is_advertised_where_the_endpoint_has_it(works: Works) -> None:

@@ -15,7 +15,7 @@ from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.telemetry import names
 from mcpfleet.wire import reply, texts
-from mcpfleet.wire.errors import Rejection, bad_params, internal, missing_capabilities, unknown_resource
+from mcpfleet.wire.errors import NotAnswered, Rejection, bad_params, internal, missing_capabilities, unknown_resource
 
 _UNCERTAIN: Final = {
     End.UNACCEPTED: texts.UNACCEPTED,
@@ -62,6 +62,8 @@ class CallEnds:
             return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
         try:
             return CallEnd(200, request.exchange.response(await request.handle(call.body)), None)
+        except NotAnswered:  # which would say that nothing was run, and its handler runs
+            return self._failed(request, texts.UNCERTAIN_TASK, "uncertain_task")
         except Rejection as rejection:
             return self._refused(request, rejection)
 
