@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.http2_floods import FLOODS, flooded
+from tests.chaos.http2_floods import flooded
+from tests.kit.h2_floods import FLOODS
 
 MOST = 1.0
 """Seconds, of the edge and of its neighbour: twice what is meant, since other tests may run beside this one."""

@@ -22,6 +22,8 @@ from mcpfleet.process import admin
 from mcpfleet.process.service import Pages, Process
 from mcpfleet.process.settings import ProcessSettings
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 ON = {"console": True, "nats_password": "hunter2"}
 
 

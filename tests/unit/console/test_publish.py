@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from structlog.testing import LogCapture
 
 from mcpfleet.bus.port import Incoming
@@ -16,6 +17,8 @@ from mcpfleet.process.settings import ProcessSettings
 from tests.contract.bus.fabric import MemoryFabric, living
 from tests.kit.logs import captured
 from tests.kit.waiting import until
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 NO_TEXT: Any = None
 """A reason that is no text, by a mistake of ours: composing the figures fails by it."""

@@ -18,6 +18,8 @@ from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.wire.errors import Rejection
 from tests.kit.logs import captured
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 SOMEBODY = Principal(subject="ann")
 
 

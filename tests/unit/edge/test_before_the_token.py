@@ -18,6 +18,8 @@ from mcpfleet.wire.headers import Headers
 from tests.unit.edge import served
 from tests.unit.edge.asgi import Exchange, Post, call, request
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 LARGE = 1_000
 SETTINGS = EdgeSettings(
     authorization="static",

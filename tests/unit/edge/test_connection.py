@@ -20,6 +20,8 @@ from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 UPLOAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n"
 
 

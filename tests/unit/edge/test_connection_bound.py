@@ -24,6 +24,8 @@ from tests.kit.http2 import HEAD, Peer
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 REQUEST: Final = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 SLOW: Final = b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n"
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 
 import anyio
+import pytest
 
 from mcpfleet.edge.server.lifecycle import drain
 from mcpfleet.edge.settings import EdgeSettings
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import Exchange, Post, request
 from tests.unit.edge.served import Edge, edge, tool
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 
 def settings(**durations: float) -> EdgeSettings:

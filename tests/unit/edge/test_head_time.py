@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import anyio
+import pytest
 from anyio.abc import SocketStream
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded
@@ -20,6 +21,8 @@ from mcpfleet.wire.errors import Rejection
 from tests.kit.h2_bytes import PREFACE
 from tests.kit.http2 import HEAD, Peer
 from tests.unit.edge.serving import connect, serving
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 TIME: Final = 0.5
 """Seconds that a head may take here."""

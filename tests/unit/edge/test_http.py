@@ -12,6 +12,8 @@ from mcpfleet.bus.errors import Unanswered
 from tests.unit.edge.asgi import CAPABILITIES_KEY, Exchange, Post, call, request
 from tests.unit.edge.served import Catalog, Edge, edge, tool
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 def error_of(exchange: Exchange) -> tuple[int, int]:
     return exchange.status, exchange.json["error"]["code"]

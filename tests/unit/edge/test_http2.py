@@ -148,6 +148,7 @@ async def test_d14_a_connection_that_is_closed_names_the_last_request_that_was_t
     assert [event.last_stream_id for event in ended if isinstance(event, ConnectionTerminated)] == [1]
 
 
+@pytest.mark.usefixtures("jumping")
 async def test_a_connection_that_is_over_is_not_kept_for_the_farewell() -> None:
     """Nor is one whose client broke the protocol: else anybody could fill the edge's memory."""
     config = served()
@@ -165,6 +166,7 @@ async def test_a_connection_that_is_over_is_not_kept_for_the_farewell() -> None:
         await until(lambda: not len(config.go_aways))
 
 
+@pytest.mark.usefixtures("jumping")
 async def test_an_overlong_frame_is_refused_by_its_head() -> None:
     """Invariant 7: nobody was admitted yet; h2 would keep up to 16 MiB of it for each connection that says so."""
     async with connected() as peer:
@@ -191,6 +193,7 @@ async def test_t40_a_client_that_makes_no_more_requests_gets_the_answer_to_its_l
         await frames.until(DataFrame, 1)
 
 
+@pytest.mark.usefixtures("jumping")
 async def test_t40_a_client_that_gives_up_with_an_error_has_left() -> None:
     config = served()
     async with connected(Slow(), config) as peer:

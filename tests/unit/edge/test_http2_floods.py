@@ -6,6 +6,7 @@ import gc
 import struct
 from collections.abc import Iterator
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -17,12 +18,13 @@ from h2.stream import H2Stream
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
 
 from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange
+from mcpfleet.edge.transport.hypercorn.http2 import budget
 from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
 from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
-from tests.chaos.http2_floods import CALM, FLOODS, send
 from tests.kit import h2_bytes as h2
 from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, head
+from tests.kit.h2_floods import CALM, FLOODS, send
 from tests.kit.http2 import Frames, Peer
 from tests.kit.waiting import until
 from tests.unit.edge.serving import connect, serving
@@ -61,11 +63,12 @@ class Desk:
             self.running -= 1
 
 
-@pytest.mark.timeout(240)
-async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left() -> None:
+async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told why; those that are wrong besides are told that."""
+    # Time brings a budget back, and a busy machine has more of it: here none passes.
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: 0.0))
     desk, told = Desk(), {}
-    async with serving(desk, within=200) as config:  # ten seconds of work, and a machine may have others
+    async with serving(desk, within=200) as config:  # seconds of work, and a machine may have others
         address = config.listening.getsockname()[:2]
         for name in FLOODS:
             size = SIZE * CHEAP if name in SKIPPED else SIZE
@@ -76,11 +79,11 @@ async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left() -> No
     assert desk.began < 500 * len(FLOODS)
 
 
-SIZE = 5_000_000
+SIZE = 1_000_000
 """Bytes of a flood."""
 SKIPPED = ("PRIORITY", "PRIORITY of one stream", "PRIORITY among open streams", "unknown frames", "ALTSVC")
 CHEAP = 4
-"""Times as much of frames that are read past: on a busy machine time brings their price back while they are sent."""
+"""Times as much of frames that are read past."""
 WRONG = {
     "window of 0": ErrorCodes.PROTOCOL_ERROR,
     "CONTINUATION": ErrorCodes.PROTOCOL_ERROR,
@@ -104,6 +107,7 @@ async def begin(stream: SocketStream, settings: bytes = b"") -> tuple[Peer, Fram
     return peer, Frames(peer)
 
 
+@pytest.mark.usefixtures("jumping")
 async def test_t26_what_follows_the_end_is_dropped_and_the_connection_closes() -> None:
     async with serving(Desk()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)

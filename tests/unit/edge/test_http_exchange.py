@@ -11,6 +11,8 @@ from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.asgi import Exchange, Post
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 @pytest.mark.parametrize("parts", [[b"abc"], [b"a", b"b", b"c"], [b"", b"abc", b""]])
 async def test_a_body_is_read_whole(parts: list[bytes]) -> None:

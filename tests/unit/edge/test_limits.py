@@ -21,6 +21,8 @@ from mcpfleet.edge.settings import EdgeSettings, rate_of
 from mcpfleet.wire.errors import Rejection
 from tests.kit.waiting import until
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 ANN = Principal(subject="ann", client="app")
 BOB = Principal(subject="bob", client="app", tenant="acme")
 EDGE = "e" * 16

@@ -10,6 +10,8 @@ import pytest
 from mcpfleet.edge.transport.memory_budget import MemoryBudget, NoRoom
 from tests.kit.waiting import until
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 class Tenant:
     """Somebody who takes room in a task of its own, and keeps it until told."""

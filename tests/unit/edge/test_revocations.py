@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import pytest
 import structlog
 
 from mcpfleet.bus.bus import Bus
@@ -32,6 +33,8 @@ from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.wire.errors import Rejection
 from tests.kit.waiting import until
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 ANN, BOB = Credential(b"of-ann"), Credential(b"of-bob")
 PEOPLE = {"of-ann": Principal(subject="ann"), "of-bob": Principal(subject="bob", tenant="acme")}

@@ -15,6 +15,8 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
 from mcpfleet.process.errors import ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 OK = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 
 

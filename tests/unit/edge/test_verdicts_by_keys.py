@@ -10,6 +10,8 @@ from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.test_admission import SOMEBODY, Verdicts, somebody
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 class Clock:
     """A clock that a test moves."""

@@ -6,9 +6,12 @@ import asyncio
 import time
 
 import anyio
+import pytest
 
 from mcpfleet.edge.calls.queue import _Line, _Ticket
 from mcpfleet.edge.settings import EdgeSettings
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 
 async def test_a_place_that_is_given_while_the_pause_ends_is_kept() -> None:

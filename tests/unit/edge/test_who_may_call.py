@@ -14,6 +14,8 @@ from mcpfleet.edge.settings import EdgeSettings
 from tests.unit.edge.asgi import Exchange, Post, call, request
 from tests.unit.edge.served import edge, tool
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 SETTINGS = EdgeSettings(
     queue_wait=0.1, max_request=100_000, authorization="jwt", issuer="https://auth.example.com", rate_requests="5/60"
 )

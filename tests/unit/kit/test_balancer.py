@@ -14,6 +14,8 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from tests.kit.balancer import Balancer
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 SOON = 5.0
 """Seconds within which what a test waits for must come."""
 

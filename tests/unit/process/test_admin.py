@@ -15,6 +15,8 @@ from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.service import Pages, Process
 from mcpfleet.process.settings import ProcessSettings
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 @contextlib.asynccontextmanager
 async def served(*processes: Process[ProcessSettings]) -> AsyncIterator[httpx2.AsyncClient]:

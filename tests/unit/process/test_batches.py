@@ -14,6 +14,8 @@ from mcpfleet.process.batches import Batches
 from mcpfleet.store.errors import StoreBusy
 from tests.kit.waiting import until
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 class Store:
     """Doubles numbers, and notes which came together."""

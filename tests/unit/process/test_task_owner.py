@@ -7,6 +7,8 @@ import pytest
 
 from mcpfleet.process.task_owner import TaskOwner
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 async def test_a_task_runs_until_it_ends_or_its_owner_is_cancelled() -> None:
     ended: list[str] = []

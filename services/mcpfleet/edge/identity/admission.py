@@ -91,7 +91,7 @@ class Admission:
         access: ResourceMetadata | None = None,
         silence: float = 5.0,
         together: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         instruments: AdmissionInstruments | None = None,
         log: FilteringBoundLogger | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class Admission:
             access: how clients get a token; none where nobody needs one.
             silence: seconds for which authorization's word counts, once it was heard.
             together: ask for requests that come at the same time in one question.
-            clock: tells monotonic seconds.
+            clock: tells monotonic seconds; `time.monotonic` by default.
             instruments: where verdicts are counted; nowhere that is read, by default.
             log: hears what an operator has to set right; nobody, by default.
         """
@@ -114,7 +114,7 @@ class Admission:
         self._challenges = Challenges(access) if access is not None else None
         self._good = VerdictCache(entries)
         self._bad = VerdictCache(max(1, entries // _REFUSALS))
-        self._clock = clock
+        self._clock = clock or time.monotonic
         self._silence = silence
         self._ask_for_request = client.admit_request if together else client.admit
         self._keys: dict[str, Hearing] = {}

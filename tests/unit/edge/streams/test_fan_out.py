@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from mcpfleet.edge.streams.stream import FanOut, Stream
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import stream
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 
 async def test_each_is_told_once_and_others_have_their_turn_meanwhile() -> None:

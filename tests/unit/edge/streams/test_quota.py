@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import anyio
+import pytest
 import structlog
 
 from mcpfleet.contracts.subscriptions import CloseStreams, OpenStream, SubscriptionsClient
 from mcpfleet.edge.streams.quota import Quota
 from tests.kit.waiting import until
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 
 class Held(SubscriptionsClient):

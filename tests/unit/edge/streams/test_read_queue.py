@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import pytest
 
 from mcpfleet.edge.streams.read_queue import AT_ONCE, OF_A_CALLER, RENEWING, ReadQueue
 from tests.kit.waiting import until
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 
 class Readings:

@@ -18,6 +18,8 @@ from mcpfleet.edge.streams.stream import Exit, Stream
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import stream
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 ANN = Principal(subject="ann")
 
 

@@ -18,6 +18,8 @@ from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import URI, Open, seen, stream
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 
 @asynccontextmanager
 async def running(opened: Open) -> AsyncIterator[Open]:

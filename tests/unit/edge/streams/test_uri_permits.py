@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import pytest
 from structlog.testing import LogCapture
 
 from mcpfleet.contracts.catalog import Listed
@@ -24,6 +25,8 @@ from tests.kit.logs import captured
 from tests.kit.waiting import until
 from tests.unit.edge.served import tool
 from tests.unit.edge.streams.opened import stream
+
+pytestmark = pytest.mark.usefixtures("jumping")
 
 ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
 URI = "acct://accounts/ann"
