@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,32 @@ def named(path: Path) -> str:
 def packages() -> list[Path]:
     """Every folder below the namespace that has modules."""
     return sorted({path.parent for path in python_files("services", "shared")})
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Our modules by their dotted names."""
+    paths = python_files("services", "shared")
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]).removesuffix(".__init__"): path for path in paths
+    }
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules that a file imports when it is imported, and those that it imports for types alone."""
+    body = list(ast.parse(path.read_text()).body)
+    found: set[str] = set()
+    while body:
+        node = body.pop()
+        if isinstance(node, ast.If):
+            body += [*node.body, *node.orelse]
+        elif isinstance(node, ast.Import):
+            found.update(each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.update(f"{node.module}.{each.name}" for each in node.names)
+            if not any(f"{node.module}.{each.name}" in modules() for each in node.names):
+                found.add(node.module)
+    return found
 
 
 def init_of(package: Path) -> ast.Module:
@@ -95,6 +122,14 @@ def test_no_two_public_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(module_name(path))
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_no_module_imports_one_that_imports_it() -> None:
+    """Not even for types: two modules that need each other are one, or need a third."""
+    left = {name: imports_of(path) for name, path in modules().items()}
+    while leaves := {name for name, imports in left.items() if not imports & left.keys()}:
+        left = {name: imports for name, imports in left.items() if name not in leaves}
+    assert sorted(left) == []
 
 
 def test_every_module_begins_with_a_sentence() -> None:

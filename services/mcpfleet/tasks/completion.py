@@ -171,7 +171,7 @@ def _change(row: AnyRow, ending: TaskCompletion) -> TaskChange:
     return TaskChange(
         row.id,
         row.version + 1,
-        nudge=(row.pool, row.holder) if held and ending.deprives else None,
+        notify=(row.pool, row.holder) if held and ending.deprives else None,
         ended=(ending.status, ending.failure),
     )
 
@@ -201,7 +201,7 @@ class TaskCanceller:
             if row.cancel_at is None:
                 asked = update(states).where(states.c.id == wanted.id).values(cancel_at=now())
                 await connection.execute(asked)
-        return TaskCancelled(known=True, status=row.status), [TaskChange(row.id, nudge=(row.pool, row.holder))]
+        return TaskCancelled(known=True, status=row.status), [TaskChange(row.id, notify=(row.pool, row.holder))]
 
     async def stop(self, wanted: StopTask) -> tuple[TaskStopped, list[TaskChange]]:
         """End a task, whoever holds it and whatever that one writes later."""

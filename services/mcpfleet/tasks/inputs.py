@@ -111,8 +111,8 @@ class Inputs:
             left = len(open_keys) - len(consumed)
             await self._go_on(connection, wanted.id, size, left, is_held=row.lease_until is not None)
         ready = (row.pool, row.definition) if left == 0 and row.lease_until is None else None
-        nudge = (row.pool, row.holder) if left == 0 and row.lease_until is not None else None
-        change = TaskChange(wanted.id, row.version + 1, ready=ready, nudge=nudge)
+        notify = (row.pool, row.holder) if left == 0 and row.lease_until is not None else None
+        change = TaskChange(wanted.id, row.version + 1, ready=ready, notify=notify)
         return Updated(known=True, consumed=tuple(consumed)), [change]
 
     async def _go_on(self, connection: AsyncConnection, task: str, size: int, left: int, *, is_held: bool) -> None:

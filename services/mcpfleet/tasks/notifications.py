@@ -33,8 +33,8 @@ class TaskNotifications:
             if change.ready is not None:
                 pool, definition = change.ready
                 self._publish(work_subject(pool), definition.encode())
-            if change.nudge is not None:
-                self._publish(notify_subject(*change.nudge), change.task.encode())
+            if change.notify is not None:
+                self._publish(notify_subject(*change.notify), change.task.encode())
 
     def tell_reservation(self, key: str) -> None:
         """Tell that the call of an idempotency key has ended."""

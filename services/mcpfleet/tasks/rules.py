@@ -34,7 +34,7 @@ class TaskChange:
     """Its new version; 0 where no reader can see a difference."""
     ready: tuple[str, str] | None = None
     """It may be claimed now: its pool and definition."""
-    nudge: tuple[str, str] | None = None
+    notify: tuple[str, str] | None = None
     """Its holder must look: pool and process."""
     ended: tuple[Status, str] | None = None
     """It has ended: how, and with which class of failure."""

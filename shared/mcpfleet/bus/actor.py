@@ -51,7 +51,7 @@ Handler = Callable[[Question, RpcContext], Awaitable[Answer]]
 class _Answering(Generic[Question, Answer]):
     """One remote procedure that an actor answers."""
 
-    exchange: Rpc[Question, Answer]
+    rpc: Rpc[Question, Answer]
     handler: Handler[Question, Answer]
     subscription: Subscription | None = None
 
@@ -142,15 +142,15 @@ class Actor:
             task_status.started()
             await anyio.sleep_forever()
 
-    async def answer(self, exchange: Rpc[Question, Answer], handler: Handler[Question, Answer], *, group: str) -> None:
+    async def answer(self, rpc: Rpc[Question, Answer], handler: Handler[Question, Answer], *, group: str) -> None:
         """Answer a procedure from now on, as one process of the group."""
 
-        answering = _Answering(exchange, handler)
+        answering = _Answering(rpc, handler)
 
         def on_message(message: Incoming) -> None:
             self._take(answering, message)
 
-        subscription = await self._bus.subscribe(exchange.pattern(), on_message, group, asked_by=exchange.replies)
+        subscription = await self._bus.subscribe(rpc.pattern(), on_message, group, asked_by=rpc.replies)
         answering.subscription = subscription
         self._subscriptions.append(subscription)
 
@@ -177,7 +177,7 @@ class Actor:
         self._running += 1
         left = min(sent.left, _LONGEST)
         asked = RpcContext(
-            tokens=answering.exchange.tokens(message.subject),
+            tokens=answering.rpc.tokens(message.subject),
             deadline=time.monotonic() + left - max(self._settings.bus_hop_margin, left * _FOR_THE_ANSWER),
             trace=sent.trace or TraceContext.fresh(sampled=False),
         )
@@ -186,7 +186,7 @@ class Actor:
     async def _handle(self, answering: _Answering[Any, Any], message: Incoming, asked: RpcContext) -> None:
         started, has_failed = time.monotonic(), False
         try:
-            with consumer_span(self._tracer, answering.exchange.subject, message.subject, asked.trace) as span:
+            with consumer_span(self._tracer, answering.rpc.subject, message.subject, asked.trace) as span:
                 try:
                     self._bus.respond(message, await self._ask(answering, message, asked))
                 except Failed as failed:
@@ -203,11 +203,11 @@ class Actor:
 
     async def _ask(self, answering: _Answering[Any, Any], message: Incoming, asked: RpcContext) -> bytes:
         """Run the handler; everything that it raises becomes a fault of the closed list."""
-        exchange = answering.exchange
+        rpc = answering.rpc
         try:
-            question = exchange.question.model_validate_json(message.body)
+            question = rpc.question.model_validate_json(message.body)
         except ValidationError as error:
-            raise Failed(Fault.CONTRACT, f"{exchange.subject}: {broken_rules(error)}") from None
+            raise Failed(Fault.CONTRACT, f"{rpc.subject}: {broken_rules(error)}") from None
         try:
             async with asyncio.timeout(max(0.0, asked.deadline - time.monotonic())):
                 answer: BaseModel = await answering.handler(question, asked)
@@ -216,17 +216,15 @@ class Actor:
             raise
         except self._outage as error:
             self._log.warning("store failed", error=str(error))
-            why = f"{exchange.subject}: the receiver's store does not answer"
+            why = f"{rpc.subject}: the receiver's store does not answer"
             raise Failed(Fault.UNAVAILABLE, why, is_undone=_is_undone(error)) from error
         except (BusError, TimeoutError) as error:
             # Cancelled work may state it too: it waited for a lock or a connection.
             is_undone = _is_undone(error.__cause__)
-            raise Failed(
-                Fault.UNAVAILABLE, f"{exchange.subject}: {type(error).__name__}", is_undone=is_undone
-            ) from error
+            raise Failed(Fault.UNAVAILABLE, f"{rpc.subject}: {type(error).__name__}", is_undone=is_undone) from error
         except Exception as error:
             self._log.exception("handler failed", subject=message.subject)
-            why = f"{exchange.subject}: the receiver's log has the reason"
+            why = f"{rpc.subject}: the receiver's log has the reason"
             raise Failed(Fault.INTERNAL, why, is_undone=_is_undone(error)) from error
 
 

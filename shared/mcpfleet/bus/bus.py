@@ -108,22 +108,22 @@ class Bus:
         self._table: list[Subscription] = []
         self._waiting: dict[str, _Waiting] = {}
         hooks = Hooks(hear=self._hear_all, ask=self._ask_self, lost=self._lose, refused=self._refused)
-        self._keeper = ConnectionManager(connector, settings, hooks, instruments=instruments, log=log)
+        self._connection = ConnectionManager(connector, settings, hooks, instruments=instruments, log=log)
 
     # -- the link -----------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep a link until cancelled; starts at once, whether or not NATS answers."""
-        await self._keeper.run(task_status=task_status)
+        await self._connection.run(task_status=task_status)
 
     @property
     def is_up(self) -> bool:
         """Whether a link exists over which the whole table is heard."""
-        return self._keeper.is_up
+        return self._connection.is_up
 
     async def wait_up(self) -> None:
         """Wait for such a link. The caller bounds the wait."""
-        await self._keeper.wait_up()
+        await self._connection.wait_up()
 
     @property
     def proven_since(self) -> float | None:
@@ -131,7 +131,7 @@ class Bus:
 
         Silence counts within this time only: a peer that was not heard before it may have spoken in vain.
         """
-        return self._keeper.proven_since
+        return self._connection.proven_since
 
     def silence(self, heard: float) -> float:
         """Return the seconds of silence, over a proven link, of a peer that was last heard at `heard` (monotonic)."""
@@ -140,7 +140,7 @@ class Bus:
 
     def on_link(self, hear: Callable[[bool], None]) -> None:
         """Call `hear` with True for each link that comes up, and with False for each that is lost."""
-        self._keeper.on_link(hear)
+        self._connection.on_link(hear)
 
     def _ask_self(self, link: Link) -> None:
         link.publish(f"{self._prefix}{self._inbox}.{_SELF}", b"")
@@ -169,7 +169,7 @@ class Bus:
             Unavailable: nothing was sent.
             TooLarge: nothing was sent, nor ever will be.
         """
-        if not self._keeper.is_up:
+        if not self._connection.is_up:
             # A link that is being made does not hear everything yet, so an answer would be lost.
             raise Unavailable(f"{subject}: no link to NATS at {self._where()} (MCPFLEET_NATS_URL)")
         self._send(self._prefix + subject, body, self._prefix + reply if reply else "", header)
@@ -183,7 +183,7 @@ class Bus:
         self.publish(subject, body, header=lines.write(0, cause) if cause is not None and cause.sampled else None)
 
     def _send(self, subject: str, body: bytes, reply: str, header: str | None) -> None:
-        link = self._keeper.link
+        link = self._connection.link
         if link is None:
             raise Unavailable(f"{subject}: no link to NATS")
         link.publish(subject, body, reply, header)
@@ -286,7 +286,7 @@ class Bus:
     def _on_inbox(self, message: Incoming) -> None:
         token = message.subject.rpartition(".")[2]
         if token == _SELF and not message.body:
-            self._keeper.heard_self()
+            self._connection.heard_self()
             return
         if token == _SELF:
             token = message.body.decode()
@@ -321,9 +321,9 @@ class Bus:
         """
         subscription = Subscription(subject, deliver, group, asked_by, absolute)
         self._table.append(subscription)
-        if self._keeper.link is not None:
+        if self._connection.link is not None:
             try:
-                await self._hear(subscription, self._keeper.link)
+                await self._hear(subscription, self._connection.link)
             except Unavailable:
                 self._log.debug("heard from the next link on", subject=subject)
             except BaseException:  # nobody else could leave it
@@ -339,7 +339,7 @@ class Bus:
     async def _leave(self, subscription: Subscription) -> None:
         """Leave on the current link. A subscription that is being heard is left once `_hear` returns."""
         link, interest = subscription.link, subscription.interest
-        if link is not None and link is self._keeper.link and interest is not None:
+        if link is not None and link is self._connection.link and interest is not None:
             subscription.interest = None
             await link.leave(interest)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Final, NamedTuple
 
-from mcpfleet.bus import header
 from mcpfleet.bus.errors import Busy, Expired, Failed, NoResponders, NotRun
 from mcpfleet.bus.port import Incoming
 from mcpfleet.telemetry.trace import TraceContext
@@ -100,8 +99,8 @@ def ending(subject: str, reply: Incoming) -> NotRun | Failed | None:
             return Busy(f"{subject}: the receiver has no room")
         case ["expired", clock, *_]:
             is_clock = clock.isdecimal() and len(clock) <= _LONGEST_CLOCK
-            return Expired(subject, int(clock) / 1000 - header.now() if is_clock else 0.0)
+            return Expired(subject, int(clock) / 1000 - now() if is_clock else 0.0)
         case ["fault", kind, *more]:
-            return Failed(kind, reply.body.decode(errors="replace"), is_undone=header.UNDONE in more)
+            return Failed(kind, reply.body.decode(errors="replace"), is_undone=UNDONE in more)
         case _:
             return None

@@ -49,9 +49,7 @@ class Rpc(Generic[Question, Answer]):
         return {part[1:-1]: value for part, value in pairs if part.startswith("{")}
 
 
-async def ask(
-    bus: Bus, exchange: Rpc[Question, Answer], question: Question, *, timeout: float, **tokens: str
-) -> Answer:
+async def ask(bus: Bus, rpc: Rpc[Question, Answer], question: Question, *, timeout: float, **tokens: str) -> Answer:
     """Ask, and wait at most `timeout` seconds for the answer.
 
     Raises:
@@ -61,15 +59,15 @@ async def ask(
         UnreadableAnswer: the receiver answered in another form.
     """
     reply = await bus.request(
-        exchange.subject_for(**tokens),
+        rpc.subject_for(**tokens),
         question.model_dump_json(exclude_none=True).encode(),
         timeout=timeout,
-        repeat=exchange.repeat,
+        repeat=rpc.repeat,
     )
     try:
-        return exchange.answer.model_validate_json(reply.body)
+        return rpc.answer.model_validate_json(reply.body)
     except ValidationError as error:
-        raise UnreadableAnswer(f"{exchange.subject}: {broken_rules(error)}") from None
+        raise UnreadableAnswer(f"{rpc.subject}: {broken_rules(error)}") from None
 
 
 def broken_rules(error: ValidationError) -> str:

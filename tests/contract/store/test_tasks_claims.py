@@ -212,7 +212,7 @@ async def test_d8_the_run_limit_ends_what_hangs_and_its_holder_is_told(store: St
         assert 58 < task.limit <= 60
         await age(store, states, "until", 61)
         (change,) = await books.repository.sweeps.end_overdue()
-        assert (change.nudge, change.ended) == ((POOL, "w1"), (Status.FAILED, "run_limit"))
+        assert (change.notify, change.ended) == ((POOL, "w1"), (Status.FAILED, "run_limit"))
         assert "longer than its limit" in str((await books.seen(task.id)).end)
         assert not await books.settle(task)
 

@@ -137,7 +137,7 @@ async def test_a_holder_may_keep_its_lease_and_wait_in_place(store: Store) -> No
         await books.update(task.id, {"a": "1"})
         assert (await books.extend(task, waits=True)).answers == {}
         _, (change,) = await books.repository.inputs.update(update(task, {"b": "2"}))
-        assert (change.nudge, change.ready) == ((POOL, "w1"), None)
+        assert (change.notify, change.ready) == ((POOL, "w1"), None)
         answers = (await books.extend(task, waits=True)).answers[task.id]
         assert [each.answer for each in answers] == ["1", "2"]
         assert (await books.seen(task.id)).status is Status.WORKING

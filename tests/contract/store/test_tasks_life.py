@@ -264,7 +264,7 @@ async def test_an_operator_ends_a_task_whoever_holds_it(store: Store) -> None:
         task = await books.running()
         stopped, (change,) = await books.repository.canceller.stop(stop(task.id))
         assert stopped.status is Status.CANCELLED
-        assert change.nudge == (POOL, "w1")
+        assert change.notify == (POOL, "w1")
         assert not await books.settle(task)
         assert (await books.extend(task)).lost == (task.id,)
         assert (await books.seen(task.id)).status is Status.CANCELLED

@@ -173,7 +173,7 @@ async def test_questions_and_steps_over_the_bus(url: str, store: Store, tmp_path
         assert (released.lost, released.status) == (False, Status.WORKING)
 
 
-async def test_k10_a_holder_is_nudged_to_hear_a_cancel(url: str, store: Store, tmp_path: Path) -> None:
+async def test_k10_a_holder_is_notified_of_a_cancel(url: str, store: Store, tmp_path: Path) -> None:
     async with service(url, tmp_path) as running:
         await running.made()
         task = await running.taken()

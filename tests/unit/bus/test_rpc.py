@@ -1,4 +1,4 @@
-"""Subjects of exchanges, and how an answer's line says what became of a request."""
+"""The subjects of remote procedures, and the ends of requests as an answer's line tells them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from mcpfleet.edge.calls import end, in_flight
 from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.telemetry.trace import TraceContext
 from tests.kit.logs import captured
-from tests.unit.contracts.test_messages import DEFINITION, MESSAGES, SNAPSHOT, exchanges
+from tests.unit.contracts.test_messages import DEFINITION, MESSAGES, SNAPSHOT, rpcs
 
 EDGE, WORKER, CALL, DIGEST = "e" * 16, "f" * 16, "c" * 16, "0" * 32
 TRACE = TraceContext("a" * 32, "b" * 16, sampled=True)
@@ -57,7 +57,7 @@ class Kind:
 
 def of_message(message: type[BaseModel], samples: Iterable[BaseModel]) -> Kind:
     """A message of the control plane: a question as `ask` writes it, an answer as an actor does, without defaults."""
-    if message in {each.answer for each in exchanges().values()}:
+    if message in {each.answer for each in rpcs().values()}:
         written = tuple(each.model_dump_json(exclude_defaults=True).encode() for each in samples)
     else:
         written = tuple(each.model_dump_json(exclude_none=True).encode() for each in samples)
@@ -179,10 +179,10 @@ def _table(name: str, written: dict[str, Any]) -> Kind:
 
 
 def _subjects() -> Kind:
-    """Who asks what where; and the subjects of what is no exchange."""
+    """The askers and subjects of remote procedures, and all other subjects."""
     asked = {
         each.subject: {"question": each.question.__name__, "answer": each.answer.__name__, "asked_by": each.asked_by}
-        for each in exchanges().values()
+        for each in rpcs().values()
     }
     others = {
         call.call_subject("library", DIGEST): "a call",

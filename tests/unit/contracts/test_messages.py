@@ -195,8 +195,8 @@ MESSAGES = [
 ]
 
 
-def exchanges() -> dict[str, Rpc[Any, Any]]:
-    """Every exchange that a contract declares, by its name."""
+def rpcs() -> dict[str, Rpc[Any, Any]]:
+    """Every rpc that a contract declares, by its name."""
     modules = [
         import_module(f"mcpfleet.contracts.{module.name}")
         for module in pkgutil.iter_modules(mcpfleet.contracts.__path__)
@@ -223,10 +223,10 @@ def test_a_message_is_frozen(message: BaseModel) -> None:
         setattr(message, field, None)
 
 
-@pytest.mark.parametrize("exchange", exchanges().values(), ids=exchanges())
-def test_every_question_and_answer_is_tried_above(exchange: Rpc[Any, Any]) -> None:
+@pytest.mark.parametrize("rpc", rpcs().values(), ids=rpcs())
+def test_every_question_and_answer_is_tried_above(rpc: Rpc[Any, Any]) -> None:
     tried = {type(message) for message in MESSAGES}
-    assert {exchange.question, exchange.answer} <= tried
+    assert {rpc.question, rpc.answer} <= tried
 
 
 def test_invariant_9_a_credential_prints_as_stars_and_crosses_the_bus() -> None:

@@ -120,7 +120,7 @@ def test_one_user_may_send_a_subject_and_one_may_hear_it(subject: str, may: tupl
         sessions.WATCH.pattern(),
     ],
 )
-def test_the_pattern_by_which_a_service_hears_an_exchange_is_permitted(subject: str) -> None:
+def test_the_pattern_by_which_a_service_hears_an_rpc_is_permitted(subject: str) -> None:
     """NATS refuses a subscription that is wider than what is allowed."""
     pool = "library" if subject.startswith("edge.") else None
     hearer = MAY[next(one for one in MAY if matches(subject, one))][1]

@@ -14,7 +14,7 @@ from mcpfleet.contracts.call import CallBody, Completing
 from tests.unit.contracts import record, recording
 from tests.unit.contracts.kinds import BODIES, KINDS, SUBJECTS, Kind
 from tests.unit.contracts.recording import holds, kinds_recorded, recorded
-from tests.unit.contracts.test_messages import MESSAGES, exchanges
+from tests.unit.contracts.test_messages import MESSAGES, rpcs
 
 
 @pytest.mark.parametrize("kind", sorted(kinds_recorded()))
@@ -23,11 +23,11 @@ def test_what_a_former_release_wrote_means_the_same_today(kind: str) -> None:
     assert record.misread(KINDS[kind]) == []
 
 
-@pytest.mark.parametrize("exchange", exchanges().values(), ids=exchanges())
-def test_every_exchange_is_recorded(exchange: Rpc[Any, Any]) -> None:
+@pytest.mark.parametrize("rpc", rpcs().values(), ids=rpcs())
+def test_every_rpc_is_recorded(rpc: Rpc[Any, Any]) -> None:
     """Where this fails: `python -m tests.unit.contracts.record`."""
-    assert {exchange.question.__name__, exchange.answer.__name__} <= kinds_recorded()
-    assert exchange.subject in {each.wrote.decode() for each in recorded(SUBJECTS)}
+    assert {rpc.question.__name__, rpc.answer.__name__} <= kinds_recorded()
+    assert rpc.subject in {each.wrote.decode() for each in recorded(SUBJECTS)}
 
 
 def test_every_kind_is_recorded() -> None:
