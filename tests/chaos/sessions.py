@@ -54,7 +54,13 @@ ENVIRONMENT: Final = {
 _BALANCED: Final = 0.98
 WRONG: Final = "wrong: "
 """How outcomes begin that there must not be."""
-MISTAKES: Final = ("request failed", "a session was not followed", "handler failed", "question failed", "failed")
+MISTAKES: Final = (
+    "request failed",
+    "a session was not followed",
+    "handler failed",
+    "question failed",
+    "service failed",
+)
 """Log events that there must not be."""
 Kind = TypeVar("Kind")
 

@@ -61,4 +61,4 @@ def waits(fleet: Fleet, process: str) -> bool:
 
 def admin(fleet: Fleet, process: str) -> object:
     """Where its admin port is."""
-    return next(line["url"] for line in lines(fleet, process) if line["event"] == "admin port")
+    return next(line["url"] for line in lines(fleet, process) if line["event"] == "admin port opened")

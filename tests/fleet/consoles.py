@@ -21,7 +21,7 @@ ON: Final[Mapping[str, str]] = {"MCPFLEET_CONSOLE": "true", "MCPFLEET_TASKS_SWEE
 def consoles(fleet: Fleet, service: str) -> list[str]:
     """Where a service's consoles are, as its processes have logged it."""
     lines = (json.loads(line) for line in fleet.logs().splitlines() if line.startswith("{"))
-    return [line["url"] for line in lines if line["event"] == "console" and line["service"] == service]
+    return [line["url"] for line in lines if line["event"] == "console served" and line["service"] == service]
 
 
 class Pictures:

@@ -96,7 +96,7 @@ async def test_d14_a_draining_edge_leads_clients_of_http_2_away() -> None:
 
 async def ready(fleet: Fleet) -> httpx2.Response:
     """Ask the edge's admin port, as Kubernetes does, whether to send it anything."""
-    [line] = [line for line in fleet.logs().splitlines() if '"admin port"' in line and '"edge"' in line]
+    [line] = [line for line in fleet.logs().splitlines() if '"admin port opened"' in line and '"edge"' in line]
     async with httpx2.AsyncClient() as http:
         return await http.get(f"{json.loads(line)['url']}/readyz")
 

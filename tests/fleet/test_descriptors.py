@@ -40,7 +40,7 @@ def events(child: Child) -> list[str]:
 def admin_url(child: Child) -> str:
     """Where a process's admin port is, as it has logged it last."""
     assert child.log is not None
-    lines = [json.loads(line) for line in child.log.read_text().splitlines() if '"admin port"' in line]
+    lines = [json.loads(line) for line in child.log.read_text().splitlines() if '"admin port opened"' in line]
     return str(lines[-1]["url"])
 
 

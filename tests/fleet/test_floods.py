@@ -77,7 +77,7 @@ async def test_t23_a_flood_of_each_malformed_message_is_a_handful_of_lines() -> 
             "expired call": [("edge", f"pool.{fleet.pool}.{definition()}.call")],
         }
         at_services: dict[str, list[Flood]] = {
-            "expired question": [("edge", "authorization.admit")],
+            "question expired": [("edge", "authorization.admit")],
         }
         for child, floods in ((edge, at_edge), (worker, at_worker), (fleet.services, at_services)):
             for flood in (each for several in floods.values() for each in several):

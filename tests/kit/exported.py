@@ -13,6 +13,8 @@ async def exported(fleet: Fleet) -> dict[str, float]:
     """All of it, by series."""
     lines = (json.loads(line) for line in fleet.logs().splitlines() if line.startswith("{"))
     async with httpx2.AsyncClient() as http:
-        pages = [(await http.get(f"{line['url']}/metrics")).text for line in lines if line["event"] == "admin port"]
+        pages = [
+            (await http.get(f"{line['url']}/metrics")).text for line in lines if line["event"] == "admin port opened"
+        ]
     rows = (line.rpartition(" ") for page in pages for line in page.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in rows}

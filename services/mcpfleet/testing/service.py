@@ -85,7 +85,7 @@ class LocalService(Generic[S]):
             with self._scope:
                 await self._serve(self.process, self._bus())
         except Exception as error:  # the fleet tells it to the test
-            self.process.log.exception("failed")
+            self.process.log.exception("service failed")
             self.error = error
         finally:
             with anyio.CancelScope(shield=True):  # `close` keeps its time by itself

@@ -111,7 +111,7 @@ class Cancelled:
         try:
             callback()
         except Exception:
-            log.exception("a callback for a cancelled call failed")
+            log.exception("cancel callback failed")
 
 
 class CancelSignal(Cancelled):

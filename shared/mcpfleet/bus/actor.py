@@ -168,7 +168,7 @@ class Actor:
         """Decide without waiting: refuse a question that is too old or too much, and start a task for any other."""
         sent = header.read(message.header)
         if sent is None or not is_fresh(sent, self._settings):
-            self._log.warning("expired question", subject=message.subject, sent=sent and sent.at)
+            self._log.warning("question expired", subject=message.subject, sent=sent and sent.at)
             self._bus.respond(message, b"", header.expired())
             return
         if self._running >= self._concurrency or self._tasks is None:

@@ -325,7 +325,7 @@ class Bus:
             try:
                 await self._hear(subscription, self._connection.link)
             except Unavailable:
-                self._log.debug("heard from the next link on", subject=subject)
+                self._log.debug("subscription deferred", subject=subject)
             except BaseException:  # nobody else could leave it
                 self._table.remove(subscription)
                 raise
@@ -366,7 +366,7 @@ class Bus:
             message.subject = message.subject[length:]
             subscription.received += 1
             if message.reply and not self._may_answer(subscription, message):
-                self._log.warning("a reply leads elsewhere", subject=message.subject, reply=message.reply)
+                self._log.warning("reply refused", subject=message.subject, reply=message.reply)
                 message.reply = ""
             try:
                 subscription.deliver(message)

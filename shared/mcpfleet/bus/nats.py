@@ -200,7 +200,7 @@ class NatsLink:
             self._on_refused(verb, refusal[2])
             return
         if self._is_up and not self.lost.is_set():
-            self._log.warning("the NATS client reports", error=f"{type(error).__name__}: {error}")
+            self._log.warning("NATS client failed", error=f"{type(error).__name__}: {error}")
 
     async def on_closed(self) -> None:
         """Hear that the client gave up its connection."""

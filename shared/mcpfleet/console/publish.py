@@ -27,7 +27,7 @@ async def serve_console(process: Process[Any], bus: Bus, role: Role) -> None:
     page = ConsolePage(feed, settings.console_hosts)
     is_served = process.pages.offer(page.pages())
     if is_served and process.pages.url:
-        process.log.info("console", url=f"{process.pages.url}{PATH}")
+        process.log.info("console served", url=f"{process.pages.url}{PATH}")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_publish, process, bus, service_stats_subject(role, process.id), feed.hear_own)
         if is_served:

@@ -113,7 +113,7 @@ class _FromLibraries(logging.Handler):
                 origin[CALL_SITE] = f"{record.name}:{record.lineno}"
             self._log.log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info, **origin)
         except Exception as error:  # its arguments do not fit its text, by a mistake of the library
-            self._log.error("a library's log line is broken", logger=record.name, error=repr(error))
+            self._log.error("library line not written", logger=record.name, error=repr(error))
 
 
 def _add_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

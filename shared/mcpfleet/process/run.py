@@ -111,7 +111,7 @@ class _Run:
         """Serve, with the admin port open from start to end."""
         ended = anyio.Event()
         async with anyio.create_task_group() as group:
-            self._log.info("admin port", url=admin.url(listening))
+            self._log.info("admin port opened", url=admin.url(listening))
             group.start_soon(admin.serve, listening, self._processes, ended.wait)
             await self._serve_all()
             await self._close_telemetry()
@@ -155,7 +155,7 @@ class _Run:
         self._cancel("the last deadline, MCPFLEET_LAST_DEADLINE")
 
     def _cancel(self, why: str) -> None:
-        self._log.warning("what still runs is cancelled", why=why)
+        self._log.warning("work cancelled", why=why)
         self._cancelled = True
         self._work.cancel()
         # A thread that does not return, or shielded code, would hold the process up for ever.
@@ -164,7 +164,7 @@ class _Run:
         forced.start()
 
     def _end_by_force(self) -> None:
-        self._log.error("what was cancelled does not end: the process is ended", after=FORCED_AFTER)
+        self._log.error("process killed", after=FORCED_AFTER)
         logs.flush()
         os._exit(FAILED)
 
@@ -206,7 +206,7 @@ def _tell(log: FilteringBoundLogger, error: Exception) -> None:
     """Log an error with its causes; of a group, each error in it."""
     for leaf in leaves(error):
         what, *because = causes(leaf)
-        log.error("failed", error=what, because=because, exc_info=leaf)
+        log.error("service failed", error=what, because=because, exc_info=leaf)
 
 
 def _misconfigured(problems: Iterable[str]) -> int:

@@ -37,13 +37,10 @@ class Outage:
         """Count the result of a batch; called by one thread."""
         if not taken:
             if self._lost is None:
-                self._log.warning(
-                    f"the collector takes no {self._signal}; this is said once, until it does",
-                    setting="OTEL_EXPORTER_OTLP_ENDPOINT",
-                )
+                self._log.warning("export failed", signal=self._signal, setting="OTEL_EXPORTER_OTLP_ENDPOINT")
             self._lost = (self._lost or 0) + items
         elif self._lost is not None:
-            self._log.info(f"the collector takes {self._signal} again", lost=self._lost)
+            self._log.info("export resumed", signal=self._signal, lost=self._lost)
             self._lost = None
 
 

@@ -296,7 +296,7 @@ async def test_a_question_that_is_too_old_or_dated_ahead_is_answered_expired_and
     assert isinstance(error, Expired)
     assert error.skew == pytest.approx(0, abs=1)
     assert ran == []
-    assert fabric.lines("expired question")
+    assert fabric.lines("question expired")
 
 
 @pytest.mark.parametrize("line", [None, "nonsense", "2 5000 1 -"])

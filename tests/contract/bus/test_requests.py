@@ -219,7 +219,7 @@ async def test_an_answer_goes_only_where_its_asker_alone_hears_it(fabric: Fabric
         await heard(catalog, pool)
     assert asked == [""]
     assert overheard == []
-    assert fabric.lines("a reply leads elsewhere")
+    assert fabric.lines("reply refused")
 
 
 async def test_who_subscribes_without_saying_for_whom_answers_nobody(fabric: Fabric) -> None:

@@ -46,7 +46,7 @@ async def served(*roles: Role, **settings: Any) -> AsyncIterator[httpx2.AsyncCli
                     yield client
                     tasks.cancel_scope.cancel()
                     ended.set()
-    told = [line["url"] for line in lines if line["event"] == "console"]
+    told = [line["url"] for line in lines if line["event"] == "console served"]
     assert told == ([f"{url}/console"] if processes[0].settings.console else [])
 
 
