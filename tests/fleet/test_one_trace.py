@@ -233,7 +233,7 @@ async def test_where_nobody_records_a_log_line_names_no_trace_that_is_none() -> 
     """A worker that comes, and what the catalog makes of it."""
     async with Fleet(APP) as fleet:
         lines = [json.loads(line) for line in fleet.logs().splitlines() if line.startswith("{")]
-    assert {"announced", "new snapshot", "ready"} <= {line["event"] for line in lines}
+    assert {"announced", "snapshot changed", "ready"} <= {line["event"] for line in lines}
     assert {line["event"] for line in lines if "trace_id" in line} == set()
 
 

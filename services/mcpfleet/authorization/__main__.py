@@ -31,20 +31,14 @@ async def serve(process: Process[AuthorizationSettings]) -> None:
 
 
 async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
-    """The same, over a bus of the caller's."""
-    settings, log = process.settings, process.log
+    """Do the same over a given bus."""
+    settings = process.settings
     instruments = AuthorizationInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name) as store, _verifier(process, instruments) as verifier:
         repository = RevocationRepository(store)
-        revocations = KnownRevocations(repository, bus, settings, health=process.health, log=log, verifier=verifier)
+        revocations = KnownRevocations(repository, bus, process, verifier)
         answers = AuthorizationActor(
-            settings,
-            verifier=verifier,
-            revocations=revocations,
-            repository=repository,
-            store=store,
-            instruments=instruments,
-            log=log,
+            process, store, repository, revocations, verifier=verifier, instruments=instruments
         )
         beside = partial(serve_console, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
@@ -57,7 +51,7 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
 async def _verifier(
     process: Process[AuthorizationSettings], instruments: AuthorizationInstruments
 ) -> AsyncIterator[Verifier | None]:
-    """What checks credentials in the mode of the settings; imported when it is needed, since imports cost time."""
+    """Open the verifier of the mode that the settings name; it is imported only then, since imports cost time."""
     settings, timeout = process.settings, process.settings.authorization_timeout
     match settings.authorization:
         case "none":

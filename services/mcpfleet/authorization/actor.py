@@ -1,4 +1,4 @@
-"""Authorization's handlers: who a caller is, whose permission ended, and what is left of a limit."""
+"""Authorization's handlers: they admit callers, revoke permissions, and take from limits."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import time
 from contextlib import suppress
 from typing import Final
-
-from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.repository import RevocationRepository
 from mcpfleet.authorization.revocations import KnownRevocations
@@ -37,6 +35,7 @@ from mcpfleet.contracts.authorization import (
     TakeTokens,
     TokensTaken,
 )
+from mcpfleet.process.service import Process
 from mcpfleet.store.engine import Store
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
@@ -48,22 +47,21 @@ class AuthorizationActor:
 
     def __init__(
         self,
-        settings: AuthorizationSettings,
+        process: Process[AuthorizationSettings],
+        store: Store,
+        repository: RevocationRepository,
+        revocations: KnownRevocations,
         *,
         verifier: Verifier | None,
-        revocations: KnownRevocations,
-        repository: RevocationRepository,
-        store: Store,
         instruments: AuthorizationInstruments,
-        log: FilteringBoundLogger,
     ) -> None:
-        self._settings = settings
+        self._settings = process.settings
         self._verifier = verifier
         self._revocations = revocations
         self._repository = repository
         self._store = store
         self._instruments = instruments
-        self._log = log
+        self._log = process.log
 
     async def register(self, actor: Actor) -> None:
         """Answer from now on."""
@@ -75,10 +73,10 @@ class AuthorizationActor:
         await actor.answer(REVOKE, self.revoke, group=GROUP)
 
     async def admit(self, question: Admit, asked: RpcContext) -> Admitted:  # noqa: ARG002
-        """Say who the caller is, and for how long an edge may go by that.
+        """Say who the caller is, and for how long an edge may use that verdict.
 
-        The revocations are read after the credential was checked: none that was made before is missed, however long
-        the check took.
+        The revocations are read after the credential was checked. So none is missed that was made before the check
+        ended, however long it took.
         """
         checked = await self._check(question)
         if not isinstance(checked, CredentialRefused):
@@ -86,11 +84,13 @@ class AuthorizationActor:
         return self._verdict(question, checked)
 
     async def admit_all(self, question: AdmitAll, asked: RpcContext) -> AdmittedAll:  # noqa: ARG002
-        """Say it of many; of one that takes longer than the asker allows, or that cannot be told, nothing."""
+        """Admit many callers. The verdict is None for one that takes too long, or cannot be checked now."""
         checked: dict[int, Verified | CredentialRefused | None] = {}
 
         async def check(place: int, caller: Admit) -> None:
-            with suppress(Exception):  # asked by itself, it is told what went wrong, and the others are told now
+            with suppress(
+                Exception
+            ):  # the edge asks again for it alone, and hears the error; the others are answered now
                 checked[place] = await self._check(caller)
 
         with suppress(TimeoutError):
@@ -106,7 +106,7 @@ class AuthorizationActor:
         )
 
     async def _check(self, question: Admit) -> Verified | CredentialRefused | None:
-        """Check a credential; None where nobody needs one.
+        """Check a credential; None where the mode needs none.
 
         Raises:
             Failed: it cannot be checked now.
@@ -114,7 +114,7 @@ class AuthorizationActor:
         if self._verifier is None:
             return None
         if question.credential is None or question.resource is None:
-            return CredentialRefused("there is none, or the edge does not say what for", Reason.MISSING)
+            return CredentialRefused("no credential was presented, or the edge named no resource", Reason.MISSING)
         token = question.credential.get_secret_value()
         try:
             return await self._verifier.verify(token, question.endpoint, question.resource.rstrip("/"))
@@ -126,7 +126,7 @@ class AuthorizationActor:
             raise Failed(Fault.UNAVAILABLE, "the credential cannot be checked now") from None
 
     def _verdict(self, question: Admit, checked: Verified | CredentialRefused | None) -> Admitted:
-        """Decide by what is revoked by now."""
+        """Decide by the revocations that are known now."""
         number = self._revocations.number
         try:
             if isinstance(checked, CredentialRefused):
@@ -154,15 +154,15 @@ class AuthorizationActor:
         return admitted.model_copy(update={"principal": verified.principal.model_copy(update={"scopes": scopes})})
 
     async def changes(self, question: ChangesWanted, asked: RpcContext) -> Changes:  # noqa: ARG002
-        """Tell the revocations after a number."""
+        """Return the revocations after a number."""
         page = await self._repository.after(question.after)
         newest = page.number if page.complete else page.kept[-1].revocation.number
         return Changes(number=newest, revocations=tuple(kept.revocation for kept in page.kept), complete=page.complete)
 
     async def revoke(self, question: Revoke, asked: RpcContext) -> Revoked:  # noqa: ARG002
-        """End the permission of whoever the name is of: written down when the answer arrives, and told to edges."""
+        """End the permission that belongs to a name. It is stored when the answer arrives, and edges hear a hint."""
         if (question.kind == "policy") != (question.name == ""):
-            raise Failed(Fault.CONTRACT, "a subject, client or tenant has a name, and a policy has none")
+            raise Failed(Fault.CONTRACT, "a subject, client or tenant needs a name, and a policy takes none")
         number = await self._repository.revoke(question)
         self._log.info("revoked", kind=question.kind, number=number)
         await self._revocations.refresh()

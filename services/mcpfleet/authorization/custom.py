@@ -1,4 +1,4 @@
-"""Tokens that a function of the operator's own checks: MCPFLEET_AUTHORIZER."""
+"""Tokens that the operator's own function checks: MCPFLEET_AUTHORIZER."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 
 Answer: TypeAlias = Principal | tuple[Principal, float] | None
-"""What an authorizer is to return; one that nobody checked may return anything."""
+"""What an authorizer should return. Nothing enforces that, so the answer is checked."""
 Authorizer: TypeAlias = Callable[[str, str, str], Awaitable[Answer]]
-"""Is given a token, an endpoint's name and its URL, which the token must be for.
+"""Takes a token, an endpoint's name, and the endpoint's URL, for which the token must be issued.
 
-It returns whom the token speaks for, perhaps with the seconds that this holds, or None for nobody. Who is
-returned has a subject, or else a client, which then is the subject too; one that has neither is refused.
+It returns the token's principal, optionally with the seconds for which that holds, or None to refuse the token. The
+principal has a subject or a client; a client without a subject is its own subject. A principal with neither is refused.
 """
 
 
@@ -38,13 +38,13 @@ def load(target: str) -> Authorizer:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"MCPFLEET_AUTHORIZER: cannot import {target}: {error}") from error
     if not callable(found):
-        raise ConfigurationError(f"MCPFLEET_AUTHORIZER: {target} is no function")
+        raise ConfigurationError(f"MCPFLEET_AUTHORIZER: {target} is not a function")
     authorizer: Authorizer = found
     return authorizer
 
 
 class CustomVerifier:
-    """Verifies tokens by the function, within a time limit (N7)."""
+    """Verifies tokens with the function, within a time limit (N7)."""
 
     def __init__(self, authorizer: Authorizer, *, timeout: float, log: FilteringBoundLogger) -> None:
         self._authorizer = authorizer
@@ -52,13 +52,13 @@ class CustomVerifier:
         self._log = log
 
     async def verify(self, token: str, endpoint: str, resource: str) -> Verified:
-        """Ask the function. It never admits by failing."""
+        """Call the function. A failure never admits the caller."""
         try:
             with anyio.fail_after(self._timeout):
                 answer: Any = await self._authorizer(token, endpoint, resource)
         except TimeoutError:
             raise CredentialUnchecked("the authorizer took too long (MCPFLEET_AUTHORIZATION_TIMEOUT)") from None
-        except Exception as error:  # its text may hold the token
+        except Exception as error:  # only its type is told: its text may hold the token
             self._log.error("authorizer failed", error=type(error).__name__)
             raise CredentialUnchecked(f"the authorizer failed: {type(error).__name__}") from None
         match answer:
@@ -70,10 +70,10 @@ class CustomVerifier:
                 return Verified(named(principal), time.time() + seconds)
             case _:
                 self._log.error("authorizer failed", error="it returned neither a Principal nor None")
-                raise CredentialUnchecked("the authorizer returned neither a Principal, nor one with seconds, nor None")
+                raise CredentialUnchecked("the authorizer must return a Principal, (Principal, seconds) or None")
 
     def trusted(self) -> None:
-        """Name no key: the function decides about each token."""
+        """Return None: the function decides about each token, and no key does."""
 
 
 def _is_time(seconds: float) -> bool:

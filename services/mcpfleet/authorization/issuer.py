@@ -1,4 +1,4 @@
-"""Questions to the issuer over HTTP: bounded in time and size, and answered by a JSON object or not at all."""
+"""The issuer over HTTP: it serves metadata and keys, and says by introspection what a token is worth (RFC 7662)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import CredentialRefused, CredentialUnchecked, Reason, Verified
 
 _LONGEST: Final = 1024 * 1024
-"""Bytes of an answer."""
+"""Bytes of the issuer's longest answer."""
 
 
 class IssuerClient:
-    """The issuer's HTTP face; follows no redirect, since whom we trust is a setting."""
+    """Asks the issuer for JSON objects, bounded in time and size. Follows no redirect: settings name whom we trust."""
 
     def __init__(self, client: httpx2.AsyncClient, *, timeout: float) -> None:
         self._client = client
@@ -29,15 +29,15 @@ class IssuerClient:
         """Fetch an object.
 
         Raises:
-            CredentialUnchecked: there is none, or not in time.
+            CredentialUnchecked: no object came in time.
         """
         return await self._ask("GET", url)
 
     async def post(self, url: str, form: Mapping[str, str], client: tuple[str, str]) -> dict[str, Any]:
-        """Send a form as a client of the issuer's, and read the object that comes back.
+        """Send a form as one of the issuer's clients, and return the object that it answers.
 
         Raises:
-            CredentialUnchecked: there is none, or not in time.
+            CredentialUnchecked: no object came in time.
         """
         return await self._ask("POST", url, data=dict(form), auth=httpx2.BasicAuth(*client))
 
@@ -56,7 +56,7 @@ class IssuerClient:
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise CredentialUnchecked(f"{url} answers with something else than a JSON object")
+            raise CredentialUnchecked(f"{url} does not answer with a JSON object")
         return value
 
     async def _fetch(self, method: str, url: str, options: dict[str, Any]) -> tuple[int, bytes]:
@@ -72,10 +72,10 @@ class IssuerClient:
 
 @asynccontextmanager
 async def issuer_client(timeout: float) -> AsyncIterator[IssuerClient]:
-    """An issuer's HTTP face for the length of a block.
+    """Open an issuer's client for the length of a block.
 
     Args:
-        timeout: seconds that each question may take.
+        timeout: seconds that each request may take.
     """
     async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False) as client:
         yield IssuerClient(client, timeout=timeout)
@@ -89,7 +89,7 @@ class IntrospectionVerifier:
         self._settings = settings
 
     async def verify(self, token: str, endpoint: str, resource: str) -> Verified:  # noqa: ARG002  # the Verifier's form
-        """Ask, and check that the token is for us: the issuer knows tokens of other resources too (M61)."""
+        """Ask the issuer, and check that the token is for this endpoint: it knows other resources' tokens too (M61)."""
         settings = self._settings
         claims = await self._upstream.post(
             settings.introspection_url,
@@ -97,11 +97,11 @@ class IntrospectionVerifier:
             (settings.introspection_client, settings.introspection_secret.get_secret_value()),
         )
         if claims.get("active") is not True:
-            raise CredentialRefused("the issuer says that it is not active", Reason.UNKNOWN)
+            raise CredentialRefused("the issuer says it is not active", Reason.UNKNOWN)
         issuer = claims.get("iss")
         if settings.issuer and issuer is not None and str(issuer).rstrip("/") != settings.issuer.rstrip("/"):
             raise CredentialRefused("it is of another issuer", Reason.ISSUER)
         return verified_by(claims, resource=resource, tenant_claim=settings.tenant_claim, has_end=False)
 
     def trusted(self) -> None:
-        """Name no key: the issuer decides about each token."""
+        """Return None: the issuer decides about each token, and no key does."""

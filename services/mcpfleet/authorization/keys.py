@@ -1,4 +1,4 @@
-"""The issuer's public keys: fetched again in time and when one is unknown, and used on while the issuer is away."""
+"""The issuer's public keys: fetched at intervals and when a token names an unknown one, and kept while it is away."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from mcpfleet.contracts.access import is_secure
 from mcpfleet.contracts.manifest import digest_of
 
 _MOST_KEYS: Final = 100
+"""Keys that are read from one set."""
 _KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """The kind of key that a family of algorithms needs."""
 _COMPLAINS_EVERY: Final = 60.0
-"""Seconds between two lines about keys that cannot be fetched."""
+"""Seconds between two log lines about keys that cannot be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +34,19 @@ class PublicKey:
 
     id: str | None
     algorithm: str | None
-    """The only one that it signs by; none where the set does not say."""
+    """The only algorithm that it signs with; None where the set names none."""
     kind: str | None
     public: Any
     name: str
-    """A digest of the key itself, its id and its algorithm: another key under the same id has another name."""
+    """A digest of the key, its id and its algorithm, so that another key under the same id has another name."""
 
     def signs_by(self, algorithm: str) -> bool:
-        """Whether it can have signed by an algorithm."""
+        """Whether it can sign with an algorithm."""
         return self.algorithm == algorithm if self.algorithm else self.kind == _KINDS.get(algorithm[:2])
 
 
 class Keys:
-    """A key set. A known key never waits for the issuer."""
+    """The issuer's key set. Looking up a known key never waits for the issuer."""
 
     def __init__(self, upstream: IssuerClient, settings: AuthorizationSettings, *, log: FilteringBoundLogger) -> None:
         self._upstream = upstream
@@ -56,24 +57,24 @@ class Keys:
         self._began = time.monotonic()
         self._fetched = -math.inf
         self._asked = -math.inf
-        """When an unknown key was last fetched for."""
+        """When the keys were last fetched for an unknown key (monotonic seconds)."""
         self._fetching: anyio.Event | None = anyio.Event()
-        """Set at the end of a fetch for an unknown key; none where nobody may wait for one. The first is for all."""
+        """Set when the fetch ends that lookups of unknown keys wait for; None where there is no such fetch."""
         self._is_wanted = anyio.Event()
         self._complained = -math.inf
 
     def age(self) -> float:
-        """Seconds since the keys were fetched; since the start, where they never were."""
+        """Seconds since the keys were fetched, or since the start if they never were."""
         return time.monotonic() - max(self._fetched, self._began)
 
     def trusted(self) -> Trusted | None:
-        """The keys that were fetched last; none before the first."""
+        """The keys of the last fetch; None before the first."""
         if self._fetched == -math.inf:
             return None
         return Trusted(tuple(key.name for key in self._keys), time.monotonic() - self._fetched)
 
     async def run(self) -> None:
-        """Fetch the keys, and again at intervals or when an unknown one is asked for, until cancelled."""
+        """Fetch the keys at intervals, and when an unknown one is wanted, until cancelled."""
         while True:
             began, waited_for = time.monotonic(), self._fetching
             self._is_wanted = anyio.Event()
@@ -87,11 +88,11 @@ class Keys:
                 await self._is_wanted.wait()
 
     async def find(self, kid: str | None, algorithm: str) -> PublicKey:
-        """The key that a token says it is signed by.
+        """Find the key that a token names as its signer.
 
         Raises:
             CredentialRefused: the issuer has no such key.
-            CredentialUnchecked: the issuer's keys could not be fetched, or were fetched too long ago.
+            CredentialUnchecked: the issuer's keys could not be fetched, or are too old.
         """
         key = self._look(kid, algorithm)
         if key is None:
@@ -100,18 +101,18 @@ class Keys:
         if time.monotonic() - self._fetched > self._settings.jwks_stale:
             raise CredentialUnchecked("the issuer's keys cannot be fetched (MCPFLEET_ISSUER, MCPFLEET_JWKS_URL)")
         if key is None:
-            raise CredentialRefused("it is signed by a key that the issuer does not have", Reason.KEY)
+            raise CredentialRefused("the issuer does not have the key that signed it", Reason.KEY)
         return key
 
     def _look(self, kid: str | None, algorithm: str) -> PublicKey | None:
-        """Find a key by its id; one without is found only where there is but one that fits."""
+        """Find a key by its id. A token without a key id matches only if exactly one key fits."""
         fitting = [key for key in self._keys if key.signs_by(algorithm) and kid in (None, key.id)]
         return fitting[0] if len(fitting) == 1 or (kid is not None and fitting) else None
 
     async def _wait_fetched(self) -> None:
-        """Have the keys fetched anew, unless they were for an unknown key a while ago: whoever invents one asks.
+        """Have the keys fetched again, at most once in `jwks_cooldown`, since anybody can invent an unknown key.
 
-        The fetch is nobody's who waits for it: one that leaves does not end it.
+        The loop fetches them, so a caller that stops waiting does not end the fetch.
         """
         now = time.monotonic()
         if self._fetching is None:
@@ -120,7 +121,7 @@ class Keys:
             self._asked = now
             self._fetching = anyio.Event()
             self._is_wanted.set()
-        with anyio.move_on_after(2 * self._settings.authorization_timeout):  # the fetch before it may be under way
+        with anyio.move_on_after(2 * self._settings.authorization_timeout):  # an earlier fetch may still run
             await self._fetching.wait()
 
     async def _fetch(self) -> None:
@@ -131,16 +132,16 @@ class Keys:
             now = time.monotonic()
             if now - self._complained >= _COMPLAINS_EVERY:
                 self._complained = now
-                self._log.warning("no keys from the issuer", error=str(error), known=len(self._keys))
+                self._log.warning("issuer keys not fetched", error=str(error), known=len(self._keys))
             return
         self._keys, self._fetched = keys, time.monotonic()
         self._complained = -math.inf
 
     async def _find_url(self) -> str:
-        """Where the keys are, by the issuer's metadata if no setting says so."""
+        """Return the keys' URL: the setting's, or else the one in the issuer's metadata."""
         if self._url:
             return self._url
-        problem = CredentialUnchecked(f"no metadata of {self._settings.issuer} (MCPFLEET_ISSUER)")
+        problem = CredentialUnchecked(f"{self._settings.issuer} has no metadata (MCPFLEET_ISSUER)")
         for url in metadata_urls(self._settings.issuer):
             try:
                 metadata = await self._upstream.get(url)
@@ -159,7 +160,7 @@ class Keys:
 
 
 def metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Where an issuer's metadata may be: as RFC 8414 says, and as OpenID Connect does."""
+    """The URLs at which an issuer's metadata may be, by RFC 8414 and by OpenID Connect."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     return tuple(
@@ -174,14 +175,14 @@ def metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _read(body: dict[str, Any]) -> Iterator[PublicKey]:
-    """Read the keys for signatures that we know; others are nobody's mistake.
+    """Read the keys whose kind we know, and skip the others.
 
     Raises:
-        CredentialUnchecked: it is no key set, but perhaps an error that somebody on the way tells as a success.
+        CredentialUnchecked: the body is not a key set; a proxy may answer so with status 200.
     """
     listed = body.get("keys")
     if not isinstance(listed, list):
-        raise CredentialUnchecked("the issuer answers with something else than a key set (MCPFLEET_JWKS_URL)")
+        raise CredentialUnchecked("the issuer's answer is not a key set (MCPFLEET_JWKS_URL)")
     for entry in listed[:_MOST_KEYS]:
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
             continue

@@ -1,4 +1,4 @@
-"""What authorization keeps of revocations: each method is one transaction, in any number of replicas."""
+"""The stored revocations: each method is one transaction, and any number of replicas run them side by side."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mcpfleet.store.migrate import check_migrated
 from mcpfleet.store.sql import now
 
 PAGE: Final = 500
-"""Revocations that are read, and told, at once."""
+"""Revocations that one read, and one answer, has at most."""
 _PRUNED: Final = 1_000
 """Rows of windows that one transaction deletes."""
 _GRACE: Final = 60.0
-"""Seconds after its end for which a window's row stays: a repeat that is as late as that asks for nothing."""
+"""Seconds for which a window's row outlives the window; no repeated question comes later."""
 
 
 class DatedRevocation(NamedTuple):
-    """A revocation and when it was made, by the database's clock."""
+    """A revocation, and the database's time at which it was made."""
 
     revocation: Revocation
     at: float
@@ -58,7 +58,7 @@ class RevocationRepository:
     async def after(self, known: int) -> RevocationPage:
         """The revocations after a number."""
         async with self._store.read() as connection:
-            # The number first: all revocations up to it are visible to what is read after it.
+            # The number is read first: all revocations up to it are visible to the next statement.
             number = int(await connection.scalar(select(counter.c.number).where(counter.c.id == COUNTER)) or 0)
             newer = select(revocations.c.number, revocations.c.kind, revocations.c.key, revocations.c.at)
             newer = newer.where(revocations.c.number > known, revocations.c.number <= number)
@@ -69,10 +69,10 @@ class RevocationRepository:
         return RevocationPage(number, kept, complete=len(rows) <= PAGE)
 
     async def revoke(self, wanted: Revoke) -> int:
-        """Write a revocation down, and return its number; of the same id there is one."""
+        """Store a revocation, and return its number; asking twice with the same id stores it once."""
         kind, key = revoked_name(wanted.kind, wanted.name)
         async with self._store.write() as connection:
-            # Held until the end: who revokes next gets its number when this one is visible.
+            # Locked until the commit: the next revocation gets its number when this one is visible.
             held = select(counter.c.number).where(counter.c.id == COUNTER).with_for_update()
             number = int(await connection.scalar(held) or 0)
             earlier = await connection.scalar(select(revocations.c.number).where(revocations.c.id == wanted.id))
@@ -85,13 +85,13 @@ class RevocationRepository:
         return number + 1
 
     async def prune(self, kept: float) -> float:
-        """Delete revocations that are older than any credential, and windows that are long over.
+        """Delete revocations that are older than any credential, and windows that ended long ago.
 
         Args:
             kept: seconds for which a revocation matters.
 
         Returns:
-            The moment before which none matters, by the database's clock.
+            The database's time before which no revocation matters.
         """
         async with self._store.write() as connection:
             horizon = float(await connection.scalar(select(now() - kept)) or 0.0)
@@ -102,10 +102,10 @@ class RevocationRepository:
         return horizon
 
     async def _prune_some(self, table: Table) -> int:
-        """Delete some rows of windows that are long over: thousands at once would keep SQLite's one writer too long."""
+        """Delete some rows of old windows: thousands at once would hold SQLite's only writer for too long."""
         is_over = table.c.ends_at < now() - _GRACE
         some = select(*table.primary_key).where(is_over).limit(_PRUNED)
-        # Compared again: a row that was taken from meanwhile stays.
+        # Compared again: a row that was used meanwhile stays.
         over = delete(table).where(tuple_(*table.primary_key).in_(some), is_over)
         async with self._store.write() as connection:
             return (await connection.execute(over)).rowcount

@@ -1,10 +1,9 @@
-"""The revocations as a process knows them: read from the store, told to edges, and held against each credential."""
+"""The revocations that a process knows: it reads them from the store, tells edges, and checks credentials by them."""
 
 from __future__ import annotations
 
 import anyio
 from anyio.abc import TaskStatus
-from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.authorization.repository import PAGE, RevocationPage, RevocationRepository
 from mcpfleet.authorization.settings import AuthorizationSettings
@@ -13,49 +12,46 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, Revocation, RevokedName, names_of
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.process.lifecycle import Health
+from mcpfleet.process.service import Process
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 
 _TOLD = 32
 """Revocations that a hint carries; an edge that lacks more asks for them."""
 _PATIENCE = 1.0
-"""Seconds that a credential waits for the store; the edge compares numbers, so what is missed is asked for again."""
+"""Seconds that a credential waits for the store. The edge compares numbers, and asks again for what was missed."""
 _PRUNED_EVERY = 30
 """Hints between two prunings."""
 
 
 class KnownRevocations:
-    """Every revocation that is kept, by whom it concerns. Goes on with what it knows while the store is away."""
+    """Every stored revocation, by the name that it concerns. It uses what it knows while the store is away."""
 
     def __init__(
         self,
         repository: RevocationRepository,
         bus: Bus,
-        settings: AuthorizationSettings,
-        *,
-        health: Health,
-        log: FilteringBoundLogger,
+        process: Process[AuthorizationSettings],
         verifier: Verifier | None = None,
     ) -> None:
         self._repository = repository
         self._bus = bus
-        self._settings = settings
-        self._log = log
+        self._settings = process.settings
+        self._log = process.log
         self._verifier = verifier
         self._moments: dict[RevokedName, float] = {}
         self._newest: tuple[Revocation, ...] = ()
         self.number = 0
-        """The newest revocation that this process knows, with all before it."""
-        self._readiness = StoreReadiness(health, log)
+        """This process knows all revocations up to this number."""
+        self._readiness = StoreReadiness(process.health, process.log)
         self._turn = anyio.Lock()
         self._begun = 0
-        """Readings for credentials that were begun."""
+        """How many reads for waiting credentials have begun."""
         self._learned = 0
-        """The newest of them that came to its end."""
+        """The newest of these reads that has ended."""
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Read and tell at intervals, until cancelled; started once everything has been read.
+        """Read and tell at intervals until cancelled; it counts as started once everything has been read.
 
         Raises:
             ConfigurationError: the tables are older than this release.
@@ -73,7 +69,7 @@ class KnownRevocations:
             await anyio.sleep(self._settings.authority_hint)
 
     async def refresh(self) -> None:
-        """Learn what was revoked meanwhile; where the store does not answer, nothing."""
+        """Read what was revoked meanwhile; nothing changes where the store does not answer."""
         try:
             if await self._repository.number() > self.number:
                 await self._read(self.number)
@@ -82,9 +78,9 @@ class KnownRevocations:
             self._readiness.failed(error)
 
     async def learn(self) -> None:
-        """The same for a credential that waits for it: within a moment, and not while the store is known to be away.
+        """Refresh for a credential that waits: for a moment at most, and not while the store is known to be away.
 
-        One reading serves all that came before it began: thousands ask at once when a subject is revoked.
+        One read serves all who came before it began, since thousands ask at once when a subject is revoked.
         """
         if self._readiness.holds:
             with anyio.move_on_after(_PATIENCE):
@@ -97,12 +93,12 @@ class KnownRevocations:
                         self._learned = mine
 
     def revoked_at(self, principal: Principal) -> float | None:
-        """When the permission of a principal was ended last; none where it never was, as far as is kept."""
+        """When a principal was last revoked (seconds since 1970); None where no stored revocation concerns it."""
         moments = [self._moments[name] for name in names_of(principal) if name in self._moments]
         return max(moments, default=None)
 
     def tell(self) -> None:
-        """Hint at the newest revocations, and at the keys that are good. One that is lost is repeated soon."""
+        """Hint at the newest revocations and the trusted keys. A lost hint is repeated soon."""
         hint = Authority(number=self.number, revocations=self._newest)
         trusted = self._verifier.trusted() if self._verifier is not None else None
         if trusted is not None:
@@ -132,7 +128,7 @@ class KnownRevocations:
 
     def _take(self, page: RevocationPage) -> None:
         for kept in page.kept:
-            # Of a policy nobody's credential is the worse: what is known of it is asked for anew.
+            # A new policy refuses no credential: edges only ask again for what they know.
             if kept.revocation.kind != "policy":
                 name = (kept.revocation.kind, kept.revocation.key)
                 self._moments[name] = max(kept.at, self._moments.get(name, kept.at))
@@ -141,7 +137,7 @@ class KnownRevocations:
         self.number = max(self.number, page.number if page.complete else page.kept[-1].revocation.number)
 
     async def _prune(self) -> None:
-        """Forget what no credential is old enough for, here as in the store."""
+        """Forget revocations that are older than any credential, in the store and here."""
         try:
             horizon = await self._repository.prune(self._settings.revocation_kept)
         except StoreError as error:

@@ -1,4 +1,4 @@
-"""Authorization's decisions: what a credential's claims make of its bearer. Pure functions."""
+"""Authorization's decisions: the principal that a credential's claims stand for. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _MOST_SCOPES: Final = 256
 _LONGEST: Final = 1024
 """Characters of a subject, a client or a tenant."""
 _DAY: Final = 86_400.0
-"""Seconds that a credential which does not end by itself is said to be good for: nothing goes by it for longer."""
+"""Seconds for which a credential without an expiry is said to be good."""
 
 
 def admit_anonymous(lasts: float) -> Admitted:
-    """Admit a caller as nobody in particular, which is what mode `none` makes of everyone.
+    """Admit a caller without a name, as mode `none` does with everyone.
 
-    A credential that is presented is ignored, be it good or bad: nothing here could tell which it is, and a client
-    that holds one for another server must be able to try this one out.
+    A credential is ignored here, good or bad. Nothing could check it, and a client that has one for another server must
+    be able to try this one.
 
     Args:
-        lasts: seconds for which an edge may go by the verdict.
+        lasts: seconds for which an edge may use the verdict.
     """
     return Admitted(principal=Principal(), lasts=lasts)
 
@@ -33,17 +33,17 @@ def admit_anonymous(lasts: float) -> Admitted:
 def admit(
     verified: Verified, *, at: float, lasts: float, revoked: float | None, lasts_heard: float | None = None
 ) -> Admitted:
-    """Admit a credential's bearer for as long as both we and the credential say.
+    """Admit a credential's bearer until the verdict or the credential ends, whichever is sooner.
 
     Args:
         verified: what the credential says.
         at: now, in seconds since 1970.
-        lasts: seconds for which an edge may go by a verdict.
-        revoked: when the permission of whom it speaks for was ended last; none where it never was.
-        lasts_heard: seconds for which an edge may that hears whether the credential's key is still good.
+        lasts: seconds for which an edge may use a verdict.
+        revoked: when its principal was last revoked; None where that never happened.
+        lasts_heard: seconds for which an edge may use the verdict while it hears that the credential's key is good.
 
     Raises:
-        CredentialRefused: it has expired, or was issued before that, or nobody says when.
+        CredentialRefused: it has expired, or was issued before the revocation, or at an unknown time.
     """
     if revoked is not None and (verified.issued is None or verified.issued <= revoked):
         raise CredentialRefused("revoked", Reason.REVOKED)
@@ -57,16 +57,16 @@ def admit(
 
 
 def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, has_end: bool = True) -> Verified:
-    """Read whom claims speak for: those of a token that was checked, or of an issuer that was asked about one.
+    """Read the principal of claims: a checked token's own, or those of an issuer's answer about a token.
 
     Args:
         claims: as the issuer made them.
-        resource: the URL that the token must be for.
-        tenant_claim: which claim names the tenant; empty for none.
-        has_end: a token must say when it expires.
+        resource: the URL for which the token must be issued.
+        tenant_claim: the claim that names the tenant; empty for none.
+        has_end: the claims must have an expiry.
 
     Raises:
-        CredentialRefused: it is for another resource, or lacks a claim that it must have.
+        CredentialRefused: it is for another resource, or lacks a required claim.
     """
     if not is_for(words(claims.get("aud")), resource):
         raise CredentialRefused("it is for another audience", Reason.AUDIENCE)
@@ -80,10 +80,10 @@ def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, 
 
 
 def named(principal: Principal) -> Principal:
-    """Give whom a credential speaks for a subject: a client that speaks for nobody else speaks for itself.
+    """Give a principal a subject: a client without a subject is its own subject.
 
     Raises:
-        CredentialRefused: it has neither; nobody who needs a credential is admitted without a name.
+        CredentialRefused: it has neither; where credentials are needed, nobody is admitted without a name.
     """
     client, tenant = principal.client or None, principal.tenant or None
     subject = principal.subject or client
@@ -95,13 +95,13 @@ def named(principal: Principal) -> Principal:
 
 
 def scopes_of(claims: Mapping[str, Any]) -> tuple[str, ...]:
-    """The scopes that claims grant, in order: `scope`, or `scp` as some issuers name it."""
+    """The scopes that claims grant, in order: `scope`, or `scp`, which some issuers use."""
     found = words(claims.get("scope")) or words(claims.get("scp"))
     return tuple(sorted({word for text in found for word in text.split(" ") if is_scope(word)}))[:_MOST_SCOPES]
 
 
 def expanded(scopes: Iterable[str], implies: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Add to scopes what they bring with them, to any depth (M64)."""
+    """Add the scopes that scopes imply, to any depth (M64)."""
     all_of_them: set[str] = set()
     waiting = list(scopes)
     while waiting:
@@ -123,7 +123,7 @@ def _name(claims: Mapping[str, Any], claim: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str) or len(value) > _LONGEST or not _is_written(value):
-        raise CredentialRefused(f"the claim {claim} is no name", Reason.CLAIMS)
+        raise CredentialRefused(f"the claim {claim} is not a name", Reason.CLAIMS)
     return value
 
 
@@ -141,11 +141,11 @@ def _moment(claims: Mapping[str, Any], claim: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise CredentialRefused(f"the claim {claim} is no moment", Reason.CLAIMS)
+        raise CredentialRefused(f"the claim {claim} is not a time", Reason.CLAIMS)
     try:
         moment = float(value)
     except OverflowError:
         moment = math.inf
     if not math.isfinite(moment):
-        raise CredentialRefused(f"the claim {claim} is no moment", Reason.CLAIMS)
+        raise CredentialRefused(f"the claim {claim} is not a time", Reason.CLAIMS)
     return moment

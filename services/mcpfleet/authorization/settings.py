@@ -12,7 +12,7 @@ from mcpfleet.process.settings import Names, ProcessSettings, Seconds
 from mcpfleet.store.settings import StoreSettings
 
 SIGNATURES: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Those whose signatures the issuer alone can make, and everybody can check: never `none`, never a shared secret."""
+"""Algorithms whose signatures only the issuer can make, and anybody can check: never `none`, never a shared secret."""
 
 
 class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):

@@ -1,4 +1,4 @@
-"""Tokens that the issuer has signed: JWT, checked by its public keys."""
+"""Tokens that the issuer has signed (JWT), checked with its public keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHY: Final[dict[type[jwt.PyJWTError], tuple[str, Reason]]] = {
 
 
 class JwtVerifier:
-    """Verifies JWT: issuer, audience and expiry are required, and algorithms are those of the settings."""
+    """Verifies JWTs: issuer, audience and expiry are required, and the algorithm must be listed in the settings."""
 
     def __init__(self, keys: Keys, settings: AuthorizationSettings) -> None:
         self._keys = keys
@@ -38,21 +38,19 @@ class JwtVerifier:
         try:
             head = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise CredentialRefused("it is no JWT", Reason.MALFORMED) from None
+            raise CredentialRefused("it is not a JWT", Reason.MALFORMED) from None
         algorithm, kid = head.get("alg"), head.get("kid")
         if not isinstance(algorithm, str) or algorithm not in self._settings.jwt_algorithms:
-            raise CredentialRefused(
-                "it is signed by an algorithm that is not listed (MCPFLEET_JWT_ALGORITHMS)", Reason.ALGORITHM
-            )
+            raise CredentialRefused("its algorithm is not listed (MCPFLEET_JWT_ALGORITHMS)", Reason.ALGORITHM)
         if kid is not None and not isinstance(kid, str):
-            raise CredentialRefused("it is no JWT", Reason.MALFORMED)
+            raise CredentialRefused("it is not a JWT", Reason.MALFORMED)
         key = await self._keys.find(kid, algorithm)
         claims = self._claims(token, key.public, algorithm)
         verified = verified_by(claims, resource=resource, tenant_claim=self._settings.tenant_claim)
         return replace(verified, key=key.name)
 
     def trusted(self) -> Trusted | None:
-        """The issuer's keys, as they were fetched last; none before."""
+        """The issuer's keys of the last fetch; None before the first."""
         return self._keys.trusted()
 
     def _claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
@@ -63,7 +61,7 @@ class JwtVerifier:
                 algorithms=[algorithm],
                 issuer=self._issuers,
                 leeway=self._settings.bus_clock_tolerance,
-                # The audience is compared by our own rule, which lets a slash at the end differ.
+                # Our own rule compares the audience: a slash at the end may differ.
                 options={"require": _REQUIRED, "verify_aud": False},
             )
         except (jwt.PyJWTError, TypeError, ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Tokens that are listed in a secret file, with what each is worth."""
+"""Tokens that a secret file lists, each with its principal."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 
 _MOST_TOKENS = 10_000
+"""Entries of the file."""
 
 
 def _several(value: object) -> object:
@@ -34,13 +35,13 @@ class StaticToken(BaseModel):
 
     token: SecretStr | None = None
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    """Instead of the token: its digest, so that who reads the file cannot use it."""
+    """The token's digest in place of the token, so that a reader of the file cannot use it."""
     subject: str = Field(min_length=1, max_length=1024)
     client: str | None = None
     tenant: str | None = None
     scopes: tuple[str, ...] = ()
     audience: Annotated[tuple[str, ...], BeforeValidator(_several)] = Field(min_length=1)
-    """URLs, or names, of the endpoints that it is for."""
+    """URLs or names of the endpoints for which it is valid."""
     expires: Moment | None = None
     issued: Moment | None = None
 
@@ -52,7 +53,7 @@ class StaticToken(BaseModel):
 
     @property
     def digest(self) -> str:
-        """What it is found by."""
+        """The digest by which the token is found."""
         return self.sha256 or digest((self.token or SecretStr("")).get_secret_value())
 
 
@@ -65,13 +66,13 @@ class StaticTokens(BaseModel):
 
 
 class StaticVerifier:
-    """Verifies tokens by the list. A token is looked up by its digest, so no time tells how much of it was right."""
+    """Verifies tokens with the list. A token is looked up by its digest, so timing does not show how much is right."""
 
     def __init__(self, text: str) -> None:
         """Read the list.
 
         Raises:
-            ConfigurationError: it is of another form; the sentence names the entry and the rule, and no token.
+            ConfigurationError: it is malformed; the sentence names the entry and the rule, and no token.
         """
         self._tokens = {entry.digest: entry for entry in _read(text).tokens}
         self._list = digest(text)[:DIGEST_LENGTH]
@@ -88,12 +89,12 @@ class StaticVerifier:
         return Verified(principal, _seconds(entry.expires), _seconds(entry.issued), self._list)
 
     def trusted(self) -> Trusted:
-        """The whole list is one key: what another list says does not hold by this one."""
+        """Return the whole list as one key: another list's verdicts do not hold by this one."""
         return Trusted((self._list,), time.monotonic() - self._began)
 
 
 def digest(token: str) -> str:
-    """The SHA-256 by which a token may be listed."""
+    """The SHA-256 digest under which a token may be listed."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -106,7 +107,7 @@ def _read(text: str) -> StaticTokens:
         lines = (f"MCPFLEET_TOKENS_FILE: {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
         raise ConfigurationError(*lines) from None
     except ValueError:  # whose sentence may quote a line of the file
-        raise ConfigurationError("MCPFLEET_TOKENS_FILE: is neither JSON nor TOML") from None
+        raise ConfigurationError("MCPFLEET_TOKENS_FILE: neither JSON nor TOML") from None
 
 
 def _seconds(moment: Moment | None) -> float | None:

@@ -23,7 +23,7 @@ counter: Final = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("number", BigInteger, nullable=False, comment="the newest revocation's"),
 )
-"""One row: whoever revokes holds it until the revocation is committed, so numbers become visible in their order."""
+"""One row. A revocation locks it until the commit, so numbers become visible in their order."""
 
 revocations: Final = Table(
     "authorization_revocations",
@@ -44,7 +44,7 @@ windows: Final = Table(
     Column("granted", BigInteger, nullable=False, comment="to whom asked last"),
     Column("ends_at", Moment, nullable=False),
 )
-"""One row for each limit that somebody takes from; it goes some time after its window."""
+"""One row for each limit in use; it is deleted some time after its window."""
 
 takings: Final = Table(
     "authorization_takings",
@@ -55,7 +55,7 @@ takings: Final = Table(
     Column("granted", BigInteger, nullable=False),
     Column("ends_at", Moment, nullable=False),
 )
-"""The last taking of each asker: one asks for a key once at a time, so only its last question may come again."""
+"""Each asker's last taking. An asker has one question for a key at a time, so only its last one may come again."""
 
 Index("authorization_revocations_at", revocations.c.at)
 Index("authorization_windows_ends_at", windows.c.ends_at)

@@ -1,4 +1,4 @@
-"""Who checks credentials: one for each mode, behind one question."""
+"""Checking a credential: the question, its answer, and how it is refused. Each mode has one verifier."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mcpfleet.contracts.principal import Principal
 
 
 class Reason(StrEnum):
-    """Why a credential was refused, as it is counted: few values, and nothing of a caller's."""
+    """Why a credential was refused, as a metric's label: few values, none of which comes from a caller."""
 
     MISSING = "missing"
     MALFORMED = "malformed"
     CLAIMS = "claims"
-    """One that it must have is not there, or of another form."""
+    """A required claim is missing or malformed."""
     ALGORITHM = "algorithm"
     KEY = "unknown_key"
     SIGNATURE = "signature"
@@ -25,11 +25,11 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     REVOKED = "revoked"
     UNKNOWN = "unknown_token"
-    """Whoever would know it, the file, the issuer or the operator's own code, does not."""
+    """The file, the issuer or the operator's own function does not know it."""
 
 
 class CredentialRefused(Exception):
-    """Raised when a credential admits nobody; its sentence is for the operator, and quotes nothing of it."""
+    """Raised when a credential admits nobody. Its sentence is for the operator, and never quotes the credential."""
 
     def __init__(self, sentence: str, reason: Reason) -> None:
         super().__init__(sentence)
@@ -37,25 +37,25 @@ class CredentialRefused(Exception):
 
 
 class CredentialUnchecked(Exception):
-    """Raised when it cannot be known now what a credential is worth: whoever knows does not answer."""
+    """Raised when a credential cannot be checked now, since the issuer or the operator's function does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a credential was found to say."""
+    """What a checked credential says."""
 
     principal: Principal
     expires: float | None = None
-    """Seconds since 1970 after which it says nothing; none where it does not end by itself."""
+    """When it expires (seconds since 1970); None where it does not expire."""
     issued: float | None = None
-    """Seconds since 1970; none where nobody says."""
+    """When it was issued (seconds since 1970); None where that is not known."""
     key: str | None = None
-    """Names the key that signed it, or the list that has it, where that is known here."""
+    """Names the key that signed it, or the list that has it; None where another process decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """The keys by which credentials are good, as `Verified.key` names them."""
+    """The keys whose credentials are good, as `Verified.key` names them."""
 
     keys: tuple[str, ...]
     age: float
@@ -66,17 +66,17 @@ class Verifier(Protocol):
     """Checks bearer tokens."""
 
     async def verify(self, token: str, endpoint: str, resource: str) -> Verified:
-        """Say whom a token speaks for.
+        """Check a token, and return what it says.
 
         Args:
             token: as the client sent it.
             endpoint: the endpoint's name.
-            resource: its URL, which the token must be for.
+            resource: the endpoint's URL, for which the token must be issued.
 
         Raises:
             CredentialRefused: it admits nobody here.
-            CredentialUnchecked: it cannot be told now.
+            CredentialUnchecked: it cannot be checked now.
         """
 
     def trusted(self) -> Trusted | None:
-        """The keys that make credentials good; none where another process decides about each, or nothing is known."""
+        """The keys whose credentials are good; None where another process decides about each, or none is known yet."""

@@ -1,4 +1,4 @@
-"""Rate limits: fixed windows of the database's clock, from which edges take, never more than the limit."""
+"""Rate limits: fixed windows by the database's clock, from which edges take tokens up to the limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mcpfleet.store.sql import SQLITE_NOW, insert_for, now
 
 
 class Window(NamedTuple):
-    """How much of a limit's window is taken."""
+    """How much of a limit's window is used."""
 
     number: int
     """How many windows of its length have passed since 1970."""
@@ -33,11 +33,11 @@ class Window(NamedTuple):
 
 
 _FRESH: Final = Window(-1, 0)
-"""One that nobody has taken from."""
+"""A window that is not used yet."""
 
 
 class _Known(NamedTuple):
-    """The last taking of an asker from a limit."""
+    """An asker's last taking from a limit."""
 
     id: str
     granted: int
@@ -45,13 +45,13 @@ class _Known(NamedTuple):
 
 
 def grant(window: Window, wanted: TokensWanted, number: int) -> tuple[Window, int]:
-    """Give back what is given back, and grant what is wanted as far as the window has it; returns it as it is then.
+    """Return tokens to a window and grant wanted ones from it; returns the window afterwards, and what was granted.
 
     Args:
-        window: as it is in the store.
+        window: as the store has it.
         wanted: what an edge asks for.
-        number: the number of the window that is on. A question that waited may be behind the store's: then it counts in
-            that one.
+        number: the number of the current window. The store's may be newer, for a question that waited; then the tokens
+            count in the newer one.
     """
     if window.number < number:
         window = Window(number, 0)
@@ -70,7 +70,7 @@ class _Question(NamedTuple):
     id: str
     limits: Sequence[TokensWanted]
     is_ordered: bool
-    """The ids of the asker rise, so that one that is lower than its last is late."""
+    """The asker's ids rise, so an id below its last one is late."""
 
     @property
     def asker(self) -> str:
@@ -81,15 +81,15 @@ class _Question(NamedTuple):
         return sorted(each.key for each in self.limits)
 
     def is_done(self, known: _Known | None) -> bool:
-        """Whether it was answered before, or comes after a newer one."""
+        """Whether this question was answered before, or a newer one was."""
         return known is not None and (known.id == self.id or (self.is_ordered and self.id < known.id))
 
 
 async def take_all(store: Store, question: TakeTokens) -> TokensTaken:
-    """Take tokens of many windows, and give others back, in one transaction.
+    """Take tokens from many windows, and return others, in one transaction.
 
-    A question that comes again, by its id, is answered as it was, and does nothing: the last one of each asker and
-    limit is kept. One that is older than that does nothing either, since what it gave back may be given back already.
+    A repeated question, by its id, gets the same answer and changes nothing: each asker's last one is kept for each
+    limit. An older question changes nothing either, since its tokens may have been returned already.
 
     Raises:
         StoreError: the database does not do its work.
@@ -98,7 +98,7 @@ async def take_all(store: Store, question: TakeTokens) -> TokensTaken:
 
 
 async def take(store: Store, question: TakeFromLimit) -> Taken:
-    """Take calls of one window, as edges of the release before ask for it: their ids are in no order."""
+    """Take calls from one window, as edges of the former release ask for it: their ids have no order."""
     wanted = TokensWanted(
         key=question.key, limit=question.limit, seconds=question.seconds, wanted=min(question.wanted, question.limit)
     )
@@ -111,7 +111,7 @@ async def _take(store: Store, question: _Question) -> tuple[TokensGranted, ...]:
         return await store.short.run(partial(_take_short, question))
     async with store.write() as connection:
         kept, at = await _lock(connection, question.keys)
-        # Read once the windows are locked, since the same question may be under way.
+        # Read after the windows are locked, since the same question may be in progress.
         decision = _decide(question, kept, await _last(connection, question), at)
         if decision.windows:
             statements = _statements(connection.dialect.name)
@@ -129,7 +129,7 @@ class _Decision(NamedTuple):
 
 
 def _decide(question: _Question, kept: Mapping[str, Window], last: Mapping[str, _Known], at: float) -> _Decision:
-    """Decide about each limit by its row, and by the last taking of the asker."""
+    """Decide about each limit by its row, and by the asker's last taking."""
     decision = _Decision((), [], [])
     granted: list[TokensGranted] = []
     for each in question.limits:
@@ -153,7 +153,7 @@ def _granted(wanted: TokensWanted, window: Window, granted: int, rest: float) ->
 
 
 def _told(wanted: TokensWanted, known: _Known, window: Window, at: float, *, is_repeat: bool) -> TokensGranted:
-    """Answer a question that has been answered; one that is late gets nothing."""
+    """Answer a repeated question as before; a late one gets nothing."""
     own = Window(round(known.ends_at / wanted.seconds) - 1, window.used)
     return _granted(wanted, own, known.granted if is_repeat else 0, known.ends_at - at)
 
@@ -162,7 +162,7 @@ def _told(wanted: TokensWanted, known: _Known, window: Window, at: float, *, is_
 
 
 async def _lock(connection: AsyncConnection, keys: Sequence[str]) -> tuple[dict[str, Window], float]:
-    """Lock the windows' rows in the order of their keys, and read them; also the moment at which that began."""
+    """Lock the windows' rows in the order of their keys, and read them; also returns when that began."""
     fresh = {"number": _FRESH.number, "used": 0, "granted": 0, "ends_at": 0.0}
     made = [{"key": key, **fresh} for key in keys]
     rows = (await connection.execute(_statements(connection.dialect.name).lock, made)).all()
@@ -184,10 +184,10 @@ class _Statements(NamedTuple):
 
 @cache
 def _statements(dialect: str) -> _Statements:
-    """The statements of a taking: composing them anew each time would cost more than running them."""
+    """The statements of a taking, composed once: composing them each time would cost more than running them."""
     lock, new_window, new_taking = (insert_for(table, dialect) for table in (windows, windows, takings))
     return _Statements(
-        # A row that is there stays as it is, and is locked and read.
+        # A row that exists is locked and read, and stays the same.
         lock.on_conflict_do_update(index_elements=["key"], set_={"granted": windows.c.granted}).returning(
             windows.c.key, windows.c.number, windows.c.used, now().label("at")
         ),

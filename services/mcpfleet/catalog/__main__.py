@@ -26,20 +26,12 @@ async def serve(process: Process[CatalogSettings]) -> None:
 
 
 async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
-    """The same, over a bus of the caller's."""
+    """Do the same over a given bus."""
     settings, log = process.settings, process.log
     instruments = CatalogInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name) as store:
         repository = CatalogRepository(store, settings, log=log)
-        sweeper = CatalogSweeper(
-            repository,
-            bus,
-            settings,
-            health=process.health,
-            tracer=process.telemetry.tracer,
-            instruments=instruments,
-            log=log,
-        )
+        sweeper = CatalogSweeper(repository, bus, process, instruments)
         catalog = CatalogActor(repository, sweeper, settings.endpoints, log=log)
         beside = partial(serve_console, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency

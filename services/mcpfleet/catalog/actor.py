@@ -1,4 +1,4 @@
-"""The catalog's handlers: what workers announce, what edges fetch, what an operator withdraws."""
+"""The catalog's handlers: workers announce, edges fetch snapshots, operators withdraw pools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP: Final = "catalog"
 
 
 class CatalogActor:
-    """Answers for the catalog: each handler is a fact written or read, and snapshots are merged by the sweeper."""
+    """Answers workers, edges and operators. Handlers write and read facts; the sweeper merges snapshots of them."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class CatalogActor:
         await actor.answer(WITHDRAW, self.withdraw, group=GROUP)
 
     async def announce(self, question: Announce, asked: RpcContext) -> Announced:
-        """Count a worker in, or out where it leaves. Which pool it is of, the subject says, not the worker."""
+        """Count a worker in, or out where it leaves. The subject names its pool, and the worker does not."""
         pool = asked.tokens["pool"]
         check_names(question.process, question.digest)
         counted = Announced(endpoints=tuple(name for name, each in self._endpoints.items() if each.admits(pool)))
@@ -65,12 +65,14 @@ class CatalogActor:
         return counted
 
     async def snapshot(self, question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:  # noqa: ARG002
-        """Answer with an endpoint's newest snapshot, where the edge does not have it."""
+        """Answer with an endpoint's newest snapshot, unless the edge has it."""
         return await self._repository.snapshot(question.endpoint, question.known)
 
     async def withdraw(self, question: Withdraw, asked: RpcContext) -> Withdrawn:  # noqa: ARG002
-        """End a pool that lingers; the lists are without it when the answer arrives."""
+        """End a pool that lingers; it is off the lists when the answer arrives."""
         withdrawn, rebuilt = await self._repository.withdraw(question.pool)
-        self._log.info("withdrawn", pool=question.pool, definitions=withdrawn.definitions, workers=withdrawn.workers)
+        self._log.info(
+            "pool withdrawn", pool=question.pool, definitions=withdrawn.definitions, workers=withdrawn.workers
+        )
         self._sweeper.tell(rebuilt, current.get())
         return withdrawn

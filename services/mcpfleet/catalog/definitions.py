@@ -1,4 +1,4 @@
-"""What an announced definition must be, by its kind: a list that is made of it must be one that clients can read."""
+"""The rules of announced definitions, by their kinds: clients must be able to read a list that contains them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_ICONS: Final = 64
 _MOST_ARGUMENTS: Final = 256
 """Arguments of a prompt."""
 
-_WORDS: Final = {
+_RULES: Final = {
     "asks": "asks: what a client can declare to answer (D16)",
     "may_ask": "may_ask: what a client can declare to answer (D16)",
     "scopes": "scopes: without space, quote or backslash (RFC 6749)",
@@ -29,7 +29,7 @@ _WORDS: Final = {
 
 
 class _Icon(Icon):
-    """An icon whose list is not read on after its first mistake: a list of mistakes could fill the memory."""
+    """An icon whose sizes are read up to the first mistake: a long list of mistakes could fill the memory."""
 
     sizes: Annotated[list[str], Field(max_length=_MOST_ICONS, fail_fast=True)] | None = None
 
@@ -38,7 +38,7 @@ _Icons = Annotated[list[_Icon], Field(max_length=_MOST_ICONS, fail_fast=True)]
 
 
 class _Tool(Tool):
-    """A tool likewise, and so are the others."""
+    """A tool whose icons are read up to the first mistake; the other kinds do the same."""
 
     icons: _Icons | None = None  # type: ignore[assignment]  # a narrower list, never written to
 
@@ -62,15 +62,15 @@ _WIRES: Final[dict[str, tuple[type[BaseModel], str]]] = {
     "resource": (_Resource, "uri"),
     "template": (_Template, "uriTemplate"),
 }
-"""How each kind stands in a list, and by which member it is named there."""
+"""The MCP type of each kind in a list, and the member that names it there."""
 
 
 def faults(definition: Definition) -> Iterator[str]:
-    """The rules that a definition breaks: each a field and a rule, never a value."""
+    """Yield the rules that a definition breaks: each names a field and a rule, and never a value."""
     yield from _word_faults(definition)
     if definition.kind == "lister":
         if definition.wire:
-            yield "wire: a list shows nothing of its own"
+            yield "wire: must be empty for a lister"
         return
     model, name = _WIRES[definition.kind]
     try:
@@ -79,7 +79,7 @@ def faults(definition: Definition) -> Iterator[str]:
         yield f"wire: {broken_rules(error)}"
         return
     if definition.wire.get(name) != definition.name:
-        yield f"wire.{name}: it is the definition's name"
+        yield f"wire.{name}: must be the definition's name"
     try:
         check_icons(getattr(wire, "icons", None) or ())
     except Mistake:
@@ -88,23 +88,23 @@ def faults(definition: Definition) -> Iterator[str]:
 
 
 def _word_faults(definition: Definition) -> Iterator[str]:
-    """The rules of what is said of every kind; an edge composes headers and errors of it."""
+    """The rules of fields that every kind has; edges compose headers and errors from them."""
     try:
         check_asks("asks", definition.asks)
     except Mistake:
-        yield _WORDS["asks"]
+        yield _RULES["asks"]
     try:
         check_asks("may_ask", definition.may_ask)
     except Mistake:
-        yield _WORDS["may_ask"]
+        yield _RULES["may_ask"]
     try:
         check_scopes(definition.scopes)
     except Mistake:
-        yield _WORDS["scopes"]
+        yield _RULES["scopes"]
     try:
         check_only_for(definition.only_for)
     except Mistake:
-        yield _WORDS["only_for"]
+        yield _RULES["only_for"]
 
 
 def _kind_faults(definition: Definition, wire: Any) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _kind_faults(definition: Definition, wire: Any) -> Iterator[str]:
         yield from _name_faults(definition)
         completable = [argument.name for argument in wire.arguments or ()]
         if len(set(completable)) != len(completable):
-            yield "wire.arguments: no two of one name"
+            yield "wire.arguments: names must differ"
     else:
         try:
             if isinstance(wire, Resource):
@@ -128,7 +128,7 @@ def _kind_faults(definition: Definition, wire: Any) -> Iterator[str]:
             yield f"name: a URI, {form}"
             return
     if not set(definition.completes) <= set(completable):
-        yield "completes: arguments that the definition has"
+        yield "completes: must name the definition's arguments"
 
 
 def _name_faults(definition: Definition) -> Iterator[str]:
@@ -147,5 +147,5 @@ def _schema_faults(tool: Tool) -> Iterator[str]:
         try:
             Validator(schema or {})
         except Mistake:
-            # The library's sentences quote the schema.
+            # Our own sentence: the library's would quote the schema.
             yield f"wire.{field}: a valid JSON Schema of a known dialect, within the bounds, that refers to itself only"

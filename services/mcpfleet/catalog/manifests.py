@@ -1,4 +1,4 @@
-"""What an announced manifest must be before the catalog keeps it: a mistake names the field and the rule."""
+"""The rules that a manifest must meet before the catalog stores it: a mistake names the field and the rule."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DIGEST: Final = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}")
 _MOST_OBJECTS: Final = 100_000
 """Opening braces in a manifest's definitions: each may be a subschema, which takes some ten microseconds to check."""
 _LONGEST_RULE: Final = 1000
-"""Characters of what a worker is told: parts of it are names that the worker chose."""
+"""Characters of the sentence that a worker gets, since the worker chose some of the names in it."""
 
 Read = TypeVar("Read", bound=Message)
 
 
 def check_names(process: str, digest: str) -> None:
-    """Refuse what cannot name a process or a manifest.
+    """Refuse malformed names of a process or a manifest.
 
     Raises:
         Failed: `contract`, with the field and the rule.
@@ -37,15 +37,15 @@ def check_names(process: str, digest: str) -> None:
 
 
 def read_manifest(text: str, digest: str, limit: int) -> Manifest:
-    """Read an announced manifest, and check all that a list made of it relies on.
+    """Read an announced manifest, and check everything that a list needs of it.
 
-    One malformed tool would make clients refuse the whole list, so that one pool could harm the callers of all. The
-    worst of manifests takes a second, so it is read in a thread.
+    One malformed tool would make clients refuse the whole list, so one pool could harm the callers of all pools. The
+    largest manifest takes a second to check, so this runs in a thread.
 
     Args:
         text: the manifest's exact JSON text.
-        digest: what the announcement calls it.
-        limit: bytes that it may have (MCPFLEET_MANIFEST_LIMIT).
+        digest: the digest in the announcement.
+        limit: bytes that the manifest may have (MCPFLEET_MANIFEST_LIMIT).
 
     Raises:
         Failed: `contract`, with the field and the rule, never the value.
@@ -54,7 +54,7 @@ def read_manifest(text: str, digest: str, limit: int) -> Manifest:
     if len(body) > limit:
         raise _broken(f"manifest: {len(body)} bytes are over the limit of {limit} (MCPFLEET_MANIFEST_LIMIT)")
     if digest_of(body) != digest:
-        raise _broken("digest: it does not name the manifest's text")
+        raise _broken("digest: must be the digest of the manifest's text")
     manifest = _read(Manifest, text, "manifest")
     if sum(each.count("{") for each in manifest.definitions) > _MOST_OBJECTS:
         raise _broken(f"manifest.definitions: at most {_MOST_OBJECTS} JSON objects")
@@ -65,9 +65,9 @@ def read_manifest(text: str, digest: str, limit: int) -> Manifest:
         for fault in faults(definition):
             raise _broken(f"{where}.{fault}")
         if not _is_handed_on_whole(definition):
-            raise _broken(f"{where}.wire: JSON that nests less deeply, of finite numbers")
+            raise _broken(f"{where}.wire: must nest less deeply, and have finite numbers only")
         if (definition.kind, definition.name) in seen:
-            raise _broken(f"{where}.name: another {definition.kind} of the manifest has it")
+            raise _broken(f"{where}.name: another {definition.kind} of the manifest has this name")
         seen.add((definition.kind, definition.name))
     return manifest
 
@@ -80,7 +80,7 @@ def _read(kind: type[Read], text: str, where: str) -> Read:
 
 
 def _is_handed_on_whole(definition: Definition) -> bool:
-    """Whether an edge reads what the catalog would write: one that does not come back would stop its whole endpoint."""
+    """Whether an edge reads what the catalog would write: a definition that it cannot read would stop the endpoint."""
     listed = Listed(pool="pool", digest="", definition=definition)
     answer = SnapshotAnswer(
         number=1, snapshot=Snapshot(endpoint="endpoint", number=1, name="name", version="1", listed=(listed,))

@@ -1,4 +1,4 @@
-"""What the tables say now: the values that the catalog's rules decide on, read in a few small statements."""
+"""The state that the catalog's rules decide on, read from the tables in a few small statements."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mcpfleet.store.sql import now
 
 @dataclass(frozen=True)
 class Observation:
-    """All that decides whether anything is to be done."""
+    """Everything that decides whether there is work to do."""
 
     tallies: tuple[ManifestCount, ...]
     pools: tuple[Pool, ...]
     books: tuple[EndpointState, ...]
     has_silent: bool
-    """A worker has been silent for too long, as far as silence counts now."""
+    """A worker has been silent for too long, while silence counts."""
     has_stray: bool
     """A manifest is kept that no worker announces and no pool lists."""
 
 
 async def observe(connection: AsyncConnection, settings: CatalogSettings, *, lost: float | None) -> Observation:
-    """Read everything; `lost` is how many seconds of silence count, none where silence does not count now."""
+    """Read everything; `lost` is how many seconds of silence count, None while silence does not count."""
     silent = None if lost is None else await connection.scalar(select(workers.c.pool).where(is_silent(lost)).limit(1))
     stray = await connection.scalar(select(manifests.c.digest).where(is_stray()).limit(1))
     return Observation(
@@ -84,7 +84,7 @@ def is_silent(lost: float) -> ColumnElement[bool]:
 
 
 def is_stray() -> ColumnElement[bool]:
-    """Whether nothing refers to a manifest's row."""
+    """Whether a manifest's row is not referred to."""
     return and_(
         ~exists().where(workers.c.digest == manifests.c.digest), ~exists().where(pools.c.digest == manifests.c.digest)
     )

@@ -1,4 +1,4 @@
-"""Bringing pools and snapshots up to what workers announce, in one transaction that nobody else runs at once."""
+"""Brings pools and snapshots up to date with what workers announce, in a transaction that one replica has at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from mcpfleet.store.sql import insert_into, now
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """An endpoint that was merged again."""
+    """An endpoint that was merged."""
 
     endpoint: str
     number: int
@@ -55,7 +55,7 @@ class Rebuilt:
 
 
 def read_snapshot(body: str) -> Snapshot | None:
-    """Read a stored snapshot; none where it is not one that this release knows."""
+    """Read a stored snapshot; None where this release cannot read it."""
     try:
         return Snapshot.model_validate_json(body)
     except ValidationError:
@@ -63,18 +63,18 @@ def read_snapshot(body: str) -> Snapshot | None:
 
 
 class Rebuilder:
-    """Decides whether anything is to be done, and does it."""
+    """Decides whether there is work to do, and does it."""
 
     def __init__(self, settings: CatalogSettings, log: FilteringBoundLogger) -> None:
         self._settings = settings
         self._log = log
         self._manifests: dict[str, Manifest | None] = {}
-        """Those that pools list, read: a digest's text never changes. None where this release cannot read it."""
+        """The parsed manifests that pools list, by digest; None where this release cannot read one."""
         self._told: set[tuple[str, str]] = set()
-        """What was said of an endpoint, which is said once."""
+        """The alarms that were logged, each once."""
 
     def is_due(self, seen: Observation) -> bool:
-        """Whether the tables are behind what workers announce, as far as a look without locks can tell."""
+        """Whether the tables are behind what workers announce, as far as a read without locks can tell."""
         if seen.has_silent or seen.has_stray or decide(seen.tallies, seen.pools):
             return True
         books = {book.endpoint: book for book in seen.books}
@@ -82,18 +82,18 @@ class Rebuilder:
         return any(name not in books or self._is_behind(books[name], inputs) for name in self._settings.endpoints)
 
     def watch_settings(self, seen: Observation) -> None:
-        """Say once of each endpoint that other settings than ours are in force, if it is so."""
+        """Log once for each endpoint that it was merged by other settings than ours."""
         for book in seen.books:
             endpoint = self._settings.endpoints.get(book.endpoint)
             if endpoint and is_disputed(book, endpoint, self._settings.catalog_revision):
                 self._alarm(book.endpoint, "others of the same MCPFLEET_CATALOG_REVISION have other MCPFLEET_ENDPOINTS")
 
     async def perform(self, connection: AsyncConnection, *, lost: float | None) -> list[Rebuilt]:
-        """Do what is to be done, in the caller's transaction.
+        """Bring everything up to date in the caller's transaction.
 
         Args:
             connection: a transaction for writing.
-            lost: how many seconds of a worker's silence count, none where silence does not count now.
+            lost: seconds of silence after which a worker counts no more; None while silence does not count.
         """
         await self._open_books(connection)
         books = await observation.read_endpoints(connection, lock=True)
@@ -114,7 +114,7 @@ class Rebuilder:
         return is_behind(book, self._settings.catalog_revision, inputs)
 
     async def _open_books(self, connection: AsyncConnection) -> None:
-        """Make the rows of new endpoints, which every revision is above."""
+        """Insert the rows of new endpoints, with a revision below every other."""
         for name in sorted(self._settings.endpoints):
             await connection.execute(
                 insert_into(endpoints, connection)
@@ -125,11 +125,11 @@ class Rebuilder:
     async def _write_up(
         self, connection: AsyncConnection, book: EndpointState, listed: Sequence[Pool]
     ) -> Rebuilt | None:
-        """Merge one endpoint; it stays as it is where this release could write only a part of it."""
+        """Merge one endpoint; it stays the same where this release could write only a part of it."""
         endpoint = self._settings.endpoints[book.endpoint]
         unread = [pool.name for pool in listed if endpoint.admits(pool.name) and self._manifests[pool.digest] is None]
         if unread:
-            self._alarm(book.endpoint, f"this release cannot read what these pools list: {', '.join(sorted(unread))}")
+            self._alarm(book.endpoint, f"this release cannot read the manifests of: {', '.join(sorted(unread))}")
             return None
         former = await self._former(connection, book)
         merged = self._merge(book, endpoint, listed, former)
@@ -141,14 +141,14 @@ class Rebuilder:
             snapshot = merged.snapshot.model_copy(update={"number": number})
             body = snapshot.model_dump_json(exclude_defaults=True)
             if read_snapshot(body) != snapshot:
-                self._alarm(book.endpoint, "the merged catalog would not be read as it is written")
+                self._alarm(book.endpoint, "the merged catalog does not survive being written and read")
                 return None
             values |= {"number": number, "digest": merged.digest, "body": body}
         await connection.execute(update(endpoints).where(endpoints.c.endpoint == book.endpoint).values(**values))
         return Rebuilt(book.endpoint, number, is_new, len(merged.snapshot.listed), merged.refusals)
 
     async def _former(self, connection: AsyncConnection, book: EndpointState) -> Snapshot | None:
-        """Read the snapshot that the endpoint has; none where it has none, or none that can be read."""
+        """Read the endpoint's snapshot; None where it has none, or this release cannot read it."""
         if book.number == UNNUMBERED:
             return None
         body = await connection.scalar(select(endpoints.c.body).where(endpoints.c.endpoint == book.endpoint))
@@ -166,7 +166,7 @@ class Rebuilder:
         return merge(book.endpoint, endpoint, serving, held, limit=self._settings.snapshot_limit)
 
     async def _load(self, connection: AsyncConnection, digests: set[str]) -> None:
-        """Have these manifests read, and no others."""
+        """Keep these manifests parsed, and no others."""
         self._manifests = {digest: self._manifests[digest] for digest in digests & self._manifests.keys()}
         missing = digests - self._manifests.keys()
         rows = await connection.execute(
@@ -178,14 +178,14 @@ class Rebuilder:
     def _read(self, digest: str, body: str) -> Manifest | None:
         try:
             manifest = Manifest.model_validate_json(body)
-            _ = manifest.named  # reads the definitions, and keeps them
+            _ = manifest.named  # parses the definitions, and caches them
         except ValidationError as error:
-            self._log.error("unreadable manifest", digest=digest, error=broken_rules(error))
+            self._log.error("manifest not readable", digest=digest, error=broken_rules(error))
             return None
         return manifest
 
     def _alarm(self, endpoint: str, why: str) -> None:
-        """Tell an operator once why an endpoint is not as its settings here want it."""
+        """Log once why an endpoint is not as these settings want it."""
         if (endpoint, why) not in self._told:
             self._told.add((endpoint, why))
             self._log.error("endpoint not as set", endpoint=endpoint, reason=why)

@@ -1,4 +1,4 @@
-"""What the catalog keeps: each method is one transaction, and any number of replicas run them side by side."""
+"""The catalog's tables: each method is one transaction, and any number of replicas run them side by side."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from mcpfleet.store.migrate import check_migrated
 from mcpfleet.store.sql import insert_into, now
 
 _READERS: Final = 2
-"""Announced manifests that are read at once, each in a thread."""
+"""Announced manifests that are parsed at once, each in a thread."""
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep saw, and what it changed then."""
+    """What a sweep saw and changed."""
 
     seen: observation.Observation
     rebuilt: tuple[Rebuilt, ...] = ()
     was_due: bool = False
-    """There was something to do."""
+    """The tables were behind, so the sweep had work to do."""
 
 
 class CatalogRepository:
@@ -47,19 +47,19 @@ class CatalogRepository:
         self._rebuild = Rebuilder(settings, log)
         self._readers = anyio.CapacityLimiter(_READERS)
         self._snapshots: dict[str, tuple[str, Snapshot]] = {}
-        """The newest of each endpoint that was asked for, parsed, by the digest of its content."""
+        """Each endpoint's newest snapshot, parsed, with the digest of its content."""
 
     async def hear(self, pool: str, process: str, digest: str) -> bool:
-        """Note that a worker is still there and announces what it did before; false where that is not so.
+        """Note that a known worker announces the same manifest again; false where it is new, or the manifest is.
 
-        The steady state: one statement, which touches one row.
+        In the steady state this is the only statement, and touches one row.
         """
         heard = update(workers).where(workers.c.pool == pool, workers.c.process == process, workers.c.digest == digest)
         async with self._store.write() as connection:
             return (await connection.execute(heard.values(announced_at=now()))).rowcount == 1
 
     async def count_in(self, pool: str, announced: Announce) -> bool:
-        """Count a worker in with what it announces; false where its manifest is unknown, and wanted.
+        """Count a worker in with its manifest; false where the manifest is not known, and its text is needed.
 
         Raises:
             Failed: `contract` where the announcement breaks a rule, `refused` where the pool has too many of a kind.
@@ -83,7 +83,7 @@ class CatalogRepository:
         return True
 
     async def _check_room(self, connection: AsyncConnection, pool: str, announced: Announce) -> None:
-        """Bound what one pool, the least trusted of processes, can make the catalog keep."""
+        """Bound what one pool can make the catalog store: workers are the least trusted processes."""
         count, kinds = (
             await connection.execute(
                 select(func.count(), func.count(distinct(workers.c.digest))).where(
@@ -92,27 +92,27 @@ class CatalogRepository:
             )
         ).one()
         if count >= self._settings.pool_workers:
-            raise Failed(Fault.REFUSED, f"the pool {pool} has {count} workers already (MCPFLEET_POOL_WORKERS)")
+            raise Failed(Fault.REFUSED, f"the pool {pool} already has {count} workers (MCPFLEET_POOL_WORKERS)")
         known = await connection.scalar(
             select(workers.c.pool).where(workers.c.pool == pool, workers.c.digest == announced.digest).limit(1)
         )
         if known is None and kinds >= self._settings.pool_manifests:
-            raise Failed(Fault.REFUSED, f"the pool {pool} has {kinds} manifests already (MCPFLEET_POOL_MANIFESTS)")
+            raise Failed(Fault.REFUSED, f"the pool {pool} already has {kinds} manifests (MCPFLEET_POOL_MANIFESTS)")
 
     async def leave(self, pool: str, process: str) -> None:
-        """Count a worker no longer."""
+        """Count a worker out."""
         left = delete(workers).where(workers.c.pool == pool, workers.c.process == process)
         async with self._store.write() as connection:
             await connection.execute(left)
 
     async def snapshot(self, endpoint: str, known: int | None) -> SnapshotAnswer:
-        """Answer with the endpoint's newest number, and its snapshot where that is not the known one.
+        """Answer with the endpoint's newest number, and with its snapshot unless that number is the known one.
 
-        The number is 0, without a snapshot, while no pool has served the endpoint yet.
+        Until a pool serves the endpoint, the number is 0 and there is no snapshot.
 
         Raises:
-            Failed: `unknown` where there never was such an endpoint, `unavailable` where a newer release wrote what
-                this one cannot read: a replica of that release can.
+            Failed: `unknown` where the endpoint never existed. `unavailable` where a newer release wrote the snapshot
+                and this one cannot read it; a replica of that release can.
         """
         mine = endpoints.c.endpoint == endpoint
         async with self._store.read() as connection:
@@ -134,7 +134,7 @@ class CatalogRepository:
         return SnapshotAnswer(number=cached[1].number, snapshot=cached[1])
 
     async def withdraw(self, pool: str) -> tuple[Withdrawn, list[Rebuilt]]:
-        """End a pool that lingers without workers; one that has workers stays."""
+        """End a pool that lingers without workers; a pool with workers stays."""
         async with self._store.write() as connection:
             await observation.read_endpoints(connection, lock=True)
             count = await connection.scalar(select(func.count()).where(workers.c.pool == pool))
@@ -150,15 +150,15 @@ class CatalogRepository:
         """Refuse to serve on tables that are older than this release.
 
         Raises:
-            ConfigurationError: they are; the sentence says what to run.
+            ConfigurationError: the tables are older; the sentence says what to run.
         """
         await check_migrated(self._store, SCHEMA)
 
     async def sweep(self, *, lost: float | None) -> SweepResult:
-        """Bring pools and snapshots up to what workers announce; without a lock where there is nothing to do.
+        """Bring pools and snapshots up to date with what workers announce; takes no lock where nothing is to do.
 
         Args:
-            lost: seconds after which a silent worker counts no longer, none where silence does not count now.
+            lost: seconds of silence after which a worker counts no more; None while silence does not count.
         """
         async with self._store.read() as connection:
             seen = await observation.observe(connection, self._settings, lost=lost)
@@ -180,7 +180,7 @@ class CatalogRepository:
 
 
 async def _know(connection: AsyncConnection, announced: Announce) -> bool:
-    """Have the manifest kept for as long as the transaction lasts; false where its text is needed for that."""
+    """Keep the manifest from being deleted until the transaction ends; false where its text is missing."""
     row = select(manifests.c.digest).where(manifests.c.digest == announced.digest)
     if await connection.scalar(row.with_for_update(read=True, key_share=True)) is not None:
         return True
@@ -189,7 +189,7 @@ async def _know(connection: AsyncConnection, announced: Announce) -> bool:
     await connection.execute(
         insert_into(manifests, connection)
         .values(digest=announced.digest, body=announced.manifest, first_announced=now())
-        # An update that changes nothing, for its lock: two workers may bring the same manifest at once.
+        # The update changes nothing and takes the lock: two workers may bring the same manifest at once.
         .on_conflict_do_update(index_elements=["digest"], set_={"digest": announced.digest})
     )
     return True

@@ -1,4 +1,4 @@
-"""The catalog's decisions: what a pool lists, and which definitions make up an endpoint's snapshot. Pure functions."""
+"""The catalog's decisions: what a pool lists, and which definitions an endpoint's snapshot has. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Manifest, digest_of
 
 Key = tuple[str, str]
-"""What no two definitions of an endpoint have in common: name and kind."""
+"""Name and kind: no two definitions of an endpoint share both."""
 
 UNNUMBERED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestCount:
-    """How many live workers of a pool announce a manifest."""
+    """How many live workers of a pool announce one manifest."""
 
     pool: str
     digest: str
@@ -37,14 +37,14 @@ class Pool:
     digest: str
     since: float
     is_empty: bool = False
-    """It lists what it listed when its last worker went."""
+    """It has no workers, and lists the last one's manifest."""
     is_over: bool = False
-    """It has been empty for as long as an empty pool may linger."""
+    """It has been empty for as long as an empty pool may stay listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLists:
-    """The pool lists this manifest from now on, and has workers."""
+    """The pool has workers, and lists this manifest from now on."""
 
     pool: str
     digest: str
@@ -52,14 +52,14 @@ class PoolLists:
 
 @dataclass(frozen=True, slots=True)
 class PoolEmpties:
-    """The pool lost its last worker, and lingers from now on."""
+    """The pool lost its last worker, and stays listed for a while."""
 
     pool: str
 
 
 @dataclass(frozen=True, slots=True)
 class PoolEnds:
-    """The pool lingered for long enough: it lists nothing more."""
+    """The pool stayed empty for too long, and is no longer listed."""
 
     pool: str
 
@@ -68,9 +68,9 @@ Decision = PoolLists | PoolEmpties | PoolEnds
 
 
 def decide(tallies: Iterable[ManifestCount], pools: Iterable[Pool]) -> list[Decision]:
-    """Say what changes between what pools list and what their live workers announce.
+    """Decide how pools' lists change by what their live workers announce.
 
-    A pool lists the manifest that most of its workers announce, the newer of two equals: a rollout changes it once.
+    A pool lists the manifest that most of its workers announce, and of two equals the newer: a rollout changes it once.
     """
     chosen: dict[str, ManifestCount] = {}
     for each in sorted(tallies, key=lambda each: (each.workers, each.first_announced, each.digest)):
@@ -90,9 +90,9 @@ def decide(tallies: Iterable[ManifestCount], pools: Iterable[Pool]) -> list[Deci
 
 
 def inputs_digest(pools: Iterable[Pool]) -> str:
-    """Name what endpoints are merged from: while it is the same, merging again changes nothing.
+    """Digest what endpoints are merged from: while it is the same, merging again changes nothing.
 
-    It depends on no settings, which replicas may have different ones of.
+    It does not depend on settings, in which replicas may differ.
     """
     return digest_of(to_json(sorted((pool.name, pool.digest, pool.since) for pool in pools)))
 
@@ -108,7 +108,7 @@ class PoolManifest:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A definition that a pool lists, and that an endpoint does not show."""
+    """A definition that a pool lists and an endpoint does not show."""
 
     pool: str
     kind: str
@@ -118,7 +118,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Merged:
-    """An endpoint's merged catalog, not numbered yet."""
+    """An endpoint's merged catalog, before it has a number."""
 
     snapshot: Snapshot
     is_vacant: bool
@@ -127,13 +127,13 @@ class Merged:
 
     @cached_property
     def digest(self) -> str:
-        """Names the catalog without its number: the same while it shows the same."""
+        """The catalog's digest without its number: it is the same while the catalog shows the same."""
         return digest_of(self.snapshot.model_dump_json(exclude_defaults=True).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class ShownDefinition:
-    """What the snapshot before shows under a name."""
+    """A definition of the former snapshot."""
 
     pool: str
     size: int
@@ -142,17 +142,17 @@ class ShownDefinition:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """A definition that its pool may show under a name that is its own."""
+    """A definition whose name belongs to its pool, and which the endpoint allows."""
 
     listed: Listed
     size: int
     has_room: bool
-    """It needs no more than what the pool shows under that name already."""
+    """It is no larger than in the former snapshot."""
 
 
 @dataclass
 class _Merging:
-    """Fills a snapshot up to its limit of bytes."""
+    """A snapshot that fills up to its limit of bytes."""
 
     limit: int
     listed: list[Listed] = field(default_factory=list)
@@ -160,7 +160,7 @@ class _Merging:
     size: int = 0
 
     def add(self, claims: Sequence[_Claim]) -> None:
-        """Show all of these, or none where they do not fit."""
+        """Show all of these definitions, or none if they do not fit."""
         size = sum(claim.size for claim in claims)
         if self.size + size <= self.limit:
             self.size += size
@@ -179,16 +179,16 @@ def merge(
 ) -> Merged:
     """Merge what pools list into what an endpoint shows.
 
-    A name belongs to the pool that holds it in the snapshot before, else to the pool that came first; another pool's
-    claim is refused, be its definition the same or not: nobody's calls go to a pool that they did not go to before.
-    Room is given likewise: first to what the snapshot before shows, as far as it has not grown, then to the rest of
-    each pool, whole or not at all. So a pool that grows can evict nobody.
+    A name belongs to the pool that has it in the former snapshot, else to the pool that came first. Another pool's
+    claim is refused, even with an equal definition, so that calls never move to another pool by themselves. Space is
+    given in the same order: first to definitions of the former snapshot that have not grown, then to the rest of each
+    pool, all of it or nothing. So a pool that grows cannot evict another's definitions.
 
     Args:
         name: the endpoint's name.
         endpoint: its settings.
         serving: every pool, whether or not the endpoint admits it.
-        held: what the snapshot before shows.
+        held: the definitions of the former snapshot.
         limit: bytes of listed definitions that fit (MCPFLEET_SNAPSHOT_LIMIT).
     """
     admitted = sorted(
@@ -212,14 +212,14 @@ def merge(
 def is_change(book: EndpointState, merged: Merged) -> bool:
     """Whether a merged catalog is a new snapshot.
 
-    An endpoint that no pool ever served has none: a client that came before the first worker would take an empty
-    catalog's lack of tools for a lack of the capability.
+    An endpoint has no snapshot until a pool serves it: from an empty catalog, an early client would conclude that the
+    server lacks the capability for tools.
     """
     return merged.digest != book.digest and not (book.number == UNNUMBERED and merged.is_vacant)
 
 
 def holdings(snapshot: Snapshot) -> dict[Key, ShownDefinition]:
-    """Say what a snapshot shows under each name."""
+    """The definitions of a snapshot, by name and kind."""
     return {_key(listed.definition): ShownDefinition(listed.pool, _size(listed)) for listed in snapshot.listed}
 
 
@@ -255,7 +255,7 @@ def _claims(
     owners: Mapping[Key, str],
     held: Mapping[Key, ShownDefinition],
 ) -> list[_Claim]:
-    """List the definitions of a pool that it may show and owns; the others are refused."""
+    """List the definitions that a pool owns and the endpoint allows; refuse the others."""
     claims: list[_Claim] = []
     for digest, definition in pool.manifest.named:
         key = _key(definition)
@@ -272,7 +272,7 @@ def _claims(
 
 
 def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[PoolManifest], listed: tuple[Listed, ...]) -> Snapshot:
-    """Name the server: one pool's endpoint is its application, any other is the endpoint itself."""
+    """Compose the snapshot. An endpoint of one pool has its application's name; any other has the endpoint's."""
     manifest = admitted[0].manifest if len(admitted) == 1 else None
     return Snapshot(
         endpoint=name,
@@ -287,24 +287,24 @@ def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[PoolManifest], l
 
 @dataclass(frozen=True, slots=True)
 class EndpointState:
-    """An endpoint's row, without the snapshot's body."""
+    """An endpoint's row in the store, without the snapshot's body."""
 
     endpoint: str
     number: int
     revision: int
-    """The revision of the settings that it was merged by (MCPFLEET_CATALOG_REVISION)."""
+    """The revision of the settings by which it was merged (MCPFLEET_CATALOG_REVISION)."""
     settings: str
-    """Names those settings. It decides nothing: it shows that others have other settings."""
+    """A digest of those settings. It only shows that replicas have different settings."""
     inputs: str
-    """Names what the pools listed then."""
+    """A digest of what the pools listed then."""
     digest: str
 
 
 def is_behind(book: EndpointState, revision: int, inputs: str) -> bool:
-    """Whether a replica of this revision is to merge the endpoint again.
+    """Whether a replica of this revision must merge the endpoint again.
 
-    A lower revision never overwrites a higher one. Of equal revisions, whoever first sees that the pools list something
-    else merges, by its own settings; nobody merges for other settings alone, since two such replicas would never end.
+    A lower revision never overwrites a higher one. At equal revisions, the replica that first sees a change in what
+    pools list merges by its own settings. Different settings alone are no reason: two such replicas would never stop.
     """
     if book.revision != revision:
         return book.revision < revision
@@ -312,5 +312,5 @@ def is_behind(book: EndpointState, revision: int, inputs: str) -> bool:
 
 
 def is_disputed(book: EndpointState, endpoint: Endpoint, revision: int) -> bool:
-    """Whether it was merged by other settings of the same revision, which the operator did not tell apart from ours."""
+    """Whether another replica merged it by different settings of the same revision."""
     return book.revision == revision and book.settings != endpoint.digest

@@ -1,4 +1,4 @@
-"""The catalog's one loop: it notices what changed, has snapshots merged, and hints at them."""
+"""The catalog's loop: it notices changes, merges snapshots, and sends hints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
-from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
@@ -18,52 +17,49 @@ from mcpfleet.catalog.rebuild import Rebuilt
 from mcpfleet.catalog.repository import CatalogRepository, SweepResult
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.catalog import hint_subject
-from mcpfleet.process.lifecycle import Health, HeartbeatWindow
+from mcpfleet.process.lifecycle import HeartbeatWindow
+from mcpfleet.process.service import Process
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.telemetry.instruments import CatalogInstruments
-from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
+from mcpfleet.telemetry.spans import Span, SpanKind
 from mcpfleet.telemetry.trace import TraceContext
 
 _MOST_CAUSES: Final = 32
-"""Announcements that one sweep is linked to; those of a whole pool may come at once."""
+"""Announcements that one sweep's span links to; a whole pool may announce at once."""
 
 
 class CatalogSweeper:
-    """Looks at intervals, and at once when it is woken after a quiet time; the only task that rebuilds at changes."""
+    """Sweeps at intervals, and at once when it is woken after a quiet time. It is the only task that merges changes."""
 
     def __init__(
         self,
         repository: CatalogRepository,
         bus: Bus,
-        settings: CatalogSettings,
-        *,
-        health: Health,
-        tracer: Tracer,
+        process: Process[CatalogSettings],
         instruments: CatalogInstruments,
-        log: FilteringBoundLogger,
     ) -> None:
         self._repository = repository
         self._bus = bus
-        self._settings = settings
-        self._tracer = tracer
+        self._settings = process.settings
+        self._tracer = process.telemetry.tracer
         self._instruments = instruments
-        self._log = log
+        self._log = process.log
         self._woken = anyio.Event()
         self._causes: list[TraceContext] = []
-        """What woke it since it looked last, as far as that is recorded."""
-        self._vigil = HeartbeatWindow(longest_gap=settings.worker_lost / 2)
+        """The sampled traces that woke it since the last sweep."""
+        self._window = HeartbeatWindow(longest_gap=process.settings.worker_lost / 2)
         self._pools: set[str] = set()
-        self._readiness = StoreReadiness(health, log)
+        self._readiness = StoreReadiness(process.health, process.log)
 
     def wake(self, cause: TraceContext | None) -> None:
-        """Look at once: a worker came, changed or left; what the look changes is shown as the cause's doing."""
+        """Sweep at once: a worker came, changed or left. The sweep's span continues the cause's trace."""
         if cause is not None and cause.sampled and len(self._causes) < _MOST_CAUSES:
             self._causes.append(cause)
         self._woken.set()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled; started once the store answered, with tables that are new enough.
+        """Sweep until cancelled; it counts as started once the store answered, with tables that are new enough.
 
         Raises:
             ConfigurationError: the tables are older than this release.
@@ -75,15 +71,15 @@ class CatalogSweeper:
                 has_looked = True
                 task_status.started()
             if swept is not None and swept.was_due:
-                # A worker that changes without end must not make every edge fetch without a break.
+                # A worker that changes all the time must not make every edge fetch all the time.
                 await anyio.sleep(self._settings.catalog_pause)
             with anyio.move_on_after(self._settings.catalog_sweep):
                 await self._woken.wait()
             self._woken = anyio.Event()
 
     async def _look(self, *, first: bool) -> SweepResult | None:
-        """Look once; none where the store did not answer."""
-        watched = self._vigil.look(time.monotonic(), self._bus.proven_since)
+        """Sweep once; None where the store did not answer."""
+        watched = self._window.look(time.monotonic(), self._bus.proven_since)
         lost = self._settings.worker_lost if watched >= self._settings.worker_lost else None
         causes, self._causes = self._causes, []
         try:
@@ -96,17 +92,17 @@ class CatalogSweeper:
                 self.tell(swept.rebuilt, span.context if span is not None else None)
         except StoreError as error:
             self._causes = [*causes, *self._causes][:_MOST_CAUSES]
-            self._vigil.interrupt()
+            self._window.interrupt()
             self._readiness.failed(error)
             return None
         return swept
 
     def _span(self, causes: list[TraceContext]) -> AbstractContextManager[Span | None]:
-        """A look by the timer is nobody's doing, and of no trace."""
+        """Start a span, unless the timer began the sweep."""
         return self._tracer.start("sweep", SpanKind.INTERNAL, causes[0], links=causes) if causes else nullcontext()
 
     def tell(self, rebuilt: Iterable[Rebuilt], cause: TraceContext | None) -> None:
-        """Log and hint at what was committed. A hint that is lost is made up for by the edges' own timer."""
+        """Log what was committed, and hint at it. Edges also look by a timer, for hints that are lost."""
         for each in rebuilt:
             for refusal in each.refusals:
                 self._log.error(
@@ -119,7 +115,7 @@ class CatalogSweeper:
                 )
             if not each.is_new:
                 continue
-            self._log.info("new snapshot", endpoint=each.endpoint, number=each.number, definitions=each.size)
+            self._log.info("snapshot changed", endpoint=each.endpoint, number=each.number, definitions=each.size)
             self._instruments.snapshot.set(each.number, each.endpoint)
             try:
                 self._bus.hint(hint_subject(each.endpoint), str(each.number).encode(), cause)

@@ -23,7 +23,7 @@ manifests: Final = Table(
     Column("body", Text, nullable=False, comment="the exact text that the digest names"),
     Column("first_announced", Moment, nullable=False),
 )
-"""One row for each manifest that a worker announces or a pool lists; it goes with the last of them."""
+"""One row for each manifest that a worker announces or a pool lists; it is deleted with the last of them."""
 
 workers: Final = Table(
     "catalog_workers",
@@ -33,7 +33,7 @@ workers: Final = Table(
     Column("digest", ForeignKey(manifests.c.digest), nullable=False),
     Column("announced_at", Moment, nullable=False),
 )
-"""A row is a live worker: it goes when the worker leaves, or was silent for too long on a proven link."""
+"""One row for each live worker; it is deleted when the worker leaves, or is silent for too long on a proven link."""
 
 pools: Final = Table(
     "catalog_pools",
@@ -55,7 +55,7 @@ endpoints: Final = Table(
     Column("digest", String(DIGEST_LENGTH), nullable=False, comment="names the merged catalog without its number"),
     Column("body", Text, nullable=False, comment="the snapshot's JSON text"),
 )
-"""A row outlives its endpoint's setting, so that the number never goes back."""
+"""A row outlives its endpoint's setting, so that the number never falls."""
 
 Index("catalog_workers_digest", workers.c.digest)
 Index("catalog_workers_announced_at", workers.c.announced_at)

@@ -1,1 +1,1 @@
-"""Subscriptions: how many listen streams each partition has over the whole fleet, and what every session is."""
+"""Subscriptions: the number of listen streams of each partition over the fleet, and the sessions of 2025 clients."""

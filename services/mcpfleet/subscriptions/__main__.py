@@ -27,14 +27,12 @@ async def serve(process: Process[SubscriptionsSettings]) -> None:
 
 
 async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
-    """The same, over a bus of the caller's."""
+    """Do the same over a given bus."""
     settings, log = process.settings, process.log
     async with store_of(settings, process.name) as store:
         repository = StreamRepository(store)
         sessions, notifications = SessionRepository(store, settings), SessionNotifications(bus, log=log)
-        sweeper = SubscriptionsSweeper(
-            repository, sessions, notifications, bus, settings, health=process.health, log=log
-        )
+        sweeper = SubscriptionsSweeper(repository, sessions, notifications, bus, process)
         handlers = (
             SubscriptionsActor(repository, sweeper, settings, log=log),
             SessionsActor(sessions, notifications, settings, log=log),

@@ -1,4 +1,4 @@
-"""The handlers of subscriptions: what edges ask when streams open and close."""
+"""The handlers of subscriptions: edges open and close streams, and begin, read, change and end sessions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GROUP: Final = "subscriptions"
 
 
 class SubscriptionsActor:
-    """Answers for subscriptions."""
+    """Answers what edges ask when streams open and close."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class SubscriptionsActor:
         limit, lost = self._settings.partition_streams, self._sweeper.lost
         granted = await self._repository.open(question.edge, question.sequence, question.count, limit=limit, lost=lost)
         if not granted:
-            self._log.info("no room for a stream", endpoint=question.count.endpoint, limit=limit)
+            self._log.info("stream refused", endpoint=question.count.endpoint, limit=limit)
         return StreamOpened(granted=granted)
 
     async def close(self, question: CloseStreams, asked: RpcContext) -> StreamsClosed:  # noqa: ARG002
-        """Write how many streams an edge has now."""
+        """Store how many streams an edge has now."""
         await self._repository.restate(question.edge, question.sequence, question.counts)
         return StreamsClosed(counts=len(question.counts))
 
@@ -81,7 +81,7 @@ class SubscriptionsActor:
 
 
 class SessionsActor:
-    """Answers for sessions, and tells all edges what they know is old."""
+    """Answers what edges ask of sessions of 2025 clients (D11), and tells all edges when their copies are stale."""
 
     def __init__(
         self,
@@ -104,22 +104,22 @@ class SessionsActor:
         await actor.answer(END, self.end, group=GROUP)
 
     async def begin(self, question: BeginSession, asked: RpcContext) -> SessionBegun:  # noqa: ARG002
-        """Write a session down; over the most that its owner may have, those end that were used longest ago."""
+        """Store a session. If its owner has too many, the ones that were unused longest end."""
         ended = await self._sessions.begin(question)
         if ended:
-            self._log.info("too many sessions of one caller", ended=len(ended), limit=self._settings.owner_sessions)
+            self._log.info("sessions evicted", ended=len(ended), limit=self._settings.owner_sessions)
             self._notifications.ended(ended)
         return SessionBegun()
 
     async def read(self, question: ReadSession, asked: RpcContext) -> SessionRead:  # noqa: ARG002
-        """Say what a session is."""
+        """Return a session."""
         return SessionRead(session=await self._sessions.read(question.session, question.owner))
 
     async def change(self, question: ChangeSession, asked: RpcContext) -> SessionRead:  # noqa: ARG002
-        """Change a session, and say what it is now."""
+        """Change a session, and return it."""
         done = await self._sessions.change(question)
         if done.is_full:
-            self._log.info("no room for a URI of a session", limit=self._settings.session_uris)
+            self._log.info("session subscription refused", limit=self._settings.session_uris)
         if done.is_other:
             self._notifications.changed(question.session)
         return SessionRead(session=done.session, is_full=done.is_full)

@@ -1,4 +1,4 @@
-"""What edges are told of sessions once it is committed. All of it may be lost."""
+"""Hints to edges about sessions, sent after the commit. Any of them may be lost."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mcpfleet.contracts.sessions import CHANGED_SUBJECT, SessionChanged
 
 
 class SessionNotifications:
-    """Tells every edge; an edge that does not hear of it looks by itself."""
+    """Tells every edge. An edge that misses a hint reads the session again after a while."""
 
     def __init__(self, bus: Bus, *, log: FilteringBoundLogger) -> None:
         self._bus = bus
         self._log = log
 
     def changed(self, session: str) -> None:
-        """Hint that a session is another one now."""
+        """Hint that a session changed."""
         self._tell(SessionChanged(session=session))
 
     def ended(self, sessions: Iterable[str]) -> None:
@@ -28,7 +28,7 @@ class SessionNotifications:
             self._tell(SessionChanged(session=session, ended=True))
 
     def deleted(self, session: str) -> None:
-        """Hint that its owner has ended a session."""
+        """Hint that a session's owner has ended it."""
         self._tell(SessionChanged(session=session, ended=True, deleted=True))
 
     def _tell(self, hint: SessionChanged) -> None:

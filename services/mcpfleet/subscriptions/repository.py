@@ -1,4 +1,4 @@
-"""What subscriptions keeps: each method is one transaction, and any number of replicas run them side by side."""
+"""The stream counts of edges: each method is one transaction, and any number of replicas run them side by side."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from mcpfleet.subscriptions.rules import has_room
 from mcpfleet.subscriptions.tables import SCHEMA, counts, edges, partitions
 
 _NOTHING_KEPT: Final = 60.0
-"""Seconds for which a count of none is kept, so that an older message that comes late changes nothing."""
+"""Seconds for which a count of zero is kept, so that an older message that arrives late changes nothing."""
 
 
 class StreamRepository:
-    """The tables of subscriptions. Every method raises `StoreError` where the database does not do its work."""
+    """The tables of stream counts. Every method raises `StoreError` where the database does not do its work."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def open(self, edge: str, sequence: int, count: Count, *, limit: int, lost: float | None) -> bool:
-        """Count one more stream in, where the partition has room for it; the same question twice counts it once.
+        """Count one more stream, if the partition has room for it; the same question twice counts it once.
 
         Args:
             edge: who asks.
             sequence: of its message.
-            count: its streams of the partition, the new one among them.
-            limit: how many there may be at all edges.
-            lost: after how many seconds of silence an edge's streams count no more; none where all count.
+            count: its streams of the partition, including the new one.
+            limit: how many the partition may have at all edges together.
+            lost: seconds of silence after which an edge's streams count no more; None where all count.
         """
         async with self._store.write() as connection:
             await _lock(connection, count)
@@ -53,14 +53,14 @@ class StreamRepository:
         return True
 
     async def restate(self, edge: str, sequence: int, told: Iterable[Count]) -> None:
-        """Write how many streams an edge has, where no later message has said so already."""
+        """Store how many streams an edge has, unless a later message has stored it already."""
         async with self._store.write() as connection:
             await _write(connection, edge, sequence, sorted(told, key=lambda each: (each.endpoint, each.partition)))
 
     async def lease(self, edge: str) -> bool:
-        """Note that an edge lives; false where it was forgotten, and what it has is not known any more.
+        """Note that an edge lives; false where it was forgotten, so that it must tell its counts again.
 
-        The steady state: one statement, which touches one row.
+        In the steady state this is one statement, which touches one row.
         """
         async with self._store.write() as connection:
             renewed = update(edges).where(edges.c.edge == edge).values(leased_at=now())
@@ -71,7 +71,7 @@ class StreamRepository:
         return False
 
     async def sweep(self, *, lost: float | None) -> list[str]:
-        """Delete what is left of edges that are gone, and of partitions that have no streams; returns these edges."""
+        """Delete the rows of lost edges, and of partitions without streams; returns the lost edges."""
         async with self._store.write() as connection:
             gone: list[str] = []
             if lost is not None:
@@ -90,22 +90,22 @@ class StreamRepository:
         """Refuse to serve on tables that are older than this release.
 
         Raises:
-            ConfigurationError: they are; the sentence says what to run.
+            ConfigurationError: the tables are older; the sentence says what to run.
         """
         await check_migrated(self._store, SCHEMA)
 
 
 async def _lock(connection: AsyncConnection, count: Count) -> None:
-    """Have nobody else count this partition's streams before the transaction ends."""
+    """Keep others from counting this partition's streams until the transaction ends."""
     row = insert_into(partitions, connection).values(endpoint=count.endpoint, partition=count.partition)
-    # An update that changes nothing, for its lock.
+    # The update changes nothing, and takes the lock.
     await connection.execute(
         row.on_conflict_do_update(index_elements=["endpoint", "partition"], set_={"partition": count.partition})
     )
 
 
 async def _write(connection: AsyncConnection, edge: str, sequence: int, told: list[Count]) -> None:
-    """Write counts that no later message has written already."""
+    """Store counts, unless a later message has stored them already."""
     for count in told:
         values = {"streams": count.streams, "sequence": sequence, "changed_at": now()}
         row = insert_into(counts, connection).values(

@@ -6,26 +6,26 @@ from mcpfleet.contracts.sessions import MOST_STREAMS, ChangeSession, Session
 
 
 def has_room(elsewhere: int, here: int, limit: int) -> bool:
-    """Whether an edge may have so many streams of a partition.
+    """Whether an edge may have this many streams of a partition.
 
     Args:
-        elsewhere: those of the partition at the other edges that live.
-        here: those at the edge that asks, the new one among them.
-        limit: how many there may be.
+        elsewhere: the partition's streams at the other live edges.
+        here: its streams at the asking edge, including the new one.
+        limit: how many it may have together.
     """
     return elsewhere + here <= limit
 
 
 def changed(session: Session, change: ChangeSession, most_uris: int) -> Session | None:
-    """What a session is after a change; the same change twice is one, and an older stream never becomes newer.
+    """Apply a change to a session. The same change twice counts once, and an older stream never becomes the newest.
 
     Args:
-        session: what it was.
-        change: what is wanted.
-        most_uris: how many a session may subscribe to.
+        session: the session before.
+        change: the change.
+        most_uris: how many URIs a session may subscribe to.
 
     Returns:
-        None where it has no room for what it subscribes to: then nothing of the change is done.
+        The session afterwards. None where it would subscribe to too many URIs; then nothing is changed.
     """
     uris = tuple(uri for uri in session.uris if uri != change.unsubscribe)
     if change.subscribe is not None and change.subscribe not in uris:
@@ -43,7 +43,7 @@ def changed(session: Session, change: ChangeSession, most_uris: int) -> Session 
 
 
 def _streams(streams: tuple[str, ...], opened: str | None, closed: str | None) -> tuple[str, ...]:
-    """The streams after one has opened and one is gone, the newest first; over the most the oldest is none (N10)."""
+    """The streams after one opened and one closed, the newest first; beyond the bound the oldest is dropped (N10)."""
     if opened is not None and opened not in streams:
         streams = (opened, *streams)[:MOST_STREAMS]
     return tuple(stream for stream in streams if stream != closed)

@@ -1,4 +1,4 @@
-"""What is kept of sessions: each change is one transaction, and any number of replicas run them side by side (D11)."""
+"""The stored sessions: each change is one transaction, and any number of replicas run them side by side (D11)."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.tables import session_uris, sessions
 
 AT_ONCE: Final = 1_000
-"""Sessions that one transaction ends; the rest is the next one's."""
+"""Sessions that one transaction ends at most; the next one ends more."""
 _TOUCHED_EACH: Final = 0.1
-"""Of the idle time: a session that was used since is not written again, so that its requests only read."""
+"""The part of the idle time for which a session's use is not written again, so that its requests only read."""
 
 
 class SessionUpdate(NamedTuple):
-    """What has come of a change."""
+    """The result of a change."""
 
     session: Session | None
-    """As it is now; none where there is none of this owner."""
+    """The session now; None where its owner has no such session."""
     is_full: bool = False
-    """Nothing was changed: it has no room for one more URI."""
+    """Nothing was changed, since it subscribes to as many URIs as it may."""
     is_other: bool = False
-    """It is another one than before."""
+    """The session changed."""
 
 
 class SessionRepository:
-    """The sessions of clients. Every method raises `StoreError` where the database does not do its work.
+    """The tables of sessions. Every method raises `StoreError` where the database does not do its work.
 
-    A session that was idle for too long, or is too old, is not there, whether or not it has been swept.
+    A session that was idle for too long, or is too old, does not exist, whether or not it has been deleted.
     """
 
     def __init__(self, store: Store, settings: SubscriptionsSettings) -> None:
@@ -44,10 +44,10 @@ class SessionRepository:
         self._settings = settings
 
     async def begin(self, wanted: BeginSession) -> list[str]:
-        """Write a session down, unless it is there already.
+        """Store a session, unless it exists.
 
         Returns:
-            The owner's sessions that were ended for it: those that were used longest ago, over the most it may have.
+            The owner's sessions that ended for it, since the owner had too many: the longest unused ones.
         """
         async with self._store.write() as connection:
             row = insert_into(sessions, connection).values(
@@ -66,7 +66,7 @@ class SessionRepository:
             return await self._evict(connection, wanted)
 
     async def read(self, session: str, owner: str) -> Session | None:
-        """What a session is; none where there is none of this owner. Notes now and then that it is used."""
+        """Return a session, or None where its owner has no such session. Notes now and then that it is used."""
         has_uris = exists().where(session_uris.c.session == sessions.c.session)
         kept = select(sessions, self._is_stale().label("is_stale"), has_uris.label("has_uris"))
         async with self._store.read() as connection:
@@ -81,14 +81,14 @@ class SessionRepository:
         return found
 
     async def change(self, wanted: ChangeSession) -> SessionUpdate:
-        """Change a session, where it is there and has room."""
-        # Locked until the end, so that changes at several edges follow one another.
+        """Change a session, if it exists and has room for the change."""
+        # Locked until the commit, so that changes at several edges follow one another.
         kept = select(sessions, self._is_stale().label("is_stale")).with_for_update()
         async with self._store.write() as connection:
             row = (await connection.execute(kept.where(self._is_there(wanted.session, wanted.owner)))).one_or_none()
             if row is None:
                 return SessionUpdate(None)
-            # By a statement of its own, which sees what the change before wrote while this one waited for the lock.
+            # A second statement, since it sees what another change wrote while this one waited for the lock.
             before = _session(row, await _uris(connection, wanted.session))
             after = changed(before, wanted, self._settings.session_uris)
             if after is None:
@@ -98,7 +98,7 @@ class SessionRepository:
         return SessionUpdate(after, is_other=after != before)
 
     async def end(self, session: str, owner: str) -> bool:
-        """End a session; returns whether it was there."""
+        """End a session; returns whether it existed."""
         async with self._store.write() as connection:
             gone = delete(sessions).where(self._is_there(session, owner)).returning(sessions.c.session)
             if await connection.scalar(gone) is None:
@@ -107,11 +107,11 @@ class SessionRepository:
         return True
 
     async def sweep(self) -> list[str]:
-        """Delete sessions that are over by themselves, at most `AT_ONCE`; returns them.
+        """Delete up to `AT_ONCE` sessions that are idle or too old; returns them.
 
-        Replicas leave each other's rows alone, and at most times there is nothing to do, which only reads.
+        Replicas skip each other's rows. Mostly there is nothing to delete, and the sweep only reads.
         """
-        # Said as two reasons rather than as "does not live", so that each is found by its index.
+        # Two conditions rather than "does not live", so that each is found by its index.
         is_idle = sessions.c.touched_at < now() - self._settings.session_idle
         over = is_idle | (sessions.c.begun_at < now() - self._settings.session_lasts)
         async with self._store.read() as connection:
@@ -122,10 +122,10 @@ class SessionRepository:
             return await _delete(connection, list(await connection.scalars(ended)))
 
     async def _evict(self, connection: AsyncConnection, begun: BeginSession) -> list[str]:
-        """End what an owner has too much; begun at once at several replicas, it is too much until the next begins."""
+        """End an owner's surplus sessions. Several that begin at once may exceed the bound until the next begins."""
         others = select(sessions.c.session).where(sessions.c.owner == begun.owner, sessions.c.session != begun.session)
         over = others.order_by(sessions.c.touched_at.desc()).offset(self._settings.owner_sessions - 1).limit(AT_ONCE)
-        # The bound stands inside: outside, PostgreSQL would lock all those that the offset skips.
+        # The offset is in a subquery: in the locking statement PostgreSQL would lock the rows that it skips.
         ended = select(sessions.c.session).where(sessions.c.session.in_(over)).with_for_update(skip_locked=True)
         return await _delete(connection, list(await connection.scalars(ended)))
 
@@ -137,7 +137,7 @@ class SessionRepository:
         return is_used & (sessions.c.begun_at >= now() - self._settings.session_lasts)
 
     def _is_stale(self) -> ColumnElement[bool]:
-        """It was not noted for a while that the session is used."""
+        """Whether the session's use was not noted for a while."""
         return sessions.c.touched_at < now() - self._settings.session_idle * _TOUCHED_EACH
 
 
@@ -159,7 +159,7 @@ async def _uris(connection: AsyncConnection, session: str) -> tuple[str, ...]:
 
 
 async def _write(connection: AsyncConnection, session: str, before: Session, after: Session) -> None:
-    """Write what is different, and that the session is used."""
+    """Write the differences, and that the session is used."""
     newest, former = (*after.streams, None, None)[:2]
     await connection.execute(
         update(sessions)
@@ -189,5 +189,5 @@ async def _delete(connection: AsyncConnection, ended: list[str]) -> list[str]:
 
 
 async def _forget_uris(connection: AsyncConnection, ended: list[str]) -> None:
-    """After the sessions, whose rows their changes lock: none adds a URI any more."""
+    """Delete the URIs of ended sessions. Changes lock a session's row, so none adds a URI any more."""
     await connection.execute(delete(session_uris).where(session_uris.c.session.in_(ended)))

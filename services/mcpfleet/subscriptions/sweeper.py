@@ -1,4 +1,4 @@
-"""The one loop of subscriptions: it deletes what is left of edges and sessions, and knows when silence counts."""
+"""The loop of subscriptions: it deletes the rows of lost edges and old sessions, and knows when silence counts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
-from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.process.lifecycle import Health, HeartbeatWindow
+from mcpfleet.process.lifecycle import HeartbeatWindow
+from mcpfleet.process.service import Process
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.subscriptions.notifications import SessionNotifications
@@ -19,11 +19,11 @@ from mcpfleet.subscriptions.sessions import AT_ONCE, SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 
 _BATCHES: Final = 10
-"""Of sessions, in one look: however many are over at once, edges are looked at in time."""
+"""Batches of sessions that one sweep deletes, so that it gets to the edges in time."""
 
 
 class SubscriptionsSweeper:
-    """Looks at intervals."""
+    """Sweeps at intervals."""
 
     def __init__(
         self,
@@ -31,28 +31,25 @@ class SubscriptionsSweeper:
         sessions: SessionRepository,
         notifications: SessionNotifications,
         bus: Bus,
-        settings: SubscriptionsSettings,
-        *,
-        health: Health,
-        log: FilteringBoundLogger,
+        process: Process[SubscriptionsSettings],
     ) -> None:
         self._repository = repository
         self._sessions = sessions
         self._notifications = notifications
         self._bus = bus
-        self._settings = settings
-        self._log = log
-        self._vigil = HeartbeatWindow(longest_gap=settings.subscriptions_sweep + settings.edge_lost / 2)
-        self._readiness = StoreReadiness(health, log)
+        self._settings = settings = process.settings
+        self._log = process.log
+        self._window = HeartbeatWindow(longest_gap=settings.subscriptions_sweep + settings.edge_lost / 2)
+        self._readiness = StoreReadiness(process.health, process.log)
 
     @property
     def lost(self) -> float | None:
-        """After how many seconds of silence an edge counts no more; none where silence does not count now."""
-        watched = self._vigil.look(time.monotonic(), self._bus.proven_since)
+        """Seconds of silence after which an edge counts no more; None while silence does not count."""
+        watched = self._window.look(time.monotonic(), self._bus.proven_since)
         return self._settings.edge_lost if watched >= self._settings.edge_lost else None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled; started once the store answered, with tables that are new enough.
+        """Sweep until cancelled; it counts as started once the store answered, with tables that are new enough.
 
         Raises:
             ConfigurationError: the tables are older than this release.
@@ -72,12 +69,12 @@ class SubscriptionsSweeper:
             gone = await self._repository.sweep(lost=lost)
             await self._end_sessions()
         except StoreError as error:
-            self._vigil.interrupt()
+            self._window.interrupt()
             self._readiness.failed(error)
             return False
         self._readiness.answered()
         for edge in gone:
-            self._log.info("streams of an edge count no more", edge=edge)
+            self._log.info("silent edge dropped", edge=edge)
         return True
 
     async def _end_sessions(self) -> None:

@@ -1,4 +1,4 @@
-"""The tables of subscriptions: which edges live, how many streams of whom each has, and the sessions of clients."""
+"""The tables of subscriptions: live edges, their streams by partition, and the sessions of clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ edges: Final = Table(
     Column("edge", String(EDGE_LENGTH), primary_key=True),
     Column("leased_at", Moment, nullable=False),
 )
-"""A row is an edge that lives: what is counted for others does not count."""
+"""One row for each live edge; the counts of other edges do not count."""
 
 partitions: Final = Table(
     "subscriptions_partitions",
@@ -32,7 +32,7 @@ partitions: Final = Table(
     Column("endpoint", String(NAME_LENGTH), primary_key=True),
     Column("partition", String(DIGEST_LENGTH), primary_key=True),
 )
-"""A row is locked by who counts its streams, so that two edges do not both take the last place."""
+"""A row is locked while its streams are counted, so that two edges do not both take the last place."""
 
 counts: Final = Table(
     "subscriptions_counts",
@@ -62,9 +62,9 @@ sessions: Final = Table(
     Column("begun_at", Moment, nullable=False),
     Column("touched_at", Moment, nullable=False, comment="when it was used last, to a tenth of the idle time"),
 )
-"""A row is a session of a client of the revisions of 2025, wherever its requests arrive (D11)."""
+"""One row for each session of a client of a 2025 revision, whichever edge its requests reach (D11)."""
 
-# The first finds who of an owner was away longest, the others what has ended by itself.
+# The first finds an owner's longest unused session, the others find sessions that are over.
 Index("subscriptions_sessions_owner", sessions.c.owner, sessions.c.touched_at)
 Index("subscriptions_sessions_touched", sessions.c.touched_at)
 Index("subscriptions_sessions_begun", sessions.c.begun_at)
@@ -76,6 +76,6 @@ session_uris: Final = Table(
     Column("uri_key", String(DIGEST_LENGTH), primary_key=True),
     Column("uri", Text, nullable=False, comment="JSON, which has no NUL: PostgreSQL keeps none"),
 )
-"""A row is a URI of which a session wants to hear."""
+"""One row for each URI to which a session subscribes."""
 
 SCHEMA: Final = Schema(service="subscriptions", revisions=Path(__file__).parent / "migrations")

@@ -28,15 +28,13 @@ async def serve(process: Process[TasksSettings]) -> None:
 
 
 async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
-    """The same, over a bus of the caller's."""
+    """Do the same over a given bus."""
     settings, log = process.settings, process.log
     instruments = TasksInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name, singles=True) as store:
         repository = TaskRepository(store, settings)
         notifications = TaskNotifications(bus, instruments, log=log)
-        sweeper = TaskSweeper(
-            repository, bus, settings, notifications, health=process.health, instruments=instruments, log=log
-        )
+        sweeper = TaskSweeper(repository, bus, process, notifications, instruments)
         handlers = (
             TasksActor(repository, notifications, instruments),
             PoolActor(repository, notifications, instruments, log=log),

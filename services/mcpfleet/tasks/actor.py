@@ -1,4 +1,4 @@
-"""The handlers for edges and operators: each is one thing done in the store, and told after its commit."""
+"""The handlers for edges and operators: each changes the store, and sends notifications after the commit."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from mcpfleet.tasks.rules import TaskChange
 from mcpfleet.telemetry.instruments import TasksInstruments
 
 GROUP: Final = "tasks"
-_ROOM: Final = 256 * 1024
-"""Characters of the tasks in one answer, if there are several."""
+_ANSWER_LIMIT: Final = 256 * 1024
+"""Characters of the tasks in one answer that has several."""
 
 
 class TasksActor:
-    """Answers edges, in their callers' names, and operators."""
+    """Answers edges, on behalf of their callers, and operators."""
 
     def __init__(
         self, repository: TaskRepository, notifications: TaskNotifications, instruments: TasksInstruments
@@ -65,11 +65,11 @@ class TasksActor:
         self._notifications.tell([change])
 
     async def get(self, question: Get, asked: RpcContext) -> Found:  # noqa: ARG002
-        """Read a task for its owner, and others for theirs, as far as they fit into the answer."""
+        """Read a task for its owner, and more tasks for theirs, as far as they fit into the answer."""
         if not question.others:
             return Found(task=await self._repository.reader.get(question.id, question.binding))
         found = await self._repository.reader.get_all((question, *question.others))
-        fit = list(takewhile(lambda size: size < _ROOM, accumulate(map(_size, found))))
+        fit = list(takewhile(lambda size: size < _ANSWER_LIMIT, accumulate(map(_size, found))))
         return Found(task=found[0], others=tuple(found[1 : len(fit)]))
 
     async def update(self, question: Update, asked: RpcContext) -> Updated:  # noqa: ARG002
@@ -79,17 +79,17 @@ class TasksActor:
         return updated
 
     async def cancel(self, question: CancelTask, asked: RpcContext) -> TaskCancelled:  # noqa: ARG002
-        """Keep a client's wish that a task ends."""
+        """Store a client's request to cancel a task."""
         cancelled, changes = await self._repository.canceller.cancel(question)
         self._notifications.tell(changes)
         return cancelled
 
     async def versions(self, question: VersionsWanted, asked: RpcContext) -> Versions:  # noqa: ARG002
-        """Let an edge compare what its streams watch."""
+        """Return the versions of tasks, which an edge compares with those that its streams know."""
         return Versions(versions=await self._repository.reader.versions(question.ids))
 
     async def reserve(self, question: Reserve, asked: RpcContext) -> Reserved:  # noqa: ARG002
-        """Take an idempotency key for a call, or end its reservation."""
+        """Reserve an idempotency key for a call, or end its reservation."""
         reserved = await self._repository.keys.reserve(question)
         if question.ended is not None:
             self._notifications.tell_reservation(question.once.key)
@@ -97,7 +97,7 @@ class TasksActor:
         return reserved
 
     async def list(self, question: ListTasks, asked: RpcContext) -> Listing:  # noqa: ARG002
-        """Show an operator what there is."""
+        """List tasks for an operator."""
         return await self._repository.lister.list(question)
 
     async def stop(self, question: StopTask, asked: RpcContext) -> TaskStopped:  # noqa: ARG002
@@ -108,5 +108,5 @@ class TasksActor:
 
 
 def _size(view: TaskView | None) -> int:
-    """What of a task has no small bound of its own."""
+    """Characters of a task's large parts."""
     return 0 if view is None else len(view.end or "") + sum(map(len, view.requests.values()))

@@ -1,4 +1,4 @@
-"""Who holds a task: claims with leases and fences, renewals in batches, and tasks that are given back."""
+"""Holding tasks: workers claim them under leases and fences, renew leases in batches, and release tasks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _Taken: TypeAlias = Sequence[tuple[Any, str]]
 
 
 class Claims:
-    """Hands tasks to workers, and keeps track of who has them."""
+    """Gives tasks to workers, and knows which worker holds each."""
 
     def __init__(self, store: Store, settings: TasksSettings, completer: TaskCompleter) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class Claims:
         return taken, picked.alone_waits
 
     async def _memory(self, tasks: list[str]) -> tuple[_Steps, _Answers]:
-        """What earlier attempts left: steps, and questions that have answers. Only a holder adds to them."""
+        """The steps and answers of earlier attempts. Only a task's holder adds to them."""
         if not tasks:
             return {}, {}
         remembered: defaultdict[str, list[Remembered]] = defaultdict(list)
@@ -89,7 +89,7 @@ class Claims:
     # -- keeping ------------------------------------------------------------------------------------------------------
 
     async def extend(self, pool: str, wanted: Extend) -> tuple[Extended, list[TaskChange]]:
-        """Renew leases; what is no longer the process's is told, and stays as it is."""
+        """Renew a process's leases, and tell it which tasks it no longer holds; those stay unchanged."""
         changes: list[TaskChange] = []
         cancelled: list[str] = []
         answers: dict[str, tuple[Answered, ...]] = {}
@@ -117,7 +117,7 @@ class Claims:
     async def _tell(
         self, connection: AsyncConnection, kept: Sequence[TaskLease], rows: dict[str, AnyRow]
     ) -> list[TaskChange]:
-        """Write the status messages that are new."""
+        """Write new status messages."""
         news = [each for each in kept if _is_news(each, rows[each.id])]
         if not news:
             return []
@@ -135,14 +135,14 @@ class Claims:
         await connection.execute(told, said)
         return [TaskChange(each.id, rows[each.id].version + 1) for each in news]
 
-    # -- giving back --------------------------------------------------------------------------------------------------
+    # -- releasing ----------------------------------------------------------------------------------------------------
 
     async def release(self, pool: str, wanted: Release) -> tuple[Released, list[TaskChange]]:
         """Take a task back from a worker that drains, or whose attempt failed."""
         async with self._store.write() as connection:
             row = await lock_held(connection, pool, wanted.id, wanted.fence)
             if row is None:
-                # Asked again, since its answer was lost: then nobody has it.
+                # The question may be a repeat whose first answer was lost; then nobody holds the task.
                 return Released(lost=not await has_let_go(connection, pool, wanted.id, wanted.fence)), []
             tried = attempts_of(row)
             following: Next | None = tried.give_back()
@@ -156,13 +156,13 @@ class Claims:
         return Released(status=following.status if isinstance(following, ForcedEnd) else Status(row.status)), [change]
 
     async def put(self, connection: AsyncConnection, row: AnyRow, following: Next, *, deprived: bool) -> TaskChange:
-        """Write what becomes of a task that its holder holds no more.
+        """Write the decision about a task that its holder no longer holds.
 
         Args:
             connection: a transaction that has locked the row.
             row: as `LOCKED_COLUMNS` selects it.
-            following: what was decided.
-            deprived: the holder has not given it up: what it writes from now on must fail.
+            following: the decision.
+            deprived: the holder did not release it, so its later writes must fail.
         """
         if isinstance(following, ForcedEnd):
             return await self._completer.end(connection, row, following)
@@ -177,12 +177,12 @@ class Claims:
             "vanished": following.vanished,
             "fence": states.c.fence + int(deprived),
         }
-        if row.status == Status.WORKING:  # otherwise its answers make it ready
+        if row.status == Status.WORKING:  # else the answers make it ready
             values["ready_at"] = now() + following.after
         await connection.execute(update(states).where(states.c.id == row.id).values(values))
 
     async def _give_back_unheard(self, connection: AsyncConnection, pool: str, wanted: Extend) -> list[TaskChange]:
-        """Take back what a process does not know that it holds."""
+        """Take back tasks of claims whose answers a process did not hear."""
         unheard = (
             select(*LOCKED_COLUMNS)
             .where(
@@ -237,7 +237,7 @@ def _claimed(row: Any, origin: str, remembered: _Steps, answered: _Answers) -> C
 
 
 async def read_answers(connection: AsyncConnection, tasks: list[str]) -> dict[str, list[Answered]]:
-    """The answers that tasks have got, in the order of their questions."""
+    """Read the answers that tasks have, in the order of their questions."""
     found: defaultdict[str, list[Answered]] = defaultdict(list)
     wanted = select(inputs.c.task, inputs.c.key, inputs.c.digest, inputs.c.answer).where(
         inputs.c.task.in_(tasks), inputs.c.answer.is_not(None)

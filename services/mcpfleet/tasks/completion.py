@@ -1,4 +1,4 @@
-"""How tasks end: by their holders in batches, by sweeps, by cancels; an end is written once."""
+"""Ending tasks: holders settle them in batches, sweeps end them, owners and operators cancel. An end is final."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from mcpfleet.tasks.tables import AnyRow, states
 
 @dataclass(frozen=True, slots=True)
 class TaskCompletion:
-    """What a task ends with."""
+    """How a task ends."""
 
     status: Status
     end: str | None = None
     message: str | None = None
-    """None leaves the last one."""
+    """None keeps the last status message."""
     progress: float | None = None
-    """The progress that the message tells, where it tells one."""
+    """The progress in the message, where it has one."""
     failure: str = ""
     deprives: bool = False
-    """Its holder, if it has one, does not end it: what that one writes from now on must fail."""
+    """Somebody other than its holder ends it: the holder's later writes must fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class _Settling:
 
 
 def completion_of(settled: Settle) -> TaskCompletion:
-    """What a holder's message says."""
+    """Read how a holder's message ends a task."""
     return TaskCompletion(settled.status, settled.end, settled.message, settled.progress, settled.failure or "")
 
 
 class TaskCompleter:
-    """Writes ends."""
+    """Ends tasks."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
@@ -64,10 +64,10 @@ class TaskCompleter:
         )
 
     async def settle(self, pool: str, wanted: Settle) -> tuple[Settled, list[TaskChange]]:
-        """End a task as its holder; a fence that is no longer the newest is told so, and changes nothing.
+        """End a task as its holder. A holder whose fence is old hears that it lost the task, and changes nothing.
 
         Raises:
-            Failed: `contract` where it is no end, `too_large` where its text is.
+            Failed: `contract` where the message is no end, `too_large` where its text is too large.
         """
         self.check(wanted)
         change = await self._batches.do(_Settling(pool, wanted))
@@ -76,10 +76,10 @@ class TaskCompleter:
         return Settled(), [change]
 
     def check(self, wanted: Settle) -> None:
-        """Refuse what cannot be a task's end."""
+        """Refuse a message that cannot end a task."""
         needs_end = wanted.status in (Status.COMPLETED, Status.FAILED)
         if not wanted.status.is_end or needs_end != (wanted.end is not None):
-            raise Failed(Fault.CONTRACT, "settle: an end is completed or failed with its text, or cancelled without")
+            raise Failed(Fault.CONTRACT, "settle: status must be completed or failed with an end, or cancelled without")
         size = 0 if wanted.end is None else weight(wanted.end)
         if size > self._settings.task_end_limit:
             raise Failed(
@@ -89,22 +89,22 @@ class TaskCompleter:
             )
 
     async def end(self, connection: AsyncConnection, row: AnyRow, ends: ForcedEnd) -> TaskChange:
-        """End a locked task that its holder does not end."""
+        """End a locked task without its holder."""
         ending = TaskCompletion(ends.status, ends.error, _sentence(ends.why), failure=ends.failure, deprives=True)
         return await self.write(connection, row, ending)
 
     async def write(self, connection: AsyncConnection, row: AnyRow, ending: TaskCompletion) -> TaskChange:
-        """End a task in a transaction that has locked its row, which has no end yet."""
+        """End a task that has not ended, in a transaction that has locked its row."""
         (change,) = await self._write(connection, [(row, ending)])
         return change
 
     async def _settle_all(self, batch: Sequence[_Settling]) -> list[TaskChange | None]:
-        """End tasks of any pools; none for each that its holder has lost."""
+        """End tasks of any pools; None for each that its holder has lost."""
         if self._store.singles is not None:
             changes = await self._settle_singly(self._store.singles, batch)
         else:
             changes = await self._settle_in_turn(batch)
-        # Of two that settle one task in one batch, the other asks whether it has been settled by its fence.
+        # Where a batch settles one task twice, the second then reads whether its fence has settled it.
         return [changes.pop((each.wanted.id, each.wanted.fence), None) for each in batch]
 
     async def _settle_singly(self, store: Singles, batch: Sequence[_Settling]) -> dict[tuple[str, int], TaskChange]:
@@ -149,7 +149,7 @@ class TaskCompleter:
         return [_change(row, ending) for row, ending in ends]
 
     async def _is_settled(self, pool: str, wanted: Settle) -> bool:
-        """Whether it was this holder that ended it: whoever else does so raises the fence."""
+        """Whether this holder ended the task: anybody else who ends it raises the fence."""
         mine = select(states.c.id).where(
             states.c.id == wanted.id,
             states.c.pool == pool,
@@ -181,14 +181,14 @@ def _sentence(why: str) -> str | None:
 
 
 class TaskCanceller:
-    """Takes cancels."""
+    """Takes cancellations: an owner's is stored, however the task ends, and an operator's ends it at once (K10)."""
 
     def __init__(self, store: Store, completer: TaskCompleter) -> None:
         self._store = store
         self._completer = completer
 
     async def cancel(self, wanted: CancelTask) -> tuple[TaskCancelled, list[TaskChange]]:
-        """Keep the wish: who holds the task is told, and one that nobody holds ends at once."""
+        """Store an owner's cancellation: the task's holder is notified, and a task without a holder ends at once."""
         async with self._store.write() as connection:
             row = await _lock(connection, is_owned(wanted.id, wanted.binding))
             if row is None:
@@ -204,7 +204,7 @@ class TaskCanceller:
         return TaskCancelled(known=True, status=row.status), [TaskChange(row.id, notify=(row.pool, row.holder))]
 
     async def stop(self, wanted: StopTask) -> tuple[TaskStopped, list[TaskChange]]:
-        """End a task, whoever holds it and whatever that one writes later."""
+        """End a task for an operator, whoever holds it; its holder's later writes fail."""
         ending = TaskCompletion(
             Status.CANCELLED, message="An operator has ended the task.", failure="operator", deprives=True
         )

@@ -1,4 +1,4 @@
-"""Making tasks: each with all that it needs in one transaction, and read back as its owner before anybody is told."""
+"""Creating tasks: each is written in one transaction, and read back as its owner before its handle is answered."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from mcpfleet.tasks.tables import states
 
 @dataclass(slots=True)
 class _Wanted:
-    """A task that somebody waits for."""
+    """A task in a batch."""
 
     task: NewTask
     is_sent: bool = False
-    """The store has been asked to make it, or is about to be."""
+    """The store is asked to create it."""
     is_dropped: bool = False
-    """Who waited has left before."""
+    """Its caller left before that."""
 
 
 def _sent(batch: Sequence[_Wanted]) -> list[NewTask]:
-    """The tasks of a batch that are still wanted, now that the store takes them."""
+    """The tasks of a batch whose callers still wait, marked as sent."""
     for wanted in batch:
         wanted.is_sent = not wanted.is_dropped
     return [wanted.task for wanted in batch if wanted.is_sent]
 
 
 class TaskCreator:
-    """Makes tasks for edges, which dispatches them, and for workers, which hold them at once."""
+    """Creates tasks for edges, which workers claim, and for workers, which hold them at once."""
 
     def __init__(self, store: Store, settings: TasksSettings, reader: TaskReader) -> None:
         self._store = store
@@ -53,14 +53,14 @@ class TaskCreator:
         self._batches: Batches[_Wanted, None] = Batches(self._insert_all, settings.tasks_batch, spoils=OUTAGES)
 
     async def create(self, wanted: Create, tell: Callable[[TaskChange], None]) -> Created:
-        """Make a task that waits for a worker; nothing is made where its key was used before.
+        """Create a task that waits for a worker, unless its idempotency key was used before.
 
         Args:
             wanted: the task.
-            tell: hears of it once it is committed: a worker may take it while it is read back.
+            tell: is called after the commit: a worker may take the task while it is read back.
 
         Raises:
-            Failed: `too_large`; `refused` where the id is another task's.
+            Failed: `too_large`; `refused` where another task has the id.
         """
         task = wanted.task
         self._check(task)
@@ -76,10 +76,10 @@ class TaskCreator:
         return Created(outcome=KeyOutcome.NEW, task=await self._read_back(task))
 
     async def defer(self, pool: str, wanted: Defer) -> Deferred:
-        """Make a task that its maker holds; raises as `create`."""
+        """Create a task that its creator holds; raises as `create`."""
         task = wanted.task
         if task.pool != pool:
-            raise Failed(Fault.REFUSED, "a worker makes tasks of its own pool only")
+            raise Failed(Fault.REFUSED, "a worker may create tasks of its own pool only")
         self._check(task)
         lease = self._settings.task_lease
         async with self._store.write() as connection:
@@ -103,7 +103,7 @@ class TaskCreator:
             )
 
     async def _insert_once(self, task: NewTask, once: Once) -> tuple[KeyOutcome, str | None]:
-        """Make a task under an idempotency key, unless it has been used: then say how, and for which task."""
+        """Create a task under an idempotency key; if the key was used, return its outcome and its task."""
         async with self._store.write() as connection:
             outcome, known = await reserve_for_task(connection, once, task, self._settings)
             if outcome is KeyOutcome.NEW or known == task.id:
@@ -112,7 +112,7 @@ class TaskCreator:
         return outcome, known
 
     async def _make(self, task: NewTask) -> None:
-        """Make a task in a batch; who leaves before the store was asked has certainly made none."""
+        """Create a task in a batch. A caller that leaves before the store was asked has certainly created none."""
         wanted = _Wanted(task)
         try:
             await self._batches.do(wanted)
@@ -138,14 +138,14 @@ class TaskCreator:
         await statements.make(connection, _rows(tasks), is_held=False, unclaimed=self._settings.task_unclaimed)
 
     async def _read_back(self, task: NewTask) -> TaskView:
-        """Read what was made as its owner would (K5): a handle that cannot be read must not leave."""
+        """Read a new task as its owner would (K5): a handle that cannot be read must not be answered."""
         read = await self._reader.find(task.id, task.binding)
         if read is None or read.origin_digest != digest_of(task.origin.encode()):
             raise _taken()
         return read.view
 
     async def _fence(self, task: NewTask, process: str) -> int:
-        """The fence of a task that was deferred, which a repeat finds as the first left it."""
+        """The fence of a deferred task; a repeat finds the one of the first attempt."""
         held = select(states.c.fence).where(
             states.c.id == task.id,
             states.c.binding == task.binding.digest,
@@ -160,7 +160,7 @@ class TaskCreator:
 
 
 def _taken() -> Failed:
-    return Failed(Fault.REFUSED, "the task's id is taken")
+    return Failed(Fault.REFUSED, "another task has this id")
 
 
 def _rows(tasks: Sequence[NewTask]) -> list[tuple[Mapping[str, Any], str]]:

@@ -1,4 +1,4 @@
-"""Idempotency keys: the first call under a key, what became of it, and what its repeats are told (D9)."""
+"""Idempotency keys: the first call under a key, its outcome, and the answers to its repeats (D9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_FENCE: Final = 1
 
 
 class KeyState(StrEnum):
-    """How far the first call is."""
+    """The state of the first call under a key."""
 
     RUNNING = "running"
     DONE = "done"
@@ -30,19 +30,19 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What the store knows of a key."""
+    """A stored key."""
 
     arguments: str
     state: KeyState
     fence: int
     holder: str
     is_late: bool
-    """The deadline of the call that holds it has passed."""
+    """The deadline of the call that reserved it has passed."""
     task: str | None = None
 
 
 def judge(record: KeyRecord, *, arguments: str, holder: str = "", again_is_safe: bool = False) -> KeyOutcome:
-    """Say what a call under a key that has been used may do; NEW is to run, as its first call or in its place."""
+    """Decide what a call under a used key may do. NEW means that it runs, as the first call or in its place."""
     if record.arguments != arguments:
         return KeyOutcome.MISMATCH
     if record.state is KeyState.DONE:
@@ -53,14 +53,14 @@ def judge(record: KeyRecord, *, arguments: str, holder: str = "", again_is_safe:
 
 
 class IdempotencyKeys:
-    """The idempotency keys of inline calls; a task takes its key in the transaction that makes it."""
+    """The idempotency keys of inline calls. A task reserves its key in the transaction that creates it."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._settings = settings
 
     async def reserve(self, wanted: Reserve) -> Reserved:
-        """Take a key, or say what its first call came to."""
+        """Reserve a key, or return the outcome of its first call."""
         if wanted.ended is not None:
             return await self._end(wanted)
         once = wanted.once
@@ -86,7 +86,7 @@ class IdempotencyKeys:
             return await _first_result(connection, once.key, record)
 
     async def _repeat(self, wanted: Reserve) -> Reserved | None:
-        """Answer a repeat by reading alone: a hundred that wait must not queue up for the store's one writer."""
+        """Answer a repeat with a read only: a hundred that wait must not queue for SQLite's only writer."""
         async with self._store.read() as connection:
             record = await _record(connection, wanted.once.key, lock=False)
             if record is None:
@@ -97,7 +97,7 @@ class IdempotencyKeys:
             return await _first_result(connection, wanted.once.key, record) if outcome is KeyOutcome.REPEAT else None
 
     async def _take_over(self, connection: AsyncConnection, wanted: Reserve, record: KeyRecord) -> Reserved:
-        """Run again after an uncertain call, or answer the holder's own repeat."""
+        """Reserve the key for a second run after an uncertain call, or answer the holder's own repeat."""
         if record.holder == wanted.holder and record.state is KeyState.RUNNING:
             return Reserved(outcome=KeyOutcome.NEW, fence=record.fence)
         fence = record.fence + 1
@@ -114,7 +114,7 @@ class IdempotencyKeys:
         return Reserved(outcome=KeyOutcome.NEW, fence=fence)
 
     async def _end(self, wanted: Reserve) -> Reserved:
-        """Note how a call ended that has no result: only its own holder may say so, of what still runs."""
+        """Store how a call without a result ended. Only its holder may, while the call counts as running."""
         mine = (
             (reservations.c.key == wanted.once.key)
             & (reservations.c.holder == wanted.holder)
@@ -122,13 +122,13 @@ class IdempotencyKeys:
         )
         async with self._store.write() as connection:
             if wanted.ended == "not_run":
-                # What ran under the key before stays uncertain: only a first call leaves nothing behind.
+                # A call that ran before under the key stays uncertain: only a first call leaves no trace.
                 await connection.execute(delete(reservations).where(mine, reservations.c.fence == _FIRST_FENCE))
             await connection.execute(update(reservations).where(mine).values(state=KeyState.UNCERTAIN))
         return Reserved(outcome=KeyOutcome.UNCERTAIN if wanted.ended == "uncertain" else KeyOutcome.NEW)
 
     async def remember(self, pool: str, kept: Remember) -> bool:
-        """Keep the first result of a key; false where the reservation is over, or another's."""
+        """Store the first result of a key; false where the reservation is over, or belongs to another call."""
         mine = (reservations.c.key == kept.key) & (reservations.c.fence == kept.fence) & (reservations.c.pool == pool)
         running = (reservations.c.state == KeyState.RUNNING) & (reservations.c.lease_until > now())
         done = update(reservations).where(mine, running)
@@ -137,7 +137,7 @@ class IdempotencyKeys:
             values: dict[str, Any] = {"state": KeyState.DONE, "result": kept.result, "expires_at": expires}
             if (await connection.execute(done.values(values))).rowcount == 1:
                 return True
-            # Asked again, since its answer was lost: a result is kept by one fence, once.
+            # The question may be a repeat whose answer was lost: a fence stores a result once.
             kept_before = select(reservations.c.key).where(
                 mine, reservations.c.state == KeyState.DONE, reservations.c.task.is_(None)
             )
@@ -147,9 +147,9 @@ class IdempotencyKeys:
 async def reserve_for_task(
     connection: AsyncConnection, once: Once, task: NewTask, settings: TasksSettings
 ) -> tuple[KeyOutcome, str | None]:
-    """Take a key for a task, in the transaction that makes it; says what the key was used for, where it was.
+    """Reserve a key for a task, in the transaction that creates it; if the key was used, return for what.
 
-    A call that holds the key already, by its fence, hands it on to its task.
+    A call that holds the key, by its fence, passes it on to its task.
     """
     made = {
         "state": KeyState.DONE,
@@ -165,7 +165,7 @@ async def reserve_for_task(
     if (await connection.execute(first.on_conflict_do_nothing())).rowcount == 1:
         return KeyOutcome.NEW, None
     record = await _record(connection, once.key)
-    if record is None:  # it was given back in this moment
+    if record is None:  # it was deleted just now
         return KeyOutcome.RUNNING, None
     outcome = judge(record, arguments=once.arguments)
     if outcome is KeyOutcome.RUNNING and record.fence == once.fence:
@@ -184,7 +184,7 @@ def _of(key: str) -> Any:
 
 
 async def _take(connection: AsyncConnection, wanted: Reserve, kept: float) -> bool:
-    """Insert the first reservation of a key; false where another was faster."""
+    """Insert the first reservation of a key; false where another call was faster."""
     first = insert_into(reservations, connection).values(
         key=wanted.once.key,
         arguments=wanted.once.arguments,
@@ -199,7 +199,7 @@ async def _take(connection: AsyncConnection, wanted: Reserve, kept: float) -> bo
 
 
 async def _first_result(connection: AsyncConnection, key: str, record: KeyRecord) -> Reserved:
-    """What the first call under a key came to."""
+    """Return the outcome of the first call under a key."""
     result = None
     if record.task is None:
         result = await connection.scalar(select(reservations.c.result).where(reservations.c.key == key))
@@ -207,7 +207,7 @@ async def _first_result(connection: AsyncConnection, key: str, record: KeyRecord
 
 
 async def _record(connection: AsyncConnection, key: str, *, lock: bool = True) -> KeyRecord | None:
-    """Read a key's row, and lock it where it is to be written."""
+    """Read a key's row, and lock it where it will be written."""
     is_late = case((reservations.c.lease_until <= now(), 1), else_=0)
     wanted = select(
         reservations.c.arguments,

@@ -1,4 +1,4 @@
-"""Questions that tasks ask, and the answers of their clients (K9): a key is one question for the task's life."""
+"""The questions of tasks, and their clients' answers (K9): a key names one question for the task's life."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from mcpfleet.tasks.tables import AnyRow, inputs, states
 
 
 class Inputs:
-    """Asks clients in the name of tasks, and takes their answers."""
+    """Stores questions of tasks, and takes their clients' answers."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._settings = settings
 
     async def ask(self, pool: str, wanted: Ask) -> tuple[QuestionsAsked, list[TaskChange]]:
-        """Ask what was not asked before; the task waits until all that it asks has answers.
+        """Ask new questions; the task waits until all of its questions have answers.
 
         Raises:
-            Failed: `refused` where the task has asked too much.
+            Failed: `refused` where the task has asked too many.
         """
         async with self._store.write() as connection:
             row = await lock_task(connection, pool, wanted.id, wanted.fence)
-            # Asked again, since the answer was lost: then it waits already, and nobody holds it.
+            # The question may be a repeat whose answer was lost; then the task waits already, and nobody holds it.
             if row is None or (row.lease_until is None and row.status != Status.INPUT_REQUIRED):
                 return QuestionsAsked(lost=True, ended=row is not None), []
             known = await _known(connection, wanted.id)
@@ -68,7 +68,7 @@ class Inputs:
             await connection.execute(insert_into(inputs, connection), rows)
 
     async def _wait(self, connection: AsyncConnection, wanted: Ask, asking: AskDecision, row: AnyRow) -> None:
-        """Let the task wait for its client; its run limit stands still meanwhile."""
+        """Let the task wait for its client; its run limit does not run meanwhile."""
         values: dict[str, Any] = {
             "status": Status.INPUT_REQUIRED,
             "questions": states.c.questions + len(asking.new),
@@ -86,10 +86,10 @@ class Inputs:
         await connection.execute(update(states).where(states.c.id == wanted.id).values(values))
 
     async def update(self, wanted: Update) -> tuple[Updated, list[TaskChange]]:
-        """Take the answers whose questions are outstanding; the task goes on when none is left.
+        """Take the answers to outstanding questions; the task continues when none is left.
 
         Raises:
-            Failed: `too_large` where the task could keep no more; nothing was taken then.
+            Failed: `too_large` where the answers exceed what the task may store; then none is taken.
         """
         mine = select(*LOCKED_COLUMNS).where(is_owned(wanted.id, wanted.binding)).with_for_update()
         async with self._store.write() as connection:
@@ -130,6 +130,6 @@ class Inputs:
 
 
 async def _known(connection: AsyncConnection, task: str) -> dict[str, AskedQuestion]:
-    """The questions that a task has asked."""
+    """Read the questions that a task has asked."""
     asked = select(inputs.c.key, inputs.c.digest, inputs.c.answer).where(inputs.c.task == task)
     return {row.key: AskedQuestion(*row) for row in await connection.execute(asked)}

@@ -1,4 +1,4 @@
-"""What an operator sees of tasks that have not ended: never what their owners put into them."""
+"""The operator's list of tasks that have not ended; it shows nothing of their arguments and results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mcpfleet.tasks.tables import GOING_ON, states
 
 
 class TaskLister:
-    """Lists tasks across all owners; on the bus, for operators alone (K14)."""
+    """Lists tasks of all owners. On the bus, only operators may ask for it (K14)."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._settings = settings
 
     async def list(self, wanted: ListTasks) -> Listing:
-        """The oldest tasks that have not ended, of one kind."""
+        """List the oldest tasks of one kind that have not ended."""
         which = states.c.status.in_(GOING_ON) & self._which(wanted.why)
         if wanted.pool is not None:
             which &= states.c.pool == wanted.pool

@@ -1,4 +1,4 @@
-"""Tasks that somebody holds: their rows, locked, for those who decide what becomes of them."""
+"""Locking the rows of held tasks, for decisions about them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCKED_COLUMNS: Final = (
     states.c.memory,
     states.c.questions,
 )
-"""What is decided upon, of a task that is held."""
+"""The columns that decisions about a held task need."""
 
 _HELD: Final = (
     select(*LOCKED_COLUMNS)
@@ -45,18 +45,18 @@ _HELD: Final = (
 
 
 def attempts_of(row: AnyRow) -> Attempts:
-    """What counts against a task."""
+    """Read the attempts that count against a task."""
     return Attempts(row.attempts, row.most_attempts, row.vanished, is_cancelled=row.cancel_at is not None)
 
 
 async def lock_held(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:
-    """Lock a task that is held by this fence; none where it is not, and the writer has lost it."""
+    """Lock a task that is held under this fence; None where it is not, and the writer has lost it."""
     rows = await lock_all(connection, pool, [task])
     return rows[0] if rows and rows[0].fence == fence else None
 
 
 async def lock_all(connection: AsyncConnection, pool: str, tasks: Sequence[str]) -> Sequence[AnyRow]:
-    """Lock the held ones of some tasks, in the order of their ids, so that two writers never wait for each other."""
+    """Lock those of these tasks that are held, in the order of their ids: two writers never wait for each other."""
     if not tasks:
         return []
     return (await connection.execute(_HELD, {"_ids": padded(tasks), "_pool": pool})).all()
@@ -71,6 +71,6 @@ async def has_let_go(connection: AsyncConnection, pool: str, task: str, fence: i
 
 
 async def lock_task(connection: AsyncConnection, pool: str, task: str, fence: int) -> AnyRow | None:
-    """Lock a task of this fence, whether or not anybody holds it."""
+    """Lock a task that has this fence, whether or not it is held."""
     wanted = select(*LOCKED_COLUMNS).where(states.c.id == task, states.c.pool == pool, states.c.fence == fence)
     return (await connection.execute(wanted.with_for_update())).first()

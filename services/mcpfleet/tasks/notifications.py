@@ -1,4 +1,4 @@
-"""What is told after a commit: work to workers, changes to edges, wishes to holders. All of it may be lost."""
+"""Notifications after a commit: work to workers, changes to edges, answers and cancels to holders. Each may be lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcpfleet.telemetry.trace import TraceContext, current
 
 
 class TaskNotifications:
-    """Tells; never before what is told has been committed (K21)."""
+    """Sends notifications, and never before the commit (K21)."""
 
     def __init__(self, bus: Bus, instruments: TasksInstruments, *, log: FilteringBoundLogger) -> None:
         self._bus = bus
@@ -24,7 +24,7 @@ class TaskNotifications:
         self._log = log
 
     def tell(self, changes: Iterable[TaskChange]) -> None:
-        """Tell what was committed of tasks; workers and edges also look by themselves."""
+        """Tell committed changes of tasks. Workers and edges also look by themselves."""
         for change in changes:
             if change.ended is not None:
                 self._instruments.ended.add(1, *change.ended)
@@ -44,4 +44,4 @@ class TaskNotifications:
         try:
             self._bus.hint(subject, body, cause)
         except NotRun as error:
-            self._log.debug("not told", subject=subject, error=str(error))
+            self._log.debug("hint not sent", subject=subject, error=str(error))

@@ -1,4 +1,4 @@
-"""The handlers for workers: which pool they are of, the subject says, and they touch its tasks alone."""
+"""The handlers for workers: the subject names a worker's pool, and it can reach only that pool's tasks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class PoolActor:
         await actor.answer(contract.SERVE, self.serve, group=GROUP)
 
     async def defer(self, question: Defer, asked: RpcContext) -> Deferred:
-        """Make a task that its maker holds."""
+        """Create a task that its creator holds."""
         deferred = await self._repository.creator.defer(asked.tokens["pool"], question)
         if deferred.outcome is KeyOutcome.NEW:
             self._instruments.created.add(1, "deferred")
@@ -71,7 +71,7 @@ class PoolActor:
         return deferred
 
     async def claim(self, question: ClaimTasks, asked: RpcContext) -> TasksClaimed:
-        """Hand tasks to a worker."""
+        """Give tasks to a worker."""
         claimed = await self._repository.claims.claim(asked.tokens["pool"], question)
         if claimed.tasks:
             self._instruments.claimed.add(len(claimed.tasks))
@@ -86,7 +86,7 @@ class PoolActor:
         return extended
 
     async def step(self, question: Step, asked: RpcContext) -> Stepped:
-        """Remember a step."""
+        """Store a step's result."""
         stepped = await self._repository.steps.remember(asked.tokens["pool"], question)
         self._instruments.refused.add(stepped.lost and not stepped.ended)
         return stepped
@@ -115,16 +115,16 @@ class PoolActor:
         return released
 
     async def remember(self, question: Remember, asked: RpcContext) -> ResultKept:
-        """Keep a call's first result."""
+        """Store a call's first result."""
         is_kept = await self._repository.keys.remember(asked.tokens["pool"], question)
         if is_kept:
             self._notifications.tell_reservation(question.key)
         return ResultKept(lost=not is_kept)
 
     async def serve(self, question: Serve, asked: RpcContext) -> Served:
-        """Hear what a worker has."""
+        """Take a worker's tool report."""
         answer, changes = await self._repository.tool_reports.serve(asked.tokens["pool"], question)
         if changes:
-            self._log.warning("tasks go on by another version of their tool", tasks=len(changes))
+            self._log.warning("tasks moved to another version", tasks=len(changes))
         self._notifications.tell(changes)
         return answer

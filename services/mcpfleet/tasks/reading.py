@@ -1,4 +1,4 @@
-"""Reading tasks as their owners: who asks is compared in the statement, so that what is not theirs does not exist."""
+"""Reading tasks as their owners: the statement compares the owner, so that another owner's task does not exist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskRecord:
 
 
 def is_owned(task: str, binding: Binding) -> ColumnElement[bool]:
-    """Whether a row is this live task of this owner: the one comparison by which all that is not becomes the same."""
+    """Whether a row is this live task of this owner. Unknown, expired and other owners' tasks all look the same."""
     return (states.c.id == task) & (states.c.binding == binding.digest) & is_live()
 
 
@@ -47,7 +47,7 @@ class TaskReader:
         )
 
     async def get(self, task: str, binding: Binding) -> TaskView | None:
-        """Read a task; none where it is unknown, another's or expired, by the same statement (K8)."""
+        """Read a task; None where it is unknown, another owner's or expired, by the same statement (K8)."""
         read = await self.find(task, binding)
         return read.view if read is not None else None
 
@@ -57,11 +57,11 @@ class TaskReader:
         return [read.view if read is not None else None for read in found]
 
     async def find(self, task: str, binding: Binding) -> TaskRecord | None:
-        """The same, with what its maker compares."""
+        """Read a task, with the digest that its creator compares."""
         return await self._batches.do((task, binding.digest))
 
     async def versions(self, tasks: Sequence[str]) -> dict[str, int]:
-        """The versions of those that exist."""
+        """Read the versions of tasks, of those that exist."""
         wanted = select(states.c.id, states.c.version).where(states.c.id.in_(padded(tasks)), is_live())
         async with self._store.read() as connection:
             return {row.id: row.version for row in await connection.execute(wanted)}
@@ -82,7 +82,7 @@ class TaskReader:
             return await statements.read(connection, wanted)
 
     async def _outstanding(self, tasks: list[str]) -> Mapping[str, dict[str, str]]:
-        """The questions of tasks that have no answer, in the order in which they were asked."""
+        """Read the tasks' questions without an answer, in the order in which they were asked."""
         found: defaultdict[str, dict[str, str]] = defaultdict(dict)
         wanted = select(inputs.c.task, inputs.c.key, inputs.c.request).where(
             inputs.c.task.in_(tasks), inputs.c.answer.is_(None)
@@ -96,7 +96,7 @@ class TaskReader:
 def _view(row: Any, requests: dict[str, str]) -> TaskView:
     status = Status(row.status)
     if status is Status.INPUT_REQUIRED and not requests:
-        # The answers may arrive between the two statements.
+        # The answers arrived between the two statements.
         status = Status.WORKING
     return TaskView(
         id=row.id,

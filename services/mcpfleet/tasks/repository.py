@@ -1,4 +1,4 @@
-"""What the tasks service keeps: one object for each noun, over the same store. Replicas share nothing else."""
+"""The tables of the tasks service: one object for each subject, over the same store. Replicas share nothing else."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class TaskRepository:
 
     Attributes:
         reader: reads tasks as their owners.
-        creator: makes them.
-        claims: who holds them.
-        completer: how they end.
-        canceller: wishes that they end.
-        inputs: their questions and answers.
-        steps: what their steps came to.
-        keys: idempotency keys.
-        tool_reports: which versions of tools have workers.
-        grace: for how long holders could have been heard.
-        sweeps: what time does.
-        lister: what an operator sees.
+        creator: creates tasks.
+        claims: gives them to workers, and renews leases.
+        completer: ends them.
+        canceller: takes cancellations.
+        inputs: stores their questions and answers.
+        steps: stores the results of their steps.
+        keys: reserves idempotency keys.
+        tool_reports: knows which versions of tools have workers.
+        grace: gives holders time after an outage.
+        sweeps: ends leases, limits and retentions.
+        lister: lists tasks for an operator.
     """
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
@@ -52,7 +52,7 @@ class TaskRepository:
         self.lister = TaskLister(store, settings)
 
     async def open(self) -> None:
-        """Be able to serve.
+        """Check the tables, and make the row that must exist.
 
         Raises:
             ConfigurationError: the tables are older than this release; the sentence says what to run.

@@ -1,4 +1,4 @@
-"""The tasks service's decisions: who may have a task, what becomes of one, what a holder may write. Pure functions."""
+"""The decisions of the tasks service: what a worker gets, how an attempt ends, what is asked. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcpfleet.contracts.tasks import Status
 VANISHED_BEFORE_ALONE: Final = 2
 """Holders in a row that vanish before a task runs alone."""
 BESIDE: Final = 512
-"""Bytes that a task, a step or an answer takes in a message beside its text."""
+"""Bytes that a task, a step or an answer takes in a message in addition to its text."""
 
 LACKS_WORKER: Final = "no worker took it in time"
 LACKS_VERSION: Final = "its time ran out while no worker that runs its version took it on"
@@ -27,32 +27,32 @@ FAILED_TOO_OFTEN: Final = "its attempts failed"
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """What was committed of a task, for those who must hear of it."""
+    """A committed change of a task, for those who must hear of it."""
 
     task: str
     version: int = 0
     """Its new version; 0 where no reader can see a difference."""
     ready: tuple[str, str] | None = None
-    """It may be claimed now: its pool and definition."""
+    """Its pool and definition, where it may be claimed now."""
     notify: tuple[str, str] | None = None
-    """Its holder must look: pool and process."""
+    """Its holder's pool and process, where the holder must extend at once."""
     ended: tuple[Status, str] | None = None
-    """It has ended: how, and with which class of failure."""
+    """Its status and class of failure, where it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForcedEnd:
-    """The task ends, by no doing of a holder."""
+    """The task ends without its holder."""
 
     status: Status
     failure: str = ""
-    """Its class, for metrics."""
+    """The class of failure, for metrics."""
     why: str = ""
-    """A sentence for its owner."""
+    """The reason, for its owner."""
 
     @property
     def error(self) -> str | None:
-        """The JSON-RPC error that it ends with, where it fails (M68)."""
+        """The JSON-RPC error with which it fails; None where it does not fail (M68)."""
         if self.status is not Status.FAILED:
             return None
         return to_json({"code": -32603, "message": f"The task has ended: {self.why}."}).decode()
@@ -74,28 +74,28 @@ CANCELLED: Final = ForcedEnd(Status.CANCELLED)
 
 
 def weight(text: str) -> int:
-    """The bytes that a text takes as a JSON string in a message."""
+    """The bytes of a text as a JSON string in a message."""
     return len(to_json(text))
 
 
 def is_news(progress: float | None, before: float | None) -> bool:
-    """Whether a status message may be shown after what was reported before: what it says is reached never falls (K27).
+    """Whether a status message may follow earlier ones: the progress that clients see never falls (K27).
 
     Args:
-        progress: what the message says is reached; none where it is no progress.
-        before: the highest that was reported.
+        progress: the progress in the message; None where it has none.
+        before: the highest progress that was reported.
     """
     return progress is None or before is None or progress > before
 
 
 def backoff(attempts: int, first: float, most: float) -> float:
-    """Seconds before a task is tried again after so many attempts that counted: none after the first."""
+    """Seconds before a task is tried again after this many counted attempts: zero after the first."""
     return 0.0 if attempts <= 1 else min(first * 2.0 ** (attempts - 2), most)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What counts against a task when an attempt of it is over."""
+    """The attempts that count against a task when another one is over."""
 
     attempts: int
     most_attempts: int
@@ -103,7 +103,7 @@ class Attempts:
     is_cancelled: bool
 
     def vanish(self, first: float, most: float) -> Next:
-        """Its holder was not heard for a lease: twice may be chance, three times is the task."""
+        """Decide after a holder was silent for a lease: twice may be chance, three times the task is the cause."""
         if self.is_cancelled:
             return CANCELLED
         attempts, vanished = self.attempts + 1, self.vanished + 1
@@ -114,14 +114,14 @@ class Attempts:
         return Retry(backoff(attempts, first, most), attempts, vanished)
 
     def fail(self, after: float, first: float, most: float) -> Retry | None:
-        """Its holder says that the attempt failed; none where it was the last one."""
+        """Decide after its holder said that the attempt failed; None where it was the last attempt."""
         attempts = self.attempts + 1
         if self.is_cancelled or attempts >= self.most_attempts:
             return None
         return Retry(max(after, backoff(attempts, first, most)), attempts, 0)
 
     def give_back(self) -> Next:
-        """Its holder drains, or never heard that it holds it: nothing counts."""
+        """Decide after its holder drained, or never heard of its claim: the attempt does not count."""
         return CANCELLED if self.is_cancelled else Retry(0.0, self.attempts, self.vanished)
 
 
@@ -146,23 +146,23 @@ class Candidate:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it runs beside no other task."""
+        """Whether it must run without other tasks beside it."""
         return self.vanished >= VANISHED_BEFORE_ALONE
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What a claimer gets."""
+    """The tasks that a claimer gets."""
 
     ids: tuple[str, ...]
     alone_waits: bool
 
 
 def pick(candidates: Sequence[Candidate], *, most: int, held: int, budget: int) -> Picked:
-    """Choose among tasks, the longest waiting first, what one claimer gets.
+    """Choose the tasks that a claimer gets, the longest waiting first.
 
-    A task that must run alone goes to a claimer that holds nothing, and then only it; to others it is told that one
-    waits. The rest is as much as is wanted and as one message takes.
+    A claimer that holds nothing gets a task that must run alone, and only that. Other claimers hear that one waits.
+    They get as many others as they want, and as one message takes.
     """
     if held == 0 and candidates and candidates[0].is_alone:
         return Picked((candidates[0].id,), alone_waits=False)
@@ -179,7 +179,7 @@ def pick(candidates: Sequence[Candidate], *, most: int, held: int, budget: int) 
 
 @dataclass(frozen=True, slots=True)
 class AskedQuestion:
-    """A question that a task has asked before."""
+    """A stored question of a task."""
 
     key: str
     digest: str
@@ -188,7 +188,7 @@ class AskedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class AskDecision:
-    """What becomes of questions that a handler asks."""
+    """The decision about a handler's questions."""
 
     new: tuple[TaskQuestion, ...] = ()
     answered: tuple[AskedQuestion, ...] = ()
@@ -197,7 +197,7 @@ class AskDecision:
 
 
 def ask(questions: Iterable[TaskQuestion], known: dict[str, AskedQuestion]) -> AskDecision:
-    """Compare questions with those that the task asked before: a key never means another question (M70)."""
+    """Compare questions with the stored ones: a key never names another question (M70)."""
     new: dict[str, TaskQuestion] = {}
     answered: list[AskedQuestion] = []
     waits = False

@@ -1,4 +1,4 @@
-"""What a task's steps came to: each is remembered once, and the first result counts."""
+"""The results of a task's steps: each is stored once, and the first result counts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mcpfleet.tasks.tables import states, steps
 
 
 class Steps:
-    """Remembers steps."""
+    """Stores the results of steps."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._settings = settings
 
     async def remember(self, pool: str, wanted: Step) -> Stepped:
-        """Remember a step's result, or say which one was remembered before.
+        """Store a step's result, or return the one that was stored before.
 
         Raises:
-            Failed: `too_large` where the result, or all of the task's steps together, are.
+            Failed: `too_large` where the result is, or the task's steps together are.
         """
         size = weight(wanted.result) + BESIDE
         if size > self._settings.task_step_limit:
@@ -51,7 +51,7 @@ class Steps:
 
 
 def check_room(memory: int, settings: TasksSettings) -> None:
-    """Bound what a task's steps and answers make the store keep, and a claim carry.
+    """Bound a task's steps and answers together, which the store keeps and a claim carries.
 
     Raises:
         Failed: `too_large`.

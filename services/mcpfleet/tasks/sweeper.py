@@ -1,4 +1,4 @@
-"""The loop of the tasks service: it proves that holders can be heard, and does what time does."""
+"""The loop of the tasks service: it notes that holders can be heard, and ends what is over."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
-from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.process.lifecycle import Health
+from mcpfleet.process.service import Process
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
 from mcpfleet.tasks.notifications import TaskNotifications
@@ -24,30 +23,27 @@ _RARELY: Final = 10
 
 
 class TaskSweeper:
-    """Sweeps at intervals. Every replica has one; they skip each other's rows."""
+    """Sweeps at intervals. Every replica has a sweeper; they skip each other's rows."""
 
     def __init__(
         self,
         repository: TaskRepository,
         bus: Bus,
-        settings: TasksSettings,
+        process: Process[TasksSettings],
         notifications: TaskNotifications,
-        *,
-        health: Health,
         instruments: TasksInstruments,
-        log: FilteringBoundLogger,
     ) -> None:
         self._repository = repository
         self._bus = bus
-        self._settings = settings
+        self._settings = process.settings
         self._notifications = notifications
         self._instruments = instruments
-        self._log = log
-        self._readiness = StoreReadiness(health, log)
+        self._log = process.log
+        self._readiness = StoreReadiness(process.health, process.log)
         self._number = 0
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Sweep until cancelled; started once the store answered, with tables that are new enough.
+        """Sweep until cancelled; it counts as started once the store answered, with tables that are new enough.
 
         Raises:
             ConfigurationError: the tables are older than this release.
@@ -60,7 +56,7 @@ class TaskSweeper:
             await self._pause()
 
     async def _pause(self) -> None:
-        # Replicas that started together drift apart, so that one of them writes for all.
+        # Random pauses move replicas apart, so that one of them writes for all.
         await anyio.sleep(self._settings.tasks_sweep * random.uniform(0.8, 1.0))  # noqa: S311  # no secret
 
     async def _sweep(self) -> None:
@@ -83,7 +79,7 @@ class TaskSweeper:
                 self._instruments.tasks.set(count, state)
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do work on the store; false where it does not answer."""
+        """Work on the store; false where it does not answer."""
         try:
             await work()
         except StoreError as error:

@@ -1,4 +1,4 @@
-"""What time does to tasks: leases lapse, limits are reached, retentions and idempotency records end."""
+"""Sweeps end what is over: leases, run limits, retentions, idempotency keys. An outage gives leases more time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import GOING_ON, WATCH, inputs, origins, reservations, states, steps, watch
 
 _AT_ONCE: Final = 200
-"""Rows of one kind that one sweep's transaction takes; the rest is the next one's."""
+"""Rows of one kind that one transaction takes at most; the next sweep takes more."""
 
 
 class Sweeps:
-    """Each method is one transaction; replicas leave each other's rows alone, and never wait for one another."""
+    """Each method is one transaction. Replicas skip each other's rows, and never wait for one another."""
 
     def __init__(
         self, store: Store, settings: TasksSettings, claims: Claims, completer: TaskCompleter, grace: LeaseGrace
@@ -33,7 +33,7 @@ class Sweeps:
         self._grace = grace
 
     async def lapse(self) -> list[TaskChange]:
-        """Take tasks from holders that were not heard for a lease, while they could have been."""
+        """Take tasks from holders that were silent for a lease while they could be heard."""
         silent = (
             select(*LOCKED_COLUMNS)
             .where(states.c.lease_until <= now(), self._grace.is_over())
@@ -49,13 +49,13 @@ class Sweeps:
             for row in rows:
                 tried = attempts_of(row)
                 following: Next = tried.vanish(self._settings.task_backoff, self._settings.task_backoff_most)
-                if row.status == Status.INPUT_REQUIRED:  # it did nothing that could have harmed its holder
+                if row.status == Status.INPUT_REQUIRED:  # its handler did not run, so it did not harm its holder
                     following = tried.give_back()
                 changes.append(await self._claims.put(connection, row, following, deprived=True))
         return changes
 
     async def end_overdue(self) -> list[TaskChange]:
-        """End tasks that ran, or waited for a worker or for answers, to their limit."""
+        """End tasks that ran, or waited for a worker or for answers, for as long as they may."""
         over = (states.c.until <= now()) & states.c.status.in_(GOING_ON)
         if not await self._has(select(states.c.id).where(over)):
             return []
@@ -82,7 +82,7 @@ class Sweeps:
             ]
 
     async def forget(self) -> int:
-        """Delete tasks whose retention is over, with all that belongs to them; returns how many."""
+        """Delete tasks whose retention is over, with all of their rows; returns how many."""
         over = (states.c.until <= now()) & states.c.status.not_in(GOING_ON)
         if not await self._has(select(states.c.id).where(over)):
             return 0
@@ -95,7 +95,7 @@ class Sweeps:
         return len(ids)
 
     async def forget_reservations(self) -> int:
-        """Delete idempotency records that were kept for long enough; one that is a task's goes with it."""
+        """Delete expired idempotency keys; a task's key is deleted with the task."""
         alone = ~exists().where(states.c.id == reservations.c.task)
         over = (reservations.c.expires_at <= now()) & alone
         if not await self._has(select(reservations.c.key).where(over)):
@@ -109,7 +109,7 @@ class Sweeps:
         return len(keys)
 
     async def count(self) -> dict[str, int]:
-        """How many tasks wait for a worker, are held, and wait for their clients."""
+        """Count the tasks that wait for a worker, are held, and wait for their clients."""
         kinds = {
             "ready": states.c.ready_at.is_not(None),
             "held": states.c.lease_until.is_not(None),
@@ -122,24 +122,28 @@ class Sweeps:
             }
 
     async def _has(self, wanted: object) -> bool:
-        """Look before writing: at most times there is nothing to do."""
+        """Read before writing: mostly there is nothing to do."""
         async with self._store.read() as connection:
             return await connection.scalar(wanted.limit(1)) is not None  # type: ignore[attr-defined]
 
 
-_FRESH: float = 0.5
-"""Of the interval of sweeps: a row that is younger need not be written again by another replica."""
+_FRESH: Final = 0.5
+"""The part of the interval of sweeps for which no replica writes the row again."""
 
 
 class LeaseGrace:
-    """The row, and what it allows."""
+    """Gives every lease its whole time again after an outage.
+
+    One row says when a replica last had both NATS and the store. While no replica could write it, no worker could renew
+    a lease either. So the replica that writes it after a gap lets no lease lapse for one lease's time.
+    """
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
         self._store = store
         self._settings = settings
 
     async def open(self) -> None:
-        """Make the row, if there never was one."""
+        """Insert the row, if it does not exist."""
         async with self._store.write() as connection:
             first = insert_into(watch, connection).values(
                 id=WATCH, proven_at=now(), grace_until=now() + self._settings.task_lease
@@ -147,7 +151,7 @@ class LeaseGrace:
             await connection.execute(first.on_conflict_do_nothing())
 
     async def prove(self) -> None:
-        """Say that holders can be heard now; after a gap, give them all one lease's time."""
+        """Note that holders can be heard now; after a gap, give them all one lease's time."""
         grace = case(
             (watch.c.proven_at < now() - self._settings.tasks_away, now() + self._settings.task_lease),
             else_=watch.c.grace_until,
@@ -158,7 +162,7 @@ class LeaseGrace:
             await connection.execute(proving)
 
     def is_over(self) -> ColumnElement[bool]:
-        """Whether a lease that has run out means that its holder is silent."""
+        """Whether a lease that ran out shows that its holder is silent."""
         return exists(
             select(watch.c.id).where(
                 watch.c.id == WATCH,

@@ -1,4 +1,4 @@
-"""The tables of the tasks service: a narrow row for each task, and what is large or many apart from it."""
+"""The tables of the tasks service: a narrow row for each task; large or many values are in tables of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATUS_LENGTH: Final = 16
 WATCH: Final = 1
 """The only row of `watch`."""
 GOING_ON: Final = (Status.WORKING, Status.INPUT_REQUIRED)
-"""The states that are no end."""
+"""The statuses of a task that has not ended."""
 BROUGHT: Final = (
     "id", "binding", "endpoint", "pool", "definition", "name", "origin_digest", "run_left", "retention", "poll_ms",
     "most_attempts", "size", "message", "policy",
@@ -73,7 +73,7 @@ origins: Final = Table(
     Column("task", String(ID_LENGTH), primary_key=True),
     Column("origin", Text, nullable=False, comment="what it was made from, byte for byte"),
 )
-"""Apart from the states, which are written many times."""
+"""A table of its own, since a state's row is written many times."""
 
 inputs: Final = Table(
     "tasks_inputs",
@@ -117,7 +117,7 @@ watch: Final = Table(
     Column("proven_at", Moment, nullable=False, comment="when a replica last had both NATS and the store"),
     Column("grace_until", Moment, nullable=False, comment="no lease lapses before"),
 )
-"""One row: for how long holders could have been heard."""
+"""One row, which shows since when holders can be heard."""
 
 served: Final = Table(
     "tasks_served",
@@ -128,11 +128,11 @@ served: Final = Table(
     Column("since", Moment, nullable=False, comment="from when on its workers were heard without a gap"),
     Column("seen_at", Moment, nullable=False, comment="when a worker last said that it has it"),
 )
-"""Which versions of tools have workers: a task whose version has none any more goes on by another, or ends."""
+"""The versions of tools that have workers. A task whose version has none moves to another version, or ends."""
 
 
 def _partly(name: str, *columns: Column[float] | Column[str], where: Column[float]) -> Index:
-    """An index of the rows alone that have a value there."""
+    """An index of the rows that have a value in a column."""
     return Index(name, *columns, sqlite_where=where.is_not(None), postgresql_where=where.is_not(None))
 
 

@@ -1,9 +1,9 @@
-"""Tasks that a rollout has left behind: their version of a tool has no worker, and another version has (K21).
+"""Tool reports, by which tasks survive a rollout: a task whose version has no worker moves to another version (K21).
 
-Workers say what they have. A version that was not heard for `task_gone` is gone; its tasks that wait go on by the
-tool's other version, with the steps and answers that they have. A tool that is gone with all its versions ends its
-tasks, and says why. Both are judged by a worker that was heard without a gap for as long, so that after an outage, in
-which nobody could say anything, every version has its time to be heard again.
+Workers report the tools that they have. A version that no worker reported for `task_gone` is gone, and its waiting
+tasks move to the tool's other version, with their steps and answers. A tool that is gone with all versions ends its
+tasks with a reason. Only a worker that was heard without a gap for the same time decides so: after an outage, every
+version has its time to be reported again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import served, states
 
 _AT_ONCE: Final = 200
-"""Tasks that one question, or one sweep, looks at."""
+"""Tasks that one report, or one sweep, takes at most."""
 
 
 class ToolReports:
-    """Knows which versions have workers."""
+    """Knows which versions of tools have workers."""
 
     def __init__(self, store: Store, settings: TasksSettings, completer: TaskCompleter) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class ToolReports:
         self._completer = completer
 
     async def serve(self, pool: str, wanted: Serve) -> tuple[Served, list[TaskChange]]:
-        """Note what a worker has, and give it what waits for versions that are gone."""
+        """Store a worker's report, and move tasks to its versions whose own versions are gone."""
         if not wanted.tools:
             return Served(), []
         async with self._store.write() as connection:
@@ -58,13 +58,13 @@ class ToolReports:
         await connection.execute(update(served).where(mine).values(since=since, seen_at=now()))
 
     async def _heard_long(self, connection: AsyncConnection, pool: str, tools: Mapping[str, str]) -> dict[str, str]:
-        """Those of a worker's tools that were heard for so long that others would have been heard as well."""
+        """Those of a worker's tools that were reported for so long that any other version would have been, too."""
         long_ago = now() - self._settings.task_gone
         mine = (served.c.pool == pool) & served.c.definition.in_(list(tools.values())) & (served.c.since <= long_ago)
         return {row.name: row.definition for row in await connection.execute(select(served).where(mine))}
 
     async def _adopt(self, connection: AsyncConnection, pool: str, tools: Mapping[str, str]) -> list[TaskChange]:
-        """Let tasks go on by these versions whose own are gone."""
+        """Move tasks to these versions whose own versions are gone."""
         gone = ~exists().where(
             served.c.pool == states.c.pool,
             served.c.definition == states.c.definition,
@@ -90,7 +90,7 @@ class ToolReports:
         return [TaskChange(row.id, ready=(pool, tools[row.name])) for row in found]
 
     async def end_removed(self) -> list[TaskChange]:
-        """End tasks that wait for a tool that its pool, which is heard, has not had for `task_removed`."""
+        """End tasks that wait for a tool which their pool has not had for `task_removed`, while the pool is heard."""
         removed = self._settings.task_removed
         pool_is_heard = exists().where(
             served.c.pool == states.c.pool,
@@ -113,7 +113,7 @@ class ToolReports:
             return [await self._completer.end(connection, row, ends) for row in rows]
 
     async def forget(self) -> None:
-        """Forget versions that were not heard for so long that nothing depends on them."""
+        """Delete versions that were silent for so long that nothing depends on them."""
         old = served.c.seen_at < now() - 2 * max(self._settings.task_removed, self._settings.task_gone)
         async with self._store.write() as connection:
             await connection.execute(delete(served).where(old))

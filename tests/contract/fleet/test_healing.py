@@ -54,7 +54,7 @@ async def test_a_catalog_that_changed_in_a_gap_is_found_by_its_number() -> None:
     ):
         fleet.edges[0].cut()
         app.remove("tool", "place_hold_plainly")
-        await until(lambda: len(fleet.lines("new snapshot")) == 2)
+        await until(lambda: len(fleet.lines("snapshot changed")) == 2)
         fleet.edges[0].heal()
         await until(lambda: stream.kinds() == [ACK, changed("tools")])
 

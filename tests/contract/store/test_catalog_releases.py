@@ -101,7 +101,7 @@ async def test_an_endpoint_of_which_a_release_can_read_a_part_only_stays_as_it_i
         1,
         {"search": "library"},
     )
-    assert [line["event"] for line in capture.entries] == ["unreadable manifest", "endpoint not as set"]
+    assert [line["event"] for line in capture.entries] == ["manifest not readable", "endpoint not as set"]
     await books.leave("library", "z")
     await announce(books, "library", "a", manifest("read"))
     await books.sweep(lost=None)

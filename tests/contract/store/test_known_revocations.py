@@ -36,7 +36,7 @@ async def opened(store: Store) -> tuple[Late, KnownRevocations]:
     process = Process("authorization", AuthorizationSettings())
     repository = Late(store)
     bus = bus_of(process, "authorization")
-    revocations = KnownRevocations(repository, bus, process.settings, health=process.health, log=process.log)
+    revocations = KnownRevocations(repository, bus, process)
     await revocations.refresh()
     return repository, revocations
 

@@ -93,7 +93,7 @@ async def test_a_token_without_a_signature_admits_nobody() -> None:
     async with issuer() as made, checking(made) as check:
         claims = made.claims(RESOURCE)
         for algorithm in ("none", "None", "NONE", "", "HS256"):
-            with pytest.raises(CredentialRefused, match=r"algorithm|no JWT"):
+            with pytest.raises(CredentialRefused, match=r"algorithm|not a JWT"):
                 await check.verify(unsigned(claims, algorithm))
         shared = jwt.encode(claims, json.dumps(made.keys())[1:-1], algorithm="HS256", headers={"kid": made.kid})
         with pytest.raises(CredentialRefused, match="algorithm"):

@@ -137,7 +137,7 @@ def test_what_nests_so_deeply_that_a_snapshot_could_not_be_read_is_refused() -> 
     """Alone it is read: but a snapshot has levels of its own."""
     depths = [depth for depth in range(DEEP) if not is_refused(announcing(text(wire=wire_with(nested(depth)))))]
     assert MAX_SCHEMA_DEPTH * 2 < depths[-1] < DEEP - 4
-    assert "nests less deeply" in refusal(announcing(text(wire=wire_with(nested(depths[-1] + 1)))))
+    assert "nest less deeply" in refusal(announcing(text(wire=wire_with(nested(depths[-1] + 1)))))
 
 
 def nested(depth: int) -> str:

@@ -55,7 +55,7 @@ async def test_a_test_that_fails_shows_what_was_logged() -> None:
     with pytest.raises(AssertionError) as failed:
         async with LocalFleet(app):
             raise AssertionError("a test's own")
-    assert "new snapshot" in failed.value.__notes__[0]
+    assert "snapshot changed" in failed.value.__notes__[0]
 
 
 async def test_a_part_that_fails_is_told_at_the_end() -> None:
