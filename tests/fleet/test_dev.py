@@ -119,11 +119,11 @@ async def test_an_operators_command_finds_the_fleet_of_its_folder(
         await terminal.ready(1)
         assert note.stat().st_mode & 0o777 == 0o600
         listed = await mcpfleet("tasks", "list")
-        assert (listed.returncode, listed.stdout) == (0, b"there are none\n"), listed.stderr
+        assert (listed.returncode, listed.stdout) == (0, b"no tasks\n"), listed.stderr
         published = await mcpfleet("publish", "library://books/1")
         assert published.returncode == 0, published.stderr
         strange = await mcpfleet("publish", "library://books/1", "--endpoint", "nope")
-        assert (strange.returncode, b"has no endpoint 'nope': one of mcp" in strange.stderr) == (2, True)
+        assert (strange.returncode, b"has no endpoint 'nope': use one of mcp" in strange.stderr) == (2, True)
     assert not note.exists()
 
 
@@ -136,7 +136,7 @@ async def test_a_changed_file_is_served_without_a_word(tmp_path: Path) -> None:
         [url] = await terminal.ready(1)
         first = await mcpfleet("call", url, "answer")
         application.write_text(text.replace("before", "after"))
-        await terminal.say("the workers start again")
+        await terminal.say("restarting the workers")
         with anyio.fail_after(30):
             while b"after" not in (await mcpfleet("call", url, "answer")).stdout:
                 pass
@@ -151,7 +151,7 @@ async def test_a_mistake_made_meanwhile_is_said_once_and_its_mending_awaited(tmp
         [url] = await terminal.ready(1)
         assert b"before" in (await mcpfleet("call", url, "answer")).stdout
         application.write_text(text + "def broken(:\n")
-        await terminal.say("it is started when a file changes")
+        await terminal.say("it starts again when a file changes")
         await anyio.sleep(2)  # in which it would have been started again, and failed
         assert sum("SyntaxError" in line for line in terminal.errors) == 1
         application.write_text(text.replace("before", "after"))
@@ -249,7 +249,7 @@ async def test_a_second_control_c_ends_dev_at_once(tmp_path: Path) -> None:
             await connection.send("tools/call", {"name": "hold", "arguments": {"folder": str(tmp_path)}})
             await until((tmp_path / "started").exists)
             terminal.process.send_signal(signal.SIGINT)
-            await terminal.say("once more stops at once")
+            await terminal.say("again to stop at once")
             began = time.monotonic()
             terminal.process.send_signal(signal.SIGINT)
             await terminal.process.wait()

@@ -127,5 +127,5 @@ async def test_k21_a_rollout_in_the_middle_of_tasks_ends_each_rightly_or_says_wh
         assert "The tool has changed since this task was made" in text_of(ended[tool])
         assert why in text_of(ended[tool])
     assert ended["remove"]["status"] == "failed"
-    assert "do not have its tool any more" in ended["remove"]["error"]["message"]
-    assert "do not have its tool any more" in ended["remove"]["statusMessage"]
+    assert "no longer have its tool" in ended["remove"]["error"]["message"]
+    assert "no longer have its tool" in ended["remove"]["statusMessage"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from mcpfleet.authorization.verifier import CredentialRefused, Reason, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, Reason, Verified, for_another_audience
 from mcpfleet.contracts.access import is_for, is_scope
 from mcpfleet.contracts.authorization import Admitted
 from mcpfleet.contracts.principal import Principal
@@ -69,7 +69,7 @@ def verified_by(claims: Mapping[str, Any], *, resource: str, tenant_claim: str, 
         CredentialRefused: it is for another resource, or lacks a required claim.
     """
     if not is_for(words(claims.get("aud")), resource):
-        raise CredentialRefused("it is for another audience", Reason.AUDIENCE)
+        raise for_another_audience()
     subject, client = _name(claims, "sub"), _name(claims, "client_id") or _name(claims, "azp")
     expires = _moment(claims, "exp")
     if expires is None and has_end:

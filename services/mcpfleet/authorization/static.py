@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from mcpfleet.authorization.verifier import CredentialRefused, Reason, Trusted, Verified
+from mcpfleet.authorization.verifier import CredentialRefused, Reason, Trusted, Verified, for_another_audience
 from mcpfleet.contracts.access import is_for
 from mcpfleet.contracts.manifest import DIGEST_LENGTH
 from mcpfleet.contracts.principal import Principal
@@ -84,7 +84,7 @@ class StaticVerifier:
         if entry is None:
             raise CredentialRefused("it is not listed (MCPFLEET_TOKENS_FILE)", Reason.UNKNOWN)
         if endpoint not in entry.audience and not is_for(entry.audience, resource):
-            raise CredentialRefused("it is for another audience", Reason.AUDIENCE)
+            raise for_another_audience()
         principal = Principal(subject=entry.subject, client=entry.client, tenant=entry.tenant, scopes=entry.scopes)
         return Verified(principal, _seconds(entry.expires), _seconds(entry.issued), self._list)
 

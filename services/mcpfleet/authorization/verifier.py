@@ -36,6 +36,11 @@ class CredentialRefused(Exception):
         self.reason = reason
 
 
+def for_another_audience() -> CredentialRefused:
+    """Refuse a credential that was issued for another resource."""
+    return CredentialRefused("it is for another audience", Reason.AUDIENCE)
+
+
 class CredentialUnchecked(Exception):
     """Raised when a credential cannot be checked now, since the issuer or the operator's function does not answer."""
 

@@ -1,1 +1,1 @@
-"""The command line: `mcpfleet …`, and `dev`, which runs the whole system in one terminal."""
+"""The command line: `mcpfleet …`, with `dev`, which runs the whole system in one terminal."""

@@ -1,4 +1,4 @@
-"""The command `mcpfleet`. A service is imported only when it is run, since imports are most of a process's start."""
+"""The command `mcpfleet`. A service is imported only when it runs, since imports are most of a process's start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 import typer
 
 from mcpfleet.cli import tasks
-from mcpfleet.cli.options import Token
+from mcpfleet.cli.options import Arguments, Key, Timeout, Token
 from mcpfleet.cli.services import SETTINGS, serve
 from mcpfleet.contracts.authorization import RevokedKind
 from mcpfleet.process.errors import ConfigurationError, leaves
@@ -40,7 +40,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def mcpfleet(
     version: Annotated[  # its callback has done it
-        bool, typer.Option("--version", help="Show the version and end.", callback=_show_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """One MCP server to its clients, however many processes serve it."""
@@ -50,20 +50,22 @@ def mcpfleet(
 def dev(  # noqa: PLR0917  # the command line's options are its parameters
     target: Target,
     port: Annotated[
-        int, typer.Option(help="The first edge's port; the others follow. 0 takes free ones.", min=0)
+        int, typer.Option(help="The first edge's port; the other edges take the next ones. 0 takes free ports.", min=0)
     ] = 8000,
-    edges: Annotated[int, typer.Option(help="How many edges.", min=1)] = 1,
-    workers: Annotated[int, typer.Option(help="How many workers.", min=1)] = 1,
-    reload: Annotated[bool, typer.Option(help="Start the workers again when a Python file changes.")] = True,
-    store: Annotated[str | None, typer.Option(help="A store's URL, instead of an embedded SQLite.")] = None,
-    nats: Annotated[str | None, typer.Option(help="A NATS without users, instead of an embedded one.")] = None,
+    edges: Annotated[int, typer.Option(help="The number of edges.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="The number of workers.", min=1)] = 1,
+    reload: Annotated[bool, typer.Option(help="Restart the workers when a Python file changes.")] = True,
+    store: Annotated[str | None, typer.Option(help="The URL of a database, instead of an embedded SQLite.")] = None,
+    nats: Annotated[
+        str | None, typer.Option(help="The URL of a NATS server without users, instead of an embedded one.")
+    ] = None,
 ) -> None:
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
     from mcpfleet.cli.dev import check_ports, develop  # noqa: PLC0415
     from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
 
     os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
-    # Nothing balances the load of a laptop, so nobody need be led away before a drain.
+    # No load balancer stands before a laptop's edges, so a drain need not wait for one to notice.
     os.environ.setdefault("MCPFLEET_LAME", "0")
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
     _refuse_unknown_names()
@@ -84,13 +86,13 @@ def edge() -> None:
 
 @app.command()
 def authorization() -> None:
-    """Run authorization: who a caller is."""
+    """Run authorization: it says who a caller is."""
     serve("authorization")
 
 
 @app.command()
 def catalog() -> None:
-    """Run the catalog: what exists."""
+    """Run the catalog: it merges what workers offer."""
     serve("catalog")
 
 
@@ -99,7 +101,7 @@ app.add_typer(tasks.app, name="tasks")
 
 @app.command()
 def subscriptions() -> None:
-    """Run subscriptions: how many listen streams each caller has."""
+    """Run subscriptions: it counts listen streams, and stores sessions."""
     serve("subscriptions")
 
 
@@ -114,13 +116,13 @@ def worker(target: Target) -> None:
 def call(  # noqa: PLR0917
     url: Url,
     tool: Annotated[str, typer.Argument(help="The tool's name.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
+    arguments: Arguments = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 300.0,
-    key: Annotated[str | None, typer.Option(help="An idempotency key, for a tool that takes one apart.")] = None,
+    timeout: Timeout = 300.0,
+    key: Key = None,
     token: Token = None,
 ) -> None:
-    """Call a tool: a bar while it reports progress, then its result."""
+    """Call a tool: show a bar while it reports progress, then its result."""
     from mcpfleet.cli.call import run_call  # noqa: PLC0415
     from mcpfleet.cli.endpoint_client import EndpointClient  # noqa: PLC0415
 
@@ -132,10 +134,10 @@ def call(  # noqa: PLR0917
 @app.command("list")
 def list_(
     url: Url,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for each answer.")] = 30.0,
+    timeout: Timeout = 30.0,
     token: Token = None,
 ) -> None:
-    """Show the tools, resources, templates and prompts of an endpoint, with their descriptions."""
+    """Show an endpoint's tools, resources, templates and prompts, with their descriptions."""
     from mcpfleet.cli.endpoint_client import EndpointClient  # noqa: PLC0415
     from mcpfleet.cli.listing import run_list  # noqa: PLC0415
 
@@ -144,7 +146,7 @@ def list_(
 
 @app.command()
 def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> None:
-    """Take a pool without workers off the lists at once, instead of after a while."""
+    """Remove a pool without workers from the lists now, instead of after MCPFLEET_LINGER."""
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import withdraw as withdraw_pool  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
@@ -155,10 +157,10 @@ def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> N
 
 @app.command()
 def publish(
-    uris: Annotated[list[str], typer.Argument(help="The resources that have changed, as clients read them.")],
+    uris: Annotated[list[str], typer.Argument(help="The URIs of the resources that changed, as clients read them.")],
     endpoint: Annotated[str, typer.Option(help="The endpoint's name.")] = "mcp",
 ) -> None:
-    """Tell the clients that watch resources that these have changed; whoever watches nothing hears nothing."""
+    """Tell clients that resources changed. Only clients that watch one of them hear of it."""
     from mcpfleet.cli.dev_note import check_endpoint, operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import publish as publish_uris  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
@@ -172,13 +174,13 @@ def publish(
 @app.command()
 def watch(  # noqa: PLR0917
     url: Url,
-    uris: Annotated[list[str] | None, typer.Argument(help="Resources to watch.")] = None,
+    uris: Annotated[list[str] | None, typer.Argument(help="The URIs of resources to watch.")] = None,
     tools: Annotated[bool, typer.Option("--tools", help="Watch the list of tools.")] = False,
     prompts: Annotated[bool, typer.Option("--prompts", help="Watch the list of prompts.")] = False,
     resources: Annotated[bool, typer.Option("--resources", help="Watch the list of resources.")] = False,
     token: Token = None,
 ) -> None:
-    """Show what changes, as it happens, until ^C; without a choice, all three lists."""
+    """Show changes as they happen, until ^C. Without a choice, all three lists are watched."""
     from mcpfleet.cli.endpoint_client import EndpointClient  # noqa: PLC0415
     from mcpfleet.cli.watch import WatchSelection, run_watch  # noqa: PLC0415
 
@@ -192,36 +194,38 @@ def watch(  # noqa: PLR0917
 
 @app.command()
 def revoke(
-    subject: Annotated[str, typer.Option(help="Whose permission ends: a token's subject.")] = "",
-    client: Annotated[str, typer.Option(help="Or a client's, by its id.")] = "",
-    tenant: Annotated[str, typer.Option(help="Or a tenant's.")] = "",
-    policy: Annotated[bool, typer.Option("--policy", help="End nobody's: ask anew what everybody may do.")] = False,
+    subject: Annotated[str, typer.Option(help="The subject whose tokens are revoked.")] = "",
+    client: Annotated[str, typer.Option(help="The id of the client whose tokens are revoked.")] = "",
+    tenant: Annotated[str, typer.Option(help="The tenant whose tokens are revoked.")] = "",
+    policy: Annotated[
+        bool, typer.Option("--policy", help="Revoke nobody: let edges ask again what everybody may do.")
+    ] = False,
 ) -> None:
-    """End a permission everywhere at once: what was admitted is asked anew, and tokens issued before are refused."""
+    """Revoke tokens everywhere at once: those that were issued until now are refused."""
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate import revoke as revoke_name  # noqa: PLC0415
 
     named: dict[RevokedKind, str] = {"subject": subject, "client": client, "tenant": tenant}
     chosen = [(kind, name) for kind, name in named.items() if name]
     if len(chosen) + policy != 1:
-        raise ConfigurationError("name one of --subject, --client, --tenant and --policy")
+        raise ConfigurationError("give exactly one of --subject, --client, --tenant and --policy")
     kind, name = chosen[0] if chosen else ("policy", "")
     raise typer.Exit(anyio.run(revoke_name, operator_settings(), kind, name))
 
 
 @app.command()
-def settings(service: Annotated[str | None, typer.Argument(help="Only this service's.")] = None) -> None:
+def settings(service: Annotated[str | None, typer.Argument(help="Only the settings of this service.")] = None) -> None:
     """Print each setting with its value, default and meaning."""
     from mcpfleet.cli.show import show_settings  # noqa: PLC0415
 
     if service is not None and service not in SETTINGS:
-        raise ConfigurationError(f"there is no service {service!r}: one of {', '.join(SETTINGS)}")
+        raise ConfigurationError(f"there is no service {service!r}: use one of {', '.join(SETTINGS)}")
     show_settings({service: SETTINGS[service]} if service else SETTINGS)
 
 
 @app.command()
-def nats(pools: Annotated[str, typer.Option(help="The pools that get a user, separated by commas.")] = "") -> None:
-    """Print the users, permissions and settings that NATS needs, as a part of nats.conf."""
+def nats(pools: Annotated[str, typer.Option(help="The pools that get a NATS user, separated by commas.")] = "") -> None:
+    """Print the users, permissions and settings that NATS needs, to include in nats.conf."""
     from mcpfleet.cli.show import show_nats  # noqa: PLC0415
 
     show_nats([pool.strip() for pool in pools.split(",") if pool.strip()], ProcessSettings.load())
@@ -229,7 +233,7 @@ def nats(pools: Annotated[str, typer.Option(help="The pools that get a user, sep
 
 @app.command()
 def migrate() -> None:
-    """Bring the store's tables up to date."""
+    """Bring the database's tables up to date."""
     from mcpfleet.cli.services import migrate_store  # noqa: PLC0415
     from mcpfleet.store.errors import StoreError  # noqa: PLC0415
     from mcpfleet.store.settings import StoreSettings  # noqa: PLC0415
@@ -245,14 +249,14 @@ def migrate() -> None:
 
 
 def _check_target(target: str) -> None:
-    """Say at once what a worker would say after a while."""
+    """Refuse a missing file at once: a worker would say so later."""
     path = target.partition(":")[0]
     if path.endswith(".py") and not Path(path).is_file():
-        raise ConfigurationError(f"{path}: there is no such file")
+        raise ConfigurationError(f"{path}: the file does not exist")
 
 
 def _check_uris(uris: list[str]) -> None:
-    """Refuse what no resource of a fleet is called."""
+    """Refuse URIs that no resource of a fleet can have."""
     from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
 
     try:
@@ -269,7 +273,7 @@ def _refuse_unknown_names() -> None:
 
 
 def main() -> None:
-    """Run the command line; what an operator can mend is said in a line each."""
+    """Run the command line; each problem that an operator can solve is one line."""
     try:
         app()
     except (ConfigurationError, BaseExceptionGroup) as error:

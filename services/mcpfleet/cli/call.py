@@ -1,4 +1,4 @@
-"""`mcpfleet call`: one tool call for people, with a bar while the tool reports, or for programs, as JSON."""
+"""`mcpfleet call`: calls a tool, for people with a progress bar, or for programs as JSON."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ async def call_tool(
     as_json: bool,
     key: str | None = None,
 ) -> int:
-    """Call a tool and print what came back; returns the exit code: 0 for a result, 1 for a failure.
+    """Call a tool and print its result; returns the exit code: 0 for a result, 1 for a failure.
 
     Args:
-        endpoint: of the server.
+        endpoint: the server's.
         tool: the tool's name.
         arguments: for the tool.
-        timeout: seconds that each answer may take.
+        timeout: seconds to wait for each answer.
         as_json: print the whole result.
-        key: the call's idempotency key, for a tool that takes it beside its arguments.
+        key: the call's idempotency key, for a tool that takes one outside its arguments.
     """
     try:
         async with endpoint.open(timeout) as client:
@@ -51,7 +51,7 @@ async def call_tool(
     except Exception as error:
         why = endpoint.reason(error)
         if "extensions (-32021)" in why:
-            why += ": each call of this tool is a task, which `mcpfleet tasks start` makes"
+            why += ": each call of this tool is a task; use `mcpfleet tasks start`"
         return complain(why)
     return show_result(result, as_json=as_json)
 
@@ -73,7 +73,7 @@ async def _call(
 
 
 def show_result(result: CallToolResult, *, as_json: bool) -> int:
-    """Print a result: structured content, and the blocks that say more; returns the exit code."""
+    """Print a result: its structured content, and the blocks that add to it; returns the exit code."""
     if as_json:
         print(result.model_dump_json(by_alias=True, exclude_none=True))  # noqa: T201
         return 1 if result.is_error else 0
@@ -87,7 +87,7 @@ def show_result(result: CallToolResult, *, as_json: bool) -> int:
 
 
 def _beside(result: CallToolResult) -> list[ContentBlock]:
-    """The blocks that structured content does not say already."""
+    """The blocks that do not only repeat the structured content."""
     if result.structured_content is None or result.is_error:
         return list(result.content)
     return [block for block in result.content if not _says(block, result.structured_content)]
@@ -118,7 +118,7 @@ def _show(block: ContentBlock) -> str:
 
 
 def complain(what: object) -> int:
-    """Say on standard error why there is no result; returns the exit code."""
+    """Print on standard error why there is no result; returns the exit code."""
     Console(stderr=True, highlight=False).print(str(what), style="red", markup=False, soft_wrap=True)
     return 1
 

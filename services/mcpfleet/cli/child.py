@@ -1,4 +1,4 @@
-"""One process of a fleet on this machine: started, heard, signalled, and never left behind."""
+"""A process of a fleet on this machine: it is started, its output is read, and it never outlives the fleet."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ import anyio
 
 _PR_SET_PDEATHSIG: Final = 1
 _KILLED_WITHIN: Final = 5.0
+"""Seconds to wait until a killed process is gone."""
 _CHUNK: Final = 64 * 1024
+"""Bytes that are read at once, and characters of the longest line that is kept whole."""
 _READY: Final = re.compile(r"ready(?: (?P<url>https?://\S+))?")
-"""What a process of ours says once; an application that prints may begin its lines with the same word."""
+"""The line that a process of ours prints once it is ready. An application's own output may begin with the same word."""
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -50,13 +52,13 @@ Launch: TypeAlias = Callable[[Sequence[str], Mapping[str, str], int | None], Awa
 
 
 def die_with_parent() -> None:
-    """Have Linux end this process when its parent is killed, which cannot drain it any more."""
+    """Have Linux end this process when its parent is killed, since a killed parent cannot drain it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def execute(command: Sequence[str], environment: Mapping[str, str], stderr: int | None) -> Started:
     """Start a command as a process; its standard error is ours where no descriptor is given."""
-    # Its own process group, so that ^C reaches us alone, and we drain it.
+    # It gets its own process group, so that ^C reaches only us, and we drain it.
     return await asyncio.create_subprocess_exec(
         *command,
         stdin=DEVNULL,
@@ -84,23 +86,23 @@ class Child:
 
         Args:
             name: for people, for example `edge 2`.
-            command: what is run.
+            command: the command.
             environment: all of its variables.
-            log: a file that its standard error is added to; none shows it on ours.
+            log: the file to which its standard error is appended; None shows it on ours.
             launch: starts it.
         """
         self.name = name
         self.url: str | None = None
-        """Where an edge can be reached, once it is ready."""
+        """An edge's URL, once it is ready."""
         self.ready = anyio.Event()
-        """Set when the process has said `ready`."""
+        """Set when the process has printed `ready`."""
         self._command = list(command)
         self.environment = dict(environment)
         self.log = log
         self._launch = launch
         self._process: Started | None = None
         self._unheard = anyio.Event()
-        """Set while nobody hears what the process says."""
+        """Set while nobody reads the process's output."""
         self._unheard.set()
 
     @property
@@ -127,7 +129,7 @@ class Child:
             self._process = await self._launch(self._command, self.environment, stderr.fileno() if stderr else None)
 
     async def listen(self) -> int:
-        """Hear what the process says on its standard output until it ends; returns its exit code."""
+        """Read the process's standard output until it ends; returns its exit code."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -139,7 +141,7 @@ class Child:
         return await process.wait()
 
     async def hear_on(self) -> None:
-        """Hear what the process says once nobody else does any more: it would wait for that, and finish nothing."""
+        """Read the process's output once nobody else does: with a full pipe it could not finish."""
         await self._unheard.wait()
         if self.is_running:
             await self.listen()
@@ -150,7 +152,7 @@ class Child:
             *lines, beginning = (beginning + part).split(b"\n")
             for line in lines:
                 self._hear(line.decode(errors="replace"))
-            # A line without an end is passed on in pieces: what an application prints has no bound.
+            # A line without an end is passed on in pieces, since an application's output has no bound.
             if len(beginning) > _CHUNK:
                 self._hear(beginning.decode(errors="replace"))
                 beginning = b""
@@ -161,7 +163,7 @@ class Child:
             self.url = ready["url"]
             self.ready.set()
         elif line.strip():
-            print(line, flush=True)  # noqa: T201  # what an application prints is its author's to see
+            print(line, flush=True)  # noqa: T201  # an application's output is for its author
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process still runs."""
@@ -170,11 +172,11 @@ class Child:
                 self._process.send_signal(number)
 
     async def stop(self, within: float) -> None:
-        """Have the process drain, and kill it where it has not ended in `within` seconds."""
+        """Have the process drain, and kill it if it has not ended within `within` seconds."""
         if self._process is None:
             return
         self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # one that is paused hears nothing else
+        self.signal(signal.SIGCONT)  # a paused process does not handle other signals
         with anyio.move_on_after(within):
             await self._process.wait()
         await self.kill()

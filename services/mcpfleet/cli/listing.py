@@ -1,4 +1,4 @@
-"""`mcpfleet list`: what an endpoint has for its caller, with what each is for."""
+"""`mcpfleet list`: shows what an endpoint offers its caller."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from mcpfleet.cli.call import complain
 from mcpfleet.cli.endpoint_client import EndpointClient
 
 _MOST_PAGES: Final = 1000
+"""Pages that are read of one list."""
 _Page: TypeAlias = Callable[[str | None], Awaitable[tuple[Iterable[Any], str | None]]]
 Listed: TypeAlias = dict[str, list[tuple[str, str]]]
-"""By the kind: names, or URIs, and what is said of them."""
+"""For each kind: names or URIs, each with its description."""
 
 
 def run_list(endpoint: EndpointClient, *, timeout: float) -> int:
-    """Show what there is; returns the exit code."""
+    """List an endpoint; returns the exit code."""
     return anyio.run(_show, endpoint, timeout)
 
 
@@ -65,7 +66,7 @@ async def listing(client: Client) -> Listed:
 
 
 async def _all(page: _Page) -> AsyncIterator[Any]:
-    """Every entry of a list; a server without it has none."""
+    """Yield every entry of a list; a server without the method has none."""
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
         try:
@@ -81,11 +82,11 @@ async def _all(page: _Page) -> AsyncIterator[Any]:
 
 
 def lines(listed: Listed) -> list[str]:
-    """What is shown: each kind that there is, with the first line of each description."""
+    """The lines to show: each kind that has entries, with the first line of each description."""
     shown = []
     for kind, entries in listed.items():
         if entries:
             width = max(len(name) for name, _ in entries)
             shown.append(f"{kind}:")
             shown += [f"  {name:{width}}  {(about.splitlines() or [''])[0]}".rstrip() for name, about in entries]
-    return shown or ["there is nothing"]
+    return shown or ["the endpoint offers nothing"]

@@ -1,4 +1,4 @@
-"""What operators do on the bus, as the NATS user `operator`."""
+"""Operators' commands on the bus, as the NATS user `operator`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -23,36 +24,37 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.spans import Span, SpanKind
 from mcpfleet.telemetry.trace import current
 
-_OPERATOR = "operator"
-_UP_WITHIN = 5.0
-_HANDED_OVER_WITHIN = 2.0
-"""Seconds that a collector which does not answer may hold a command up."""
+_OPERATOR: Final = "operator"
+_UP_WITHIN: Final = 5.0
+"""Seconds for a command, including its connection to NATS."""
+_HANDED_OVER_WITHIN: Final = 2.0
+"""Seconds for which a collector that does not answer may delay a command's end."""
 
 
 async def withdraw(settings: ProcessSettings, pool: str) -> int:
-    """End a pool that lingers without workers; returns the exit code."""
+    """Withdraw a pool that has no workers; returns the exit code."""
     return await on_bus(settings, "withdraw", partial(_withdraw, pool=pool))
 
 
 async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str) -> int:
-    """End the permission of whoever a name is of; returns the exit code."""
+    """Revoke the tokens that belong to a name; returns the exit code."""
     return await on_bus(settings, "revoke", partial(_revoke, kind=kind, name=name))
 
 
 async def publish(settings: ProcessSettings, endpoint: str, uris: Sequence[str]) -> int:
-    """Tell whoever watches them that resources have changed; returns the exit code."""
+    """Tell clients that watch resources that these have changed; returns the exit code."""
     return await on_bus(settings, "publish", partial(_publish, endpoint=endpoint, uris=uris))
 
 
 async def on_bus(settings: ProcessSettings, command: str, work: Callable[[Bus], Awaitable[int]]) -> int:
-    """Do an operator's work over a bus; returns the exit code.
+    """Run an operator's command over a bus; returns the exit code.
 
-    Where the operator's environment says where traces go, what the command causes is one of them, and recorded.
+    If the operator's environment configures traces, the command and everything that it causes is one trace.
 
     Args:
-        settings: of the bus.
-        command: what the operator said; the name of the span.
-        work: returns the exit code.
+        settings: the bus's.
+        command: the command, which names the span.
+        work: does it, and returns the exit code.
     """
     configure("console", "warning", {"service": _OPERATOR})
     process = Process(_OPERATOR, settings)
@@ -66,14 +68,14 @@ async def on_bus(settings: ProcessSettings, command: str, work: Callable[[Bus], 
             if code and span is not None:
                 span.fail("not_done")
         if not bus.is_up:
-            typer.echo("no link to NATS (MCPFLEET_NATS_URL, MCPFLEET_NATS_PASSWORD)", err=True)
+            typer.echo("cannot connect to NATS (MCPFLEET_NATS_URL, MCPFLEET_NATS_PASSWORD)", err=True)
         tasks.cancel_scope.cancel()
     await anyio.to_thread.run_sync(process.telemetry.close, _HANDED_OVER_WITHIN)
     return code
 
 
 def _span(process: Process[ProcessSettings], command: str) -> AbstractContextManager[Span | None]:
-    """What the command causes is a part of it, where anybody records that."""
+    """Start the command's span, if traces are recorded."""
     telemetry = process.telemetry
     return telemetry.tracer.start(command, SpanKind.INTERNAL, None) if telemetry.enabled else nullcontext()
 
@@ -82,16 +84,14 @@ async def _withdraw(bus: Bus, pool: str) -> int:
     try:
         answer = await CatalogClient(bus).withdraw(pool)
     except BusError as error:
-        doubt = "" if is_undone(error) else " for certain, so do it again"
-        typer.echo(f"the catalog did not withdraw {pool!r}{doubt}: {error}", err=True)
-        return 1
+        return _complain(f"{pool!r} was not withdrawn", error)
     if answer.workers:
         typer.echo(f"{pool!r} has {answer.workers} live workers: stop them first", err=True)
         return 1
     if not answer.definitions:
-        typer.echo(f"nothing to withdraw: {pool!r} is not a pool of this fleet, or was withdrawn before", err=True)
+        typer.echo(f"nothing to withdraw: {pool!r} is not a pool of this fleet, or was withdrawn already", err=True)
         return 1
-    typer.echo(f"{answer.definitions} definitions of {pool!r} are withdrawn")
+    typer.echo(f"withdrawn {answer.definitions} definitions of {pool!r}")
     return 0
 
 
@@ -99,10 +99,8 @@ async def _revoke(bus: Bus, kind: RevokedKind, name: str) -> int:
     try:
         answer = await AuthorizationClient(bus).revoke(Revoke(kind=kind, name=name, id=secrets.token_hex(16)))
     except BusError as error:
-        doubt = "" if is_undone(error) else " for certain, so do it again"
-        typer.echo(f"authorization did not revoke anything{doubt}: {error}", err=True)
-        return 1
-    typer.echo(f"revocation {answer.number} stands")
+        return _complain("nothing was revoked", error)
+    typer.echo(f"revocation {answer.number} is in force")
     return 0
 
 
@@ -113,7 +111,14 @@ async def _publish(bus: Bus, endpoint: str, uris: Sequence[str]) -> int:
             bus.hint(subject, uri.encode(), current.get())
         await bus.flush(timeout=_UP_WITHIN)
     except BusError as error:
-        typer.echo(f"not everything was published for certain, so do it again: {error}", err=True)
+        typer.echo(f"some resources may not have been published; run the command again: {error}", err=True)
         return 1
     typer.echo(f"published to {endpoint}: {', '.join(uris)}")
     return 0
+
+
+def _complain(what: str, error: BusError) -> int:
+    """Print that a command failed, or that its outcome is not known; returns the exit code."""
+    sentence = what if is_undone(error) else "it is not known whether the command succeeded: run it again"
+    typer.echo(f"{sentence}: {error}", err=True)
+    return 1

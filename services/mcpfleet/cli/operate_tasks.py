@@ -1,4 +1,4 @@
-"""`mcpfleet tasks list` and `stop`: an operator's view of all tasks, on the bus."""
+"""`mcpfleet tasks list` and `stop`: an operator's commands on all tasks, over the bus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcpfleet.process.settings import ProcessSettings
 
 
 async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
-    """Show tasks that have not ended, whoever's they are; returns the exit code."""
+    """Show tasks of all owners that have not ended; returns the exit code."""
 
     async def work(bus: Bus) -> int:
         try:
@@ -30,21 +30,21 @@ async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
 
 
 async def stop_task(settings: ProcessSettings, task: str) -> int:
-    """End a task at once, whoever runs it; returns the exit code."""
+    """End a task at once, whichever worker runs it; returns the exit code."""
 
     if not re.fullmatch(ID_PATTERN, task):
-        typer.echo("this is no task's id: `mcpfleet tasks list` shows them", err=True)
+        typer.echo("this is not a task's id: `mcpfleet tasks list` shows the ids", err=True)
         return 1
 
     async def work(bus: Bus) -> int:
         try:
             stopped = await OperatorTasksClient(bus).stop(task)
         except BusError as error:
-            doubt = "is not ended" if is_undone(error) else "may have been ended: do it again"
+            doubt = "was not ended" if is_undone(error) else "may have ended; run the command again"
             typer.echo(f"the task {doubt}: {error}", err=True)
             return 1
         if not stopped.known:
-            typer.echo("there is no such task", err=True)
+            typer.echo("the task does not exist", err=True)
             return 1
         typer.echo(f"the task is {stopped.status}")
         return 0
@@ -55,7 +55,7 @@ async def stop_task(settings: ProcessSettings, task: str) -> int:
 def show_listing(listing: Listing) -> None:
     """Print tasks as a table."""
     if not listing.tasks:
-        typer.echo("there are none")
+        typer.echo("no tasks")
         return
     rows: list[tuple[str, ...]] = [("task", "tool", "pool", "status", "worker", "attempts", "age", "quiet", "")]
     rows += [_row(task) for task in listing.tasks]
@@ -63,12 +63,12 @@ def show_listing(listing: Listing) -> None:
     for row in rows:
         typer.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
     if listing.more:
-        typer.echo("there are more: --most shows up to 200")
+        typer.echo("more tasks exist: --most shows up to 200")
 
 
 def _row(task: ListedTask) -> tuple[str, ...]:
     times = (_seconds(task.age), _seconds(task.quiet))
-    asked = "cancel asked" if task.cancel_asked else ""
+    asked = "cancel requested" if task.cancel_asked else ""
     return (task.id, task.name, task.pool, task.status, task.holder or "-", str(task.attempts), *times, asked)
 
 

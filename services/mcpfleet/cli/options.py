@@ -1,4 +1,4 @@
-"""What people write behind a command: the arguments of a tool, and the token of its caller, which is never printed."""
+"""Options and arguments that several commands share: a tool's arguments, the caller's token, time, key and format."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from mcpfleet.process.settings import TOKEN_VARIABLE
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """A bearer token (RFC 6750, 2.1). Any other text is refused before a library could quote it in an error."""
 
+Arguments = Annotated[
+    list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.", show_default=False)
+]
+Key = Annotated[str | None, typer.Option(help="An idempotency key, for a tool that takes one outside its arguments.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait for each answer.")]
 Token = Annotated[
     str | None,
     typer.Option(
         envvar=TOKEN_VARIABLE,
         show_default=False,
-        help="The token of the caller; rather in the environment, since others see a process's command line.",
+        help="The caller's token. Prefer the environment variable: other users can see a process's command line.",
     ),
 ]
 
@@ -28,7 +33,7 @@ def authorization(token: str | None) -> dict[str, str]:
     """The headers that carry a token.
 
     Raises:
-        ConfigurationError: it has characters that no token has; the sentence does not quote it.
+        ConfigurationError: it has a character that no token has; the sentence does not quote it.
     """
     if not token:
         return {}
@@ -38,7 +43,7 @@ def authorization(token: str | None) -> dict[str, str]:
 
 
 def read_arguments(pairs: list[str]) -> dict[str, Any]:
-    """Read `name=value` pairs; a value that is JSON is taken as such, any other as text.
+    """Read `name=value` pairs; a value that is JSON is read as JSON, any other as text.
 
     Raises:
         ValueError: a pair has no `=`.

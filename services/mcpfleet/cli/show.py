@@ -1,4 +1,4 @@
-"""What `mcpfleet settings` and `mcpfleet nats` print."""
+"""Prints the output of `mcpfleet settings` and `mcpfleet nats`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mcpfleet.process.settings import ProcessSettings, Settings
 from mcpfleet.process.settings_table import SettingRow, rows
 
 _PIPE_WIDTH: Final = 240
+"""Characters of the table's width where no terminal gives one."""
 
 
 def show_settings(services: Mapping[str, type[Settings]]) -> None:
@@ -32,22 +33,22 @@ def show_settings(services: Mapping[str, type[Settings]]) -> None:
         everybody = len(names) == len(services) > 1
         table.add_row(row.name, value, row.default + unit, row.meaning, "all" if everybody else ", ".join(names))
     console = Console()
-    # A pipe has no width: there the table is as wide as its text.
+    # A pipe has no width: there the table is wide enough for its text.
     (console if console.is_terminal else Console(width=_PIPE_WIDTH)).print(table)
 
 
 def check_pools(pools: Sequence[str], whose: str = "pool's") -> None:
-    """Refuse names that NATS could not permit; raises ConfigurationError."""
+    """Refuse names that cannot stand in a NATS subject; raises ConfigurationError."""
     for pool in pools:
         if not re.fullmatch(POOL_PATTERN, pool):
-            raise ConfigurationError(f"{pool!r} is no {whose} name: it must be of the form {POOL_PATTERN}")
+            raise ConfigurationError(f"{pool!r} is not a valid {whose} name: it must match {POOL_PATTERN}")
 
 
 def show_nats(pools: Sequence[str], settings: ProcessSettings) -> None:
-    """Print a part of nats.conf; the passwords stay in the environment of the NATS server.
+    """Print lines to include in nats.conf; the passwords stay in the NATS server's environment.
 
     Raises:
-        ConfigurationError: a pool has no name that NATS can permit.
+        ConfigurationError: a pool's name cannot stand in a NATS subject.
     """
     check_pools(pools)
     typer.echo("# Made by `mcpfleet nats`: include it in nats.conf. NATS reads each password from its environment:")

@@ -1,4 +1,4 @@
-"""`mcpfleet tasks start`, `get`, `answer`, `cancel` and `watch`: a client's task for people, over MCP."""
+"""`mcpfleet tasks start`, `get`, `answer`, `cancel` and `watch`: a client's commands on its tasks, over MCP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx2
 import typer
 from rich.console import Console
 
-from mcpfleet.cli.endpoint_client import refusal
+from mcpfleet.cli.endpoint_client import not_a_server, refusal
 from mcpfleet.cli.options import authorization, read_arguments
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.wire.protocol import (
@@ -25,14 +25,15 @@ from mcpfleet.wire.protocol import (
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _LONGEST_PAUSE: Final = 60.0
+"""Seconds between two polls at most."""
 
 
 class NoResult(Exception):
-    """Raised when a server did not answer with a result; the sentence says what it answered."""
+    """Raised when a server did not answer with a result; the sentence says what came instead."""
 
 
 class TaskClient:
-    """Asks an endpoint for tasks, as a client that can take them."""
+    """Sends requests about tasks to an endpoint, as a client that declares the extension."""
 
     def __init__(
         self, url: str, *, timeout: float, token: str | None = None, transport: httpx2.AsyncBaseTransport | None = None
@@ -47,24 +48,24 @@ class TaskClient:
         await self._http.aclose()
 
     async def ask(self, method: str, task: str, **members: Any) -> dict[str, Any]:
-        """Ask for one task; raises as `post`."""
+        """Send a request about one task; raises as `post`."""
         return await self.post(method, task, {"taskId": task, **members})
 
     async def post(self, method: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Send a request, and take its result.
+        """Send a request, and return its result.
 
         Args:
-            method: the protocol's.
-            name: what it is about: a task's id, or a tool's name.
-            params: of the method.
+            method: the MCP method.
+            name: the task's id, or the tool's name.
+            params: the method's parameters.
 
         Raises:
-            NoResult: it is no answer of an MCP server, or an error.
+            NoResult: the answer is an error, or is not an MCP server's.
         """
         meta = params.get("_meta", {}) | {
             PROTOCOL_VERSION_META_KEY: MODERN,
             CLIENT_INFO_META_KEY: {"name": "mcpfleet", "version": version("mcpfleet")},
-            # Every kind of question is declared: they are shown here, and answered elsewhere.
+            # Every kind of question is declared: this command only shows questions, and `answer` answers them.
             CLIENT_CAPABILITIES_META_KEY: {
                 "extensions": {EXTENSION: {}}, "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}},
                 "roots": {},
@@ -87,13 +88,11 @@ class TaskClient:
                 raise NoResult(f"{body['error']['message']} ({body['error']['code']})")
             result: dict[str, Any] = body["result"]
         except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise NoResult(
-                f"{self._url} does not answer as an MCP server: {str(error) or type(error).__name__}"
-            ) from error
+            raise NoResult(not_a_server(self._url, error)) from error
         return result
 
     async def watch(self, task: str, show: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Ask at the server's interval until the task has ended, and show each change."""
+        """Poll at the server's interval until the task has ended, and show each change."""
         seen: tuple[Any, ...] = ()
         while True:
             result = await self.ask("tasks/get", task)
@@ -117,7 +116,7 @@ def run_get(url: str, task: str, *, token: str | None, timeout: float, as_json: 
 def run_start(
     url: str, tool: str, pairs: list[str], *, key: str | None, token: str | None, timeout: float, as_json: bool
 ) -> int:
-    """Make a task of a call, and print its id; returns the exit code."""
+    """Call a tool as a task, and print the task's id; returns the exit code."""
     try:
         params: dict[str, Any] = {"name": tool, "arguments": read_arguments(pairs)}
     except ValueError as error:
@@ -131,7 +130,7 @@ def run_start(
 
     def tell(result: dict[str, Any]) -> int:
         if "taskId" not in result:
-            show({"status": "no task: the call is answered", "result": result})
+            show({"status": "no task: the call returned at once", "result": result})
             return 1 if result.get("isError") else 0
         typer.echo(result["taskId"])
         return 0
@@ -142,7 +141,7 @@ def run_start(
 def run_answer(
     url: str, task: str, key: str, pairs: list[str], *, token: str | None, timeout: float, declines: bool
 ) -> int:
-    """Answer one question of a task, by its key, or decline it; returns the exit code."""
+    """Answer or decline one question of a task, by its key; returns the exit code."""
     try:
         given = {"action": "decline"} if declines else _answer(read_arguments(pairs))
     except ValueError as error:
@@ -157,12 +156,12 @@ def run_answer(
 
 
 def _answer(given: dict[str, Any]) -> dict[str, Any]:
-    """An answer of the protocol: fields fill a form in, and what has the members of another answer goes as it is."""
+    """Compose an answer: fields fill in a form, and an object with the members of another answer is sent unchanged."""
     return given if given.keys() & {"action", "roots", "role"} else {"action": "accept", "content": given}
 
 
 def run_cancel(url: str, task: str, *, token: str | None, timeout: float) -> int:
-    """Have a task end; returns the exit code, which says whether the wish was taken and not which end came of it."""
+    """Cancel a task; returns the exit code, which says whether the server took the request, not how the task ended."""
 
     async def cancel(client: TaskClient) -> dict[str, Any]:
         await client.ask("tasks/cancel", task)
@@ -220,7 +219,7 @@ def _run(
 
 
 def failed(result: dict[str, Any]) -> bool:
-    """Whether a task has ended without what it was for."""
+    """Whether a task has ended without a good result."""
     is_error = bool(result.get("result", {}).get("isError"))
     return result.get("status") in {Status.FAILED, Status.CANCELLED} or is_error
 
@@ -232,7 +231,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def _show_parts(result: dict[str, Any]) -> None:
-    """Print what a task asks, or has come to."""
+    """Print a task's questions, and its result or error."""
     console = Console(highlight=False)
     for part in ("inputRequests", "result", "error"):
         if part in result:

@@ -1,4 +1,4 @@
-"""`mcpfleet tasks`: the service, and with a word behind it what people do with tasks."""
+"""`mcpfleet tasks`: runs the service, or with a subcommand, works on tasks."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from typing import Annotated
 import anyio
 import typer
 
-from mcpfleet.cli.options import Token
+from mcpfleet.cli.options import Arguments, Key, Timeout, Token
 from mcpfleet.cli.services import serve
 from mcpfleet.process.errors import ConfigurationError
 
 app = typer.Typer(
-    help="Run the tasks service: durable tasks. With a command: look at tasks, and end them.",
+    help="Run the tasks service, which keeps durable tasks. With a command, show and change tasks.",
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Url = Annotated[str, typer.Argument(help="The endpoint that made it, for example http://127.0.0.1:8000/mcp.")]
-Arguments = Annotated[
-    list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.", show_default=False)
-]
+Url = Annotated[str, typer.Argument(help="The task's endpoint, for example http://127.0.0.1:8000/mcp.")]
 Task = Annotated[str, typer.Argument(help="The task's id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the task as JSON.")]
-Timeout = Annotated[float, typer.Option(help="Seconds to wait for each answer.")]
 
 
 @app.callback()
@@ -37,13 +33,13 @@ def tasks(context: typer.Context) -> None:
 def start(  # noqa: PLR0917
     url: Url,
     tool: Annotated[str, typer.Argument(help="The tool's name.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.")] = None,
-    key: Annotated[str | None, typer.Option(help="An idempotency key, for a tool that takes one apart.")] = None,
+    arguments: Arguments = None,
+    key: Key = None,
     as_json: Json = False,
     timeout: Timeout = 30.0,
     token: Token = None,
 ) -> None:
-    """Call a tool as a client that takes tasks, and print the id of the task that it makes."""
+    """Call a tool as a task, and print the task's id."""
     from mcpfleet.cli.task_client import run_start  # noqa: PLC0415
 
     pairs = arguments or []
@@ -57,11 +53,11 @@ def answer(
     key: Annotated[str, typer.Argument(help="The question's key, as `get` and `watch` show it.")],
     fields: Arguments = None,
     *,
-    decline: Annotated[bool, typer.Option("--decline", help="Answer that there is no answer.")] = False,
+    decline: Annotated[bool, typer.Option("--decline", help="Decline to answer.")] = False,
     timeout: Timeout = 30.0,
     token: Token = None,
 ) -> None:
-    """Answer a form that a task of yours waits for."""
+    """Answer a question for which your task waits."""
     from mcpfleet.cli.task_client import run_answer  # noqa: PLC0415
 
     raise typer.Exit(run_answer(url, task, key, fields or [], token=token, timeout=timeout, declines=decline))
@@ -69,7 +65,7 @@ def answer(
 
 @app.command()
 def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
-    """Show a task of yours."""
+    """Show your task."""
     from mcpfleet.cli.task_client import run_get  # noqa: PLC0415
 
     raise typer.Exit(run_get(url, task, token=token, timeout=timeout, as_json=as_json))
@@ -77,7 +73,7 @@ def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, to
 
 @app.command()
 def cancel(url: Url, task: Task, timeout: Timeout = 30.0, token: Token = None) -> None:
-    """Have a task of yours end."""
+    """Cancel your task."""
     from mcpfleet.cli.task_client import run_cancel  # noqa: PLC0415
 
     raise typer.Exit(run_cancel(url, task, token=token, timeout=timeout))
@@ -85,7 +81,7 @@ def cancel(url: Url, task: Task, timeout: Timeout = 30.0, token: Token = None) -
 
 @app.command()
 def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
-    """Show each change of a task of yours until it has ended."""
+    """Show each change of your task until it has ended."""
     from mcpfleet.cli.task_client import run_watch  # noqa: PLC0415
 
     raise typer.Exit(run_watch(url, task, token=token, timeout=timeout, as_json=as_json))
@@ -93,13 +89,15 @@ def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, 
 
 @app.command("list")
 def list_(
-    stuck: Annotated[bool, typer.Option("--stuck", help="Those that no worker takes, or that do not cancel.")] = False,
-    waiting: Annotated[bool, typer.Option("--waiting", help="Those that wait for their clients' answers.")] = False,
-    retried: Annotated[bool, typer.Option("--retried", help="Those of which attempts failed.")] = False,
-    pool: Annotated[str | None, typer.Option(help="Only this pool's.")] = None,
-    most: Annotated[int, typer.Option(help="How many, the oldest first.", min=1, max=200)] = 50,
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only tasks that no worker takes, or that do not stop.")
+    ] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only tasks that wait for answers.")] = False,
+    retried: Annotated[bool, typer.Option("--retried", help="Only tasks with failed attempts.")] = False,
+    pool: Annotated[str | None, typer.Option(help="Only tasks of this pool.")] = None,
+    most: Annotated[int, typer.Option(help="The number of tasks to show, the oldest first.", min=1, max=200)] = 50,
 ) -> None:
-    """Show all tasks that have not ended; for operators, on the bus."""
+    """Show tasks of all owners that have not ended; for operators, over the bus."""
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import list_tasks  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
@@ -107,7 +105,7 @@ def list_(
 
     chosen = [why for why, is_it in ((Why.STUCK, stuck), (Why.WAITING, waiting), (Why.RETRIED, retried)) if is_it]
     if len(chosen) > 1:
-        raise ConfigurationError("name one of --stuck, --waiting and --retried")
+        raise ConfigurationError("give at most one of --stuck, --waiting and --retried")
     check_pools([pool] if pool else [])
     wanted = ListTasks(why=chosen[0] if chosen else Why.ALL, pool=pool, most=most)
     raise typer.Exit(anyio.run(list_tasks, operator_settings(), wanted))
@@ -115,7 +113,7 @@ def list_(
 
 @app.command()
 def stop(task: Task) -> None:
-    """End a task at once, whoever it is of and whatever runs it; for operators, on the bus."""
+    """End any task at once, whoever owns it and whichever worker runs it; for operators, over the bus."""
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import stop_task  # noqa: PLC0415
 

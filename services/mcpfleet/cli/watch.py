@@ -1,4 +1,4 @@
-"""`mcpfleet watch`: a listen stream for people, opened again as a client should: listen first, then read again."""
+"""`mcpfleet watch`: shows a listen stream, and reopens it as a client should: listen first, then read again."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from rich.console import Console
 from mcpfleet.cli.call import complain
 from mcpfleet.cli.endpoint_client import EndpointClient
 from mcpfleet.process.errors import leaves
+from mcpfleet.process.retry import pauses
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 10.0
@@ -34,7 +35,7 @@ _LONGEST_LINE: Final = 80
 
 @dataclass(frozen=True)
 class WatchSelection:
-    """What somebody watches."""
+    """The lists and resources to watch."""
 
     tools: bool = False
     prompts: bool = False
@@ -59,17 +60,17 @@ class Watch:
         self._selection = selection
         self._console = console
         self._heard = False
-        """Whether there ever was a stream."""
+        """Whether a stream was ever open."""
         self._is_open = False
-        """Whether the last attempt led to one."""
+        """Whether the last attempt opened one."""
 
     async def run(self) -> None:
         """Listen, and listen again whenever a stream ends.
 
-        Returns where to try again would be in vain: the server refuses, or has nothing of what was wished, or there
-        was none to begin with.
+        Returns where another attempt would fail too: the server refuses, or offers nothing of the selection, or never
+        answered.
         """
-        pause = _FIRST_PAUSE
+        waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             began = time.monotonic()
             try:
@@ -82,12 +83,12 @@ class Watch:
                     return
                 self._say(f"lost: {self._reason(error)}; trying again", "yellow")
             if time.monotonic() - began > _LONGEST_PAUSE:
-                pause = _FIRST_PAUSE
-            await anyio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311  # so that not all come back at once
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
+            # Random, so that not all clients come back at once.
+            await anyio.sleep(next(waits) * random.uniform(0.5, 1))  # noqa: S311
 
     async def _listen(self) -> bool:
-        """Show one stream to its end; false where nothing of the selection is honoured."""
+        """Show one stream to its end; false where the server honours nothing of the selection."""
         selection = self._selection
         self._is_open = False
         async with (
@@ -102,9 +103,9 @@ class Watch:
             self._heard = self._is_open = True
             honoured = stream.honored.model_dump(by_alias=True, exclude_none=True)
             if not honoured:
-                self._say(f"{self._endpoint.url} tells of nothing of that", "red")
+                self._say(f"{self._endpoint.url} offers none of these to watch", "red")
                 return False
-            # What changed before the stream was open is seen by reading now, and what changes from here on comes.
+            # Read now to see changes from before the stream was open; it tells of later ones.
             await self._read_all(client, stream)
             async for event in stream:
                 await self._show(client, event)
@@ -124,7 +125,7 @@ class Watch:
             await self._show(client, ResourceUpdated(uri))
 
     async def _show(self, client: Client, event: object) -> None:
-        """Read again what changed, and show it in a line."""
+        """Read again what changed, and show it on a line."""
         what, read = self._reading(client, event)
         try:
             found = await read()
@@ -145,7 +146,7 @@ class Watch:
 
     def _reason(self, error: BaseException) -> str:
         lost = any(isinstance(leaf, SubscriptionLost) for leaf in leaves(error))
-        return "the stream broke off" if lost else self._endpoint.reason(error)
+        return "the stream was cut off" if lost else self._endpoint.reason(error)
 
     def _say(self, sentence: str, style: str | None = None) -> None:
         at = time.strftime("%H:%M:%S")

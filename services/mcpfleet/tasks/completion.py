@@ -21,7 +21,7 @@ from mcpfleet.store.sql import now
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.locking import LOCKED_COLUMNS, lock_all
 from mcpfleet.tasks.reading import is_owned
-from mcpfleet.tasks.rules import CANCELLED, ForcedEnd, TaskChange, weight
+from mcpfleet.tasks.rules import CANCELLED, ForcedEnd, TaskChange, check_size, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.statements import HolderEnd, is_live
 from mcpfleet.tasks.tables import AnyRow, states
@@ -81,12 +81,7 @@ class TaskCompleter:
         if not wanted.status.is_end or needs_end != (wanted.end is not None):
             raise Failed(Fault.CONTRACT, "settle: status must be completed or failed with an end, or cancelled without")
         size = 0 if wanted.end is None else weight(wanted.end)
-        if size > self._settings.task_end_limit:
-            raise Failed(
-                Fault.TOO_LARGE,
-                f"a task's result of {size} bytes is over the limit of {self._settings.task_end_limit} "
-                "(MCPFLEET_TASK_END_LIMIT)",
-            )
+        check_size("a task's result", size, self._settings.task_end_limit, "MCPFLEET_TASK_END_LIMIT")
 
     async def end(self, connection: AsyncConnection, row: AnyRow, ends: ForcedEnd) -> TaskChange:
         """End a locked task without its holder."""

@@ -20,7 +20,7 @@ from mcpfleet.store.errors import OUTAGES
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.idempotency import reserve_for_task
 from mcpfleet.tasks.reading import TaskReader
-from mcpfleet.tasks.rules import TaskChange, weight
+from mcpfleet.tasks.rules import TaskChange, check_size, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import states
 
@@ -94,13 +94,8 @@ class TaskCreator:
         return Deferred(outcome=KeyOutcome.NEW, fence=fence, lease=lease)
 
     def _check(self, task: NewTask) -> None:
-        size = weight(task.origin)
-        if size > self._settings.task_origin_limit:
-            raise Failed(
-                Fault.TOO_LARGE,
-                f"a task's description of {size} bytes is over the limit of {self._settings.task_origin_limit} "
-                "(MCPFLEET_TASK_ORIGIN_LIMIT)",
-            )
+        limit = self._settings.task_origin_limit
+        check_size("a task's description", weight(task.origin), limit, "MCPFLEET_TASK_ORIGIN_LIMIT")
 
     async def _insert_once(self, task: NewTask, once: Once) -> tuple[KeyOutcome, str | None]:
         """Create a task under an idempotency key; if the key was used, return its outcome and its task."""

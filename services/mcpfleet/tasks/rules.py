@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
+from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.pool_tasks import TaskQuestion
 from mcpfleet.contracts.tasks import Status
 
@@ -17,9 +18,9 @@ BESIDE: Final = 512
 """Bytes that a task, a step or an answer takes in a message in addition to its text."""
 
 LACKS_WORKER: Final = "no worker took it in time"
-LACKS_VERSION: Final = "its time ran out while no worker that runs its version took it on"
+LACKS_VERSION: Final = "no worker of its version took it in time"
 LACKS_ANSWER: Final = "its questions were not answered in time"
-LACKS_TOOL: Final = "the workers of its application do not have its tool any more"
+LACKS_TOOL: Final = "the workers of its application no longer have its tool"
 TOOK_TOO_LONG: Final = "it took longer than its limit"
 CRASHED_WORKERS: Final = "it crashed its worker three times"
 FAILED_TOO_OFTEN: Final = "its attempts failed"
@@ -76,6 +77,16 @@ CANCELLED: Final = ForcedEnd(Status.CANCELLED)
 def weight(text: str) -> int:
     """The bytes of a text as a JSON string in a message."""
     return len(to_json(text))
+
+
+def check_size(what: str, size: int, limit: int, setting: str) -> None:
+    """Refuse what is larger than a setting allows.
+
+    Raises:
+        Failed: `too_large`.
+    """
+    if size > limit:
+        raise Failed(Fault.TOO_LARGE, f"{what} of {size} bytes is over the limit of {limit} ({setting})")
 
 
 def is_news(progress: float | None, before: float | None) -> bool:

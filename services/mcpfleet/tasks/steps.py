@@ -9,7 +9,7 @@ from mcpfleet.contracts.pool_tasks import Step, Stepped
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into
 from mcpfleet.tasks.locking import has_let_go, lock_held
-from mcpfleet.tasks.rules import BESIDE, weight
+from mcpfleet.tasks.rules import BESIDE, check_size, weight
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import states, steps
 
@@ -28,12 +28,7 @@ class Steps:
             Failed: `too_large` where the result is, or the task's steps together are.
         """
         size = weight(wanted.result) + BESIDE
-        if size > self._settings.task_step_limit:
-            raise Failed(
-                Fault.TOO_LARGE,
-                f"a step's result of {size} bytes is over the limit of {self._settings.task_step_limit} "
-                "(MCPFLEET_TASK_STEP_LIMIT)",
-            )
+        check_size("a step's result", size, self._settings.task_step_limit, "MCPFLEET_TASK_STEP_LIMIT")
         async with self._store.write() as connection:
             row = await lock_held(connection, pool, wanted.id, wanted.fence)
             if row is None:

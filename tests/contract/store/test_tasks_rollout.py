@@ -104,8 +104,8 @@ async def test_k21_a_tool_that_its_pool_has_no_more_ends_its_tasks_and_says_so(s
         (change,) = await books.repository.tool_reports.end_removed()
         assert change.ended == (Status.FAILED, "no_worker")
         view = await books.seen(task.id)
-        assert "do not have its tool any more" in str(view.end)
-        assert "do not have its tool any more" in str(view.message)
+        assert "no longer have its tool" in str(view.end)
+        assert "no longer have its tool" in str(view.message)
 
 
 async def test_versions_that_were_not_heard_for_long_are_forgotten(store: Store) -> None:

@@ -61,15 +61,17 @@ def test_it_says_its_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(["nats", "--pools", "My App"], "'My App' is no pool's name", id="a pool's name"),
+        pytest.param(["nats", "--pools", "My App"], "'My App' is not a valid pool's name", id="a pool's name"),
         pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
-        pytest.param(["revoke"], "name one of --subject", id="nobody to revoke"),
-        pytest.param(["revoke", "--subject", "ann", "--policy"], "name one of --subject", id="two to revoke"),
+        pytest.param(["revoke"], "exactly one of --subject", id="nobody to revoke"),
+        pytest.param(["revoke", "--subject", "ann", "--policy"], "exactly one of --subject", id="two to revoke"),
         pytest.param(["publish", "books/1"], "'books/1' is no absolute URI", id="a URI"),
         pytest.param(["watch", "http://127.0.0.1:9/mcp", "books"], "'books' is no absolute URI", id="what to watch"),
-        pytest.param(["publish", "a:b", "--endpoint", "My"], "'My' is no endpoint's name", id="an endpoint's name"),
+        pytest.param(
+            ["publish", "a:b", "--endpoint", "My"], "'My' is not a valid endpoint's name", id="an endpoint's name"
+        ),
         pytest.param(["dev", __file__, "--port", "99999"], "--port 99999: there is no port 99999", id="a port"),
-        pytest.param(["dev", "missing/app.py"], "missing/app.py: there is no such file", id="a target"),
+        pytest.param(["dev", "missing/app.py"], "missing/app.py: the file does not exist", id="a target"),
     ],
 )
 def test_a_mistake_is_a_line_on_standard_error_and_exit_code_2(
@@ -112,7 +114,7 @@ def test_an_endpoint_that_the_settings_do_not_have_is_refused(
     monkeypatch.chdir(tmp_path)  # where no `dev` runs
     environ = {"MCPFLEET_ENDPOINTS": '{"staff": {"path": "/staff"}}'}
     code, said = run(monkeypatch, capsys, "publish", "shop://terms", "--endpoint", "nope", environ=environ)
-    assert (code, said) == (MISCONFIGURED, "MCPFLEET_ENDPOINTS has no endpoint 'nope': one of staff\n")
+    assert (code, said) == (MISCONFIGURED, "MCPFLEET_ENDPOINTS has no endpoint 'nope': use one of staff\n")
 
 
 @pytest.mark.parametrize("words", [["call", "http://127.0.0.1:9/mcp", "search"], ["watch", "http://127.0.0.1:9/mcp"]])

@@ -12,7 +12,7 @@ from mcpfleet.cli.listing import lines
 def test_each_kind_is_shown_with_the_first_line_of_what_is_said() -> None:
     shown = lines({"tools": [("add", "Add two integers.\nAt once."), ("order", "")], "prompts": []})
     assert shown == ["tools:", "  add    Add two integers.", "  order"]
-    assert lines({"tools": []}) == ["there is nothing"]
+    assert lines({"tools": []}) == ["the endpoint offers nothing"]
 
 
 def test_a_result_is_shown_with_its_blocks_and_its_text_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,10 +102,10 @@ def test_an_operators_list_is_a_table(capsys: pytest.CaptureFixture[str]) -> Non
     )  # fmt: skip
     show_listing(Listing(tasks=(listed,), more=True))
     printed = capsys.readouterr().out
-    for word in (TASK, "report", "w1", "2 h", "5 s", "cancel asked", "there are more"):
+    for word in (TASK, "report", "w1", "2 h", "5 s", "cancel requested", "more tasks exist"):
         assert word in printed
     show_listing(Listing())
-    assert "there are none" in capsys.readouterr().out
+    assert "no tasks" in capsys.readouterr().out
 
 
 def test_a_server_that_does_not_answer_is_named_without_a_traceback() -> None:
