@@ -391,6 +391,5 @@ async def settle_singly(singles: Singles, ends: Sequence[HolderEnd]) -> list[Sin
         Id, fence and new version of each that was held by that fence.
     """
     settling = _settling_singly()
-    lists = zip(*ends, strict=True)
-    values = {f"ending_{name}": list(values) for name, values in zip(HolderEnd._fields, lists, strict=True)}
+    values = {f"ending_{name}": [getattr(end, name) for end in ends] for name in HolderEnd.__annotations__}
     return await singles.fetch(settling.text, *settling.values(values), writes=True)

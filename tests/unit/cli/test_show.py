@@ -49,7 +49,7 @@ def test_each_password_stays_in_the_environment_and_is_named(
 
 @pytest.mark.parametrize("pool", ["My-App", "a.b", "a*", "", "a" * 64, "a\n"])
 def test_a_pool_that_nats_cannot_permit_is_refused(pool: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigurationError, match="no pool's name"):
+    with pytest.raises(ConfigurationError, match="not a valid pool's name"):
         show_nats([pool], ProcessSettings())
     assert capsys.readouterr().out == ""
 

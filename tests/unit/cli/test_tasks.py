@@ -124,4 +124,4 @@ def test_the_commands_are_listed() -> None:
 def test_what_is_no_id_is_told_without_a_traceback_and_without_a_bus() -> None:
     done = CliRunner().invoke(cli.app, ["tasks", "stop", "nonsense"])
     assert done.exit_code == 1
-    assert "no task's id" in done.stderr
+    assert "not a task's id" in done.stderr
