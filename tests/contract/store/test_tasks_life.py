@@ -81,7 +81,7 @@ async def test_an_id_that_is_anothers_is_refused_and_nothing_is_told(store: Stor
         task = a_task()
         await books.create(task)
         for thief in (task.model_copy(update={"binding": OTHERS[0]}), task.model_copy(update={"origin": "{}"})):
-            with pytest.raises(Failed, match="taken"):
+            with pytest.raises(Failed, match="another task has this id"):
                 await books.create(thief)
         assert (await books.taken()).origin == task.origin
 
