@@ -186,7 +186,8 @@ async def test_n18_streams_leave_half_of_the_connections_to_others() -> None:
     async with LocalFleet(library(), environment={"MCPFLEET_MAX_CONNECTIONS": "4"}) as fleet, fleet.http() as http:
         async with listening(http, "/mcp", toolsListChanged=True), listening(http, "/mcp", toolsListChanged=True):
             refused = Listener()
-            await refused.run(http, "/mcp", {"toolsListChanged": True})
+            with anyio.move_on_after(5):
+                await refused.run(http, "/mcp", {"toolsListChanged": True})
             assert (refused.status, refused.messages) == (503, [])
         async with listening(http, "/mcp", toolsListChanged=True) as [stream]:
             assert stream.kinds() == [ACK]

@@ -10,6 +10,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from mcpfleet.edge.transport.http_exchange import HttpExchange
+from mcpfleet.edge.transport.hypercorn import connection
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from tests.unit.edge.serving import connect, serving
 
@@ -125,3 +126,52 @@ async def test_the_answer_to_a_head_request_has_no_body(short: list[bool]) -> No
         answer = await stream.receive()
         assert answer.endswith(b"\r\n\r\n")
     assert short == [False]
+
+
+class Refusing:
+    """An application that answers by a request's head."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await HttpExchange(scope, receive, send, closing=False, write_timeout=5.0).answer(401, b"{}")
+
+
+UPLOADS = {
+    "with a length": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 7000000\r\n\r\n" + b"x" * 7_000_000,
+    "in chunks": b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    + (b"f4240\r\n" + b"x" * 1_000_000 + b"\r\n") * 7
+    + b"0\r\n\r\n",
+    "with another request behind": b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 7000000\r\n\r\n"
+    + b"x" * 7_000_000
+    + b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", UPLOADS)
+async def test_t41_a_client_that_sends_its_whole_body_first_reads_why_it_was_refused(name: str) -> None:
+    """Else one whose token has expired hears of a broken connection, and never gets another token."""
+    async with serving(Refusing()) as config, await connect(config) as stream:
+        await stream.send(UPLOADS[name])
+        answer = b""
+        try:
+            while True:
+                answer += await stream.receive()
+        except anyio.EndOfStream:
+            pass
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_t41_a_client_that_sends_without_end_is_cut_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_LINGER", 0.3)
+    async with serving(Refusing(), within=10) as config, await connect(config) as stream:
+        await stream.send(UPLOADS["with a length"][:1000])
+        with pytest.raises(anyio.BrokenResourceError):
+            await drip(stream)
+
+
+async def drip(stream: SocketStream) -> None:
+    """Send a byte now and then, until the connection breaks."""
+    while True:
+        await stream.send(b"x")
+        await anyio.sleep(0.02)

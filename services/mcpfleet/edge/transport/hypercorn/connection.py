@@ -26,6 +26,12 @@ from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 CONNECTION: Final = "mcpfleet.connection"
 """Names the connection in the `state` of an ASGI scope."""
 _log: Final = logging.getLogger("hypercorn.error")
+_LINGER: Final = 2.0
+"""Seconds that a client has to read an answer that came before it had sent its body."""
+_DISCARDED: Final = 16 * 1024 * 1024
+"""Bytes that are taken and dropped meanwhile."""
+_READ: Final = 16 * 1024
+"""Bytes for which each read counts then, were it of one."""
 _BATCH: Final = 64 * 1024
 """Bytes that may wait for the end of the loop's turn; with more, the sender waits for the client to read."""
 
@@ -60,6 +66,8 @@ class Connection(TCPServer):
         self._is_passing_on = False
         """What was read is being passed on, which waits where more was sent than the one request that is served."""
         self._is_lost = False
+        self._lingers = False
+        """The answer has been sent to its end, and the request's body still arrives."""
         self._reading: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
@@ -171,6 +179,8 @@ class Connection(TCPServer):
         self._hear_end(self.reader)
         try:
             await self._pass_on()
+            if self._lingers:
+                await self._drop_rest()
             await self.protocol.handle(Closed())
         finally:
             self._is_over = True
@@ -182,7 +192,7 @@ class Connection(TCPServer):
     async def _pass_on(self) -> None:
         """Read to the end of what the client sends."""
         try:
-            while not self.reader.at_eof():
+            while not self._lingers and not self.reader.at_eof():
                 try:
                     data = await self.reader.read(MAX_RECV)
                 except OSError:
@@ -194,8 +204,38 @@ class Connection(TCPServer):
                     self._is_passing_on = False
                 self._time_head(len(data))
         except asyncio.CancelledError:
-            if not self._is_lost or (self._reading is not None and self._reading.uncancel() > 0):
+            if not (self._is_lost or self._lingers) or (self._reading is not None and self._reading.uncancel() > 0):
                 raise
+
+    def _begin_to_linger(self) -> bool:
+        """Close our side alone, where the client still sends what its answer did not wait for (RFC 9112, 9.6).
+
+        A socket that is closed with something unread resets the connection, and a client that sends finds no answer.
+        """
+        protocol = self.protocol.protocol
+        if self._is_over or self._is_lost or self._lingers:
+            return self._lingers
+        if not isinstance(protocol, Http1) or not protocol.has_partial_body:
+            return False
+        self._write()
+        try:
+            self.writer.write_eof()
+        except (OSError, RuntimeError):
+            return False
+        self._lingers = True
+        if self._reading is not None and self._reading is not asyncio.current_task():
+            self._reading.cancel()
+        return True
+
+    async def _drop_rest(self) -> None:
+        """Take and drop what the client still sends, for a moment."""
+        left = _DISCARDED
+        try:
+            async with asyncio.timeout(_LINGER):
+                while left > 0 and (data := await self.reader.read(MAX_RECV)):
+                    left -= max(len(data), _READ)
+        except (OSError, TimeoutError):
+            pass
 
     def _hear_end(self, reader: asyncio.StreamReader) -> None:
         """Hear at once that the client has closed its side, though something that it sent before waits to be read."""
@@ -212,7 +252,7 @@ class Connection(TCPServer):
         reader.feed_eof, reader.set_exception = on_eof, on_error  # type: ignore[method-assign,assignment]  # there is no hook
 
     def _stop_passing_on(self) -> None:
-        if self._is_passing_on and not self._is_lost and self._reading is not None:
+        if self._is_passing_on and not self._is_lost and not self._lingers and self._reading is not None:
             self._is_lost = True
             self._reading.cancel()
 
@@ -220,6 +260,8 @@ class Connection(TCPServer):
         """Send to the client; one that has left is not idle, and starts no timer."""
         if isinstance(event, RawData):
             await self._send(event.data)
+        elif isinstance(event, Closed) and self._begin_to_linger():
+            pass
         elif not (self._is_over and isinstance(event, Updated)):
             self._write()
             await super().protocol_send(event)

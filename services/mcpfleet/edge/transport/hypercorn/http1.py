@@ -72,6 +72,11 @@ class Http1(H11Protocol):
         return self.connection.their_state is h11.DONE
 
     @property
+    def has_partial_body(self) -> bool:
+        """Whether the body of the last request has not arrived to its end."""
+        return self.connection.their_state is h11.SEND_BODY
+
+    @property
     def has_partial_head(self) -> bool:
         """Whether a part of the next request has arrived; asked while none is being served."""
         return bool(self.connection.trailing_data[0])
