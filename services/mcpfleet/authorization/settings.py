@@ -18,52 +18,56 @@ SIGNATURES: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):
     """What authorization reads at its start."""
 
-    admission_lasts: Seconds = Field(default=10.0, gt=0, description="How long an edge may go by a verdict.")
+    admission_lasts: Seconds = Field(default=10.0, gt=0, description="How long an edge may use a verdict.")
     admission_lasts_heard: Seconds = Field(
         default=300.0,
         gt=0,
-        description="jwt, static: the same while the edge hears authorization, and the token's key is known.",
+        description="jwt, static: the same while the edge hears authorization and the token's key is good.",
     )
-    refusal_lasts: Seconds = Field(default=1.0, description="How long an edge may go by a refusal.")
+    refusal_lasts: Seconds = Field(default=1.0, description="How long an edge may use a refusal.")
     authorization_concurrency: int = Field(
-        default=256, ge=1, description="How many questions authorization answers at once."
+        default=256, ge=1, description="How many requests authorization answers at once."
     )
     authorization_timeout: Seconds = Field(
-        default=5.0, gt=0, description="How long checking a credential may take, an authorizer of your own included."
+        default=5.0, gt=0, description="How long checking a credential may take, also with your own authorizer."
     )
     authority_hint: Seconds = Field(default=2.0, gt=0, description="How often edges are told the newest revocation.")
     revocation_kept: Seconds = Field(
-        default=7 * 86_400.0, gt=0, description="How long a revocation counts: longer than any token lives."
+        default=7 * 86_400.0, gt=0, description="How long a revocation is kept. It must be longer than any token lives."
     )
 
-    tokens: SecretStr = Field(default=SecretStr(""), description="static: the tokens, as JSON or TOML; best in a file.")
-    authorizer: str = Field(default="", description="custom: module:function that says who a token's bearer is.")
+    tokens: SecretStr = Field(default=SecretStr(""), description="static: the tokens, as JSON or TOML. Prefer a file.")
+    authorizer: str = Field(
+        default="", description="custom: the module:function that checks a token and returns its principal."
+    )
 
-    jwks_url: SecureUrl = Field(default="", description="jwt: the issuer's keys; empty finds them by its metadata.")
+    jwks_url: SecureUrl = Field(
+        default="", description="jwt: the URL of the issuer's keys. Empty reads it from the issuer's metadata."
+    )
     jwks_lasts: Seconds = Field(
         default=5.0,
         gt=0,
-        description="jwt: how often the keys are fetched again, and how late it is noticed that one has left.",
+        description="jwt: how often the keys are fetched, so how long a removed key may still be used.",
     )
     jwks_stale: Seconds = Field(
-        default=86_400.0, gt=0, description="jwt: how long keys serve that cannot be fetched again."
+        default=86_400.0, gt=0, description="jwt: how long keys are used while they cannot be fetched."
     )
     jwks_cooldown: Seconds = Field(
-        default=10.0, gt=0, description="jwt: the least time between two fetches for keys that are not known."
+        default=10.0, gt=0, description="jwt: the shortest time between two fetches for unknown keys."
     )
     jwt_algorithms: Names = Field(
-        default=SIGNATURES, min_length=1, description="jwt: the algorithms that a token may be signed by."
+        default=SIGNATURES, min_length=1, description="jwt: the algorithms with which a token may be signed."
     )
 
     introspection_url: SecureUrl = Field(
-        default="", description="introspection: where the issuer says what a token is."
+        default="", description="introspection: the URL of the issuer's introspection endpoint."
     )
     introspection_client: str = Field(default="", description="introspection: our client id at the issuer.")
     introspection_secret: SecretStr = Field(default=SecretStr(""), description="introspection: that client's secret.")
 
     tenant_claim: str = Field(default="", description="The claim that names a token's tenant, for example `org_id`.")
     scope_implies: Mapping[str, tuple[str, ...]] = Field(
-        default={}, description="Which scopes a scope brings with it, as JSON: name to names."
+        default={}, description="The scopes that a scope implies, as JSON: name to names."
     )
 
     @field_validator("jwt_algorithms")

@@ -19,22 +19,22 @@ class CatalogSettings(EndpointSettings, StoreSettings, ProcessSettings):
     catalog_revision: int = Field(
         default=0,
         ge=0,
-        description="Raised with each change of MCPFLEET_ENDPOINTS: a lower one never overwrites a higher.",
+        description="Raise it with each change of MCPFLEET_ENDPOINTS: a lower revision never overwrites a higher one.",
     )
-    catalog_sweep: Seconds = Field(default=2.0, gt=0, description="How often the catalog looks for what changed.")
+    catalog_sweep: Seconds = Field(default=2.0, gt=0, description="How often the catalog looks for changes.")
     catalog_pause: Seconds = Field(
-        default=0.2, description="The least time between two rebuilds, so that changes without end cost no more."
+        default=0.2, description="The shortest time between two rebuilds, which bounds the cost of constant changes."
     )
-    catalog_concurrency: int = Field(default=64, ge=1, description="How many questions a catalog answers at once.")
+    catalog_concurrency: int = Field(default=64, ge=1, description="How many requests a catalog answers at once.")
     worker_lost: Seconds = Field(
-        default=10.0, gt=0, description="How long a worker may be silent, on a proven link, and still count."
+        default=10.0, gt=0, description="How long a worker may be silent on a proven link before it counts no more."
     )
     linger: Seconds = Field(default=600.0, gt=0, description="How long a pool without workers stays listed.")
     manifest_limit: Bytes = Field(
         default=4 * _MEBIBYTE, gt=0, description="The largest manifest that a worker may announce."
     )
     snapshot_limit: Bytes = Field(
-        default=4 * _MEBIBYTE, gt=0, description="What an endpoint's definitions may take together."
+        default=4 * _MEBIBYTE, gt=0, description="The largest size of an endpoint's definitions together."
     )
     pool_workers: int = Field(default=1000, ge=1, description="How many workers one pool may have.")
     pool_manifests: int = Field(

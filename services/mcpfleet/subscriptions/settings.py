@@ -15,26 +15,28 @@ class SubscriptionsSettings(StoreSettings, ProcessSettings):
         default=256, ge=1, description="How many listen streams a partition may have at one endpoint, over all edges."
     )
     edge_lost: Seconds = Field(
-        default=20.0, gt=0, description="How long an edge may be silent, on a proven link, and its streams still count."
+        default=20.0,
+        gt=0,
+        description="How long an edge may be silent on a proven link before its streams count no more.",
     )
     session_idle: Seconds = Field(
         default=3600.0,
         gt=0,
-        description="How long a session may be without a request; after that its client begins a new one.",
+        description="How long a session may go without a request before it ends. Its client then begins a new one.",
     )
     session_lasts: Seconds = Field(
-        default=7 * 86400.0, gt=0, description="How long a session may last, however much it is used."
+        default=7 * 86400.0, gt=0, description="How long a session may last, however often it is used."
     )
     owner_sessions: int = Field(
         default=10_000,
         ge=1,
-        description="How many sessions a caller may have at one endpoint; over it those end that were used longest "
-        "ago. Callers without credentials are one.",
+        description="How many sessions a caller may have at one endpoint. Beyond it, the longest unused ones end. "
+        "Callers without credentials count as one caller.",
     )
     session_uris: int = Field(default=256, ge=1, description="How many URIs a session may subscribe to.")
     subscriptions_sweep: Seconds = Field(
-        default=5.0, gt=0, description="How often what is left of edges and sessions that are gone is deleted."
+        default=5.0, gt=0, description="How often rows of lost edges and ended sessions are deleted."
     )
     subscriptions_concurrency: int = Field(
-        default=64, ge=1, description="How many questions subscriptions answers at once."
+        default=64, ge=1, description="How many requests subscriptions answers at once."
     )
