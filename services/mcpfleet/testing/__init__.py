@@ -1,1 +1,1 @@
-"""A fleet in a test: real processes on this machine, and the means to hurt them."""
+"""Fleets for tests: real processes or tasks of the test's loop, with means to pause, cut off and kill them."""

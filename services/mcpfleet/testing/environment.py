@@ -1,4 +1,4 @@
-"""The environment of a local fleet's services: settings, a store, a log, and a switch or NATS between them."""
+"""The environment of a local fleet's services: their settings, store and log, and a switch or NATS between them."""
 
 from __future__ import annotations
 
@@ -32,26 +32,27 @@ from mcpfleet.testing.service import LocalService, S, Serve
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 AT_ONCE: Final[Mapping[str, str]] = MappingProxyType({"MCPFLEET_LAME": "0", "MCPFLEET_DRAIN_GRACE": "0"})
-"""Variables by which an edge that drains waits for what runs, and for no client that may come yet."""
+"""Variables by which a draining edge waits only for running requests, and not for clients that may still come."""
 _NOBODYS: Final = "NOT_IN_THIS_ENVIRONMENT_"
+"""A prefix that no variable has, so that a class of settings reads nothing from this process's environment."""
 
 POOL: Final = "app"
 """The pool of a local fleet's workers."""
 _KEPT: Final = 10_000
-"""Lines; the oldest go first."""
+"""Log lines that are kept; the oldest are dropped first."""
 _MIGRATED: Final[deque[bytes]] = deque(maxlen=1)
 """The file of a migrated store, once this process has made one: migrations take a third of a fleet's start."""
 
 
 class LogLines:
-    """The newest lines of all services."""
+    """The newest log lines of all services, kept in memory."""
 
     def __init__(self) -> None:
         self._kept: deque[dict[str, Any]] = deque(maxlen=_KEPT)
         self._render = ConsoleLines(colours=False)
 
     def logger(self, level: str) -> FilteringBoundLogger:
-        """A logger whose lines are kept here, from a level on."""
+        """Return a logger whose lines of at least this level are kept here."""
         time = TimeStamper(fmt="%H:%M:%S.%f", utc=False, key="time")
         log: FilteringBoundLogger = structlog.wrap_logger(
             None,
@@ -61,11 +62,11 @@ class LogLines:
         return log
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        """The lines of one event, with what each says of it."""
+        """The lines of one event, with their fields."""
         return [line for line in self._kept if line["event"] == event]
 
     def text(self) -> str:
-        """All lines, for people."""
+        """All lines as text."""
         return "\n".join(self._render(None, "", dict(line)) for line in self._kept)
 
     def _keep(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -75,19 +76,19 @@ class LogLines:
 
 @dataclass(frozen=True)
 class LocalEnvironment:
-    """Made by `local_environment`."""
+    """What the services of a local fleet share; `local_environment` opens one."""
 
     variables: Mapping[str, str]
     """The settings of every service."""
     switch: Switch | None
-    """None where NATS connects the services."""
+    """Connects the services; None where NATS does."""
     passwords: Mapping[str, str] = field(default_factory=dict)
-    """Of the users of that NATS."""
+    """The passwords of NATS' users."""
     lines: LogLines = field(default_factory=LogLines)
-    """What the services log."""
+    """The services' log."""
 
     def service(self, name: str, cls: type[S], serve: Serve[S], *, user: str) -> LocalService[S]:
-        """Make a service that is one of the users."""
+        """Describe a service that connects as one of the users."""
         password = {"MCPFLEET_NATS_PASSWORD": self.passwords[user]} if self.passwords else {}
         settings = read(cls, {**self.variables, **password})
         return LocalService(name, user, settings, serve, switch=self.switch, log=self.lines.logger(settings.log_level))
@@ -95,12 +96,12 @@ class LocalEnvironment:
 
 @asynccontextmanager
 async def local_environment(variables: Mapping[str, str], *, nats: bool, seed: int) -> AsyncIterator[LocalEnvironment]:
-    """Lay the ground for the length of a block.
+    """Open the environment for the length of a block.
 
     Args:
         variables: the settings of every service.
-        nats: embed a NATS server, instead of a switch.
-        seed: the switch's.
+        nats: embed a NATS server instead of a switch.
+        seed: the switch's seed.
     """
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcpfleet-")))
@@ -142,7 +143,7 @@ def _keep(file: Path) -> None:
 
 
 def read(cls: type[AnySettings], variables: Mapping[str, str]) -> AnySettings:
-    """Read settings as a process would that has these variables, and none of this process's own.
+    """Read settings as a process with only these variables would.
 
     Raises:
         ConfigurationError: a value breaks its field's rule.
@@ -153,10 +154,10 @@ def read(cls: type[AnySettings], variables: Mapping[str, str]) -> AnySettings:
 
 
 def check_names(variables: Mapping[str, str], classes: Iterable[type[Settings]]) -> None:
-    """Refuse a variable that no service knows.
+    """Refuse variables that no service knows.
 
     Raises:
-        ConfigurationError: there is one.
+        ConfigurationError: a variable is not known.
     """
     strangers = unknown_names(variables, classes)
     if strangers:
@@ -164,7 +165,7 @@ def check_names(variables: Mapping[str, str], classes: Iterable[type[Settings]])
 
 
 def durations(classes: Iterable[type[Settings]], factor: float) -> dict[str, str]:
-    """The variables that divide every duration among the settings; none gets below 0.1 s."""
+    """Return variables that divide every duration among the settings; none falls below 0.1 s."""
     if factor == 1.0:
         return {}
     return {name: value for cls in classes for name, value in scaled(cls, factor).items()}

@@ -1,4 +1,4 @@
-"""A fleet of real processes for the length of a test, on an embedded NATS with its users and permissions."""
+"""A fleet of real processes for a test, on an embedded NATS server with its users and permissions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Fleet:
-    """Runs a fleet inside of `async with`, which begins when every edge is ready and ends when all has drained.
+    """Runs a fleet inside `async with`: it begins when every edge is ready, and ends when all processes have drained.
 
-    A process that ends stays ended, so that a test decides what lives.
+    A process that ends stays ended, so that a test decides which processes run.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class Fleet:
 
         Args:
             target: the application.
-            edges: how many edges.
-            workers: how many workers.
-            services: how many processes that run every service each.
+            edges: the number of edges.
+            workers: the number of workers.
+            services: the number of processes that each run every service.
             apart: run each service in a process of its own instead.
-            factor: what every duration among the settings is divided by; none gets below 0.1 s.
+            factor: divides every duration among the settings; none falls below 0.1 s.
             environment: settings for every process.
-            own: settings for one process alone, by its name: `edge 1`, `worker 2`, `services`.
-            route: leads processes to NATS another way, over links that the test can sever.
-            store: the URL of a database that is there already; SQLite in a file of its own where none is given.
+            own: settings for a single process, by its name: `edge 1`, `worker 2`, `services`.
+            route: routes processes to NATS over links that the test can cut.
+            store: the URL of an existing database; None embeds SQLite in a file of its own.
         """
         durations = {name: value for cls in SETTINGS.values() for name, value in scaled(cls, factor).items()}
         if factor == 1.0:
@@ -98,7 +98,7 @@ class Fleet:
 
     @property
     def urls(self) -> list[str]:
-        """Where each edge is reached."""
+        """The edges' URLs."""
         return self._running.urls
 
     @property
@@ -117,13 +117,13 @@ class Fleet:
         return self._running.services
 
     def service(self, name: str) -> Child:
-        """The process of one service, where each has its own."""
+        """The process of a service, where each service has its own."""
         [found] = [child for child in self.service_processes if child.name == name]
         return found
 
     @property
     def service_processes(self) -> list[Child]:
-        """The processes that run every service each, or each its own."""
+        """The processes that each run every service, or one service each."""
         return self._running.service_processes
 
     @property
@@ -138,38 +138,38 @@ class Fleet:
         return self._running.pool
 
     def nats_settings(self, user: str) -> ProcessSettings:
-        """The settings with which a NATS user of the fleet connects."""
+        """The settings with which one of the fleet's NATS users connects."""
         return self._running.nats_settings(user)
 
     async def restart_nats(self) -> None:
-        """Kill the NATS server, and start it again where it was."""
+        """Kill the NATS server, and restart it on the same port."""
         assert self._running.nats is not None
         await self._running.nats.child.kill()
         await self._running.nats.start()
 
     async def restart(self, child: Child, *, drain: bool = True) -> None:
-        """Have a process drain, or kill it, and start it again; an edge is ready then, at another URL."""
+        """Drain or kill a process, and restart it; returns once an edge is ready, at another URL."""
         await self._running.restart(child, drain=drain)
 
     async def add_worker(self, target: str | Path) -> Child:
-        """Start one more worker in the pool, and wait until it is ready; its application may be another version."""
+        """Start another worker of the pool, and wait until it is ready; its application may be another version."""
         return await self._running.add_worker(str(target))
 
     def pause(self, child: Child) -> None:
-        """Stop a process where it is; it neither ends nor answers."""
+        """Pause a process with SIGSTOP: it neither ends nor answers."""
         pause(child.pid)
 
     def resume(self, child: Child) -> None:
-        """Let a paused process go on."""
+        """Continue a paused process."""
         child.signal(signal.SIGCONT)
 
     def logs(self) -> str:
-        """What the processes have logged."""
+        """The log lines of all processes."""
         return "\n".join(f"== {path.stem}\n{path.read_text()}" for path in sorted(self._logs.glob("*.log")))
 
     @property
     def _running(self) -> FleetProcesses:
-        assert self._processes is not None, "the fleet runs inside of `async with` only"
+        assert self._processes is not None, "the fleet runs only inside `async with`"
         return self._processes
 
 
@@ -178,13 +178,13 @@ def _field(variable: str) -> str:
 
 
 _WITHIN: Final = 1.0
-"""Seconds in which a process stands still, or waits for a disk."""
+"""Seconds to wait until a process has stopped; it may be waiting for a disk."""
 
 
 def pause(pid: int) -> None:
-    """Have a process stand still, if it still runs; it does when this returns, where the system says so (Linux).
+    """Pause a process with SIGSTOP, if it still runs. On Linux, all of its threads have stopped when this returns.
 
-    The signal only begins it: a thread that runs on another core may still answer something meanwhile.
+    The signal alone does not suffice: a thread on another core may still answer something.
     """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""A fleet inside of a test: the real services, as tasks of the test's own event loop, on a switch without sockets."""
+"""A fleet inside a test: the real services as tasks of the test's event loop, on a switch without sockets."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ class LocalFleet:
 
         Args:
             app: the application that the workers serve.
-            edges: how many edges.
-            workers: how many workers.
-            factor: what every duration among the settings is divided by; none gets below 0.1 s.
-            environment: settings of every service; what is in this process's own environment does not count.
-            nats: connect the services by an embedded NATS server, instead of the switch.
-            seed: decides on the switch which member of a group hears a message.
+            edges: the number of edges.
+            workers: the number of workers.
+            factor: divides every duration among the settings; none falls below 0.1 s.
+            environment: settings of every service; this process's own environment does not count.
+            nats: connect the services by an embedded NATS server instead of the switch.
+            seed: decides which member of a group receives a message on the switch.
 
         Raises:
-            ConfigurationError: a name in the environment is no setting.
+            ConfigurationError: a name in the environment is not a setting.
         """
         check_names(environment, SETTINGS.values())
         variables = {**AT_ONCE, **durations(SETTINGS.values(), factor), **environment}
@@ -99,7 +99,7 @@ class LocalFleet:
 
     async def __aenter__(self) -> Self:
         self._up, self._over, self._is_in_vain = asyncio.Event(), asyncio.Event(), False
-        # A task of its own: the ends of a fixture are in two tasks, which no task group survives.
+        # A task of its own: a fixture may begin and end in different tasks, which a task group does not allow.
         self._task = asyncio.create_task(self._run(), name="local fleet")
         self._task.add_done_callback(lambda _: self._up.set())
         try:
@@ -137,7 +137,7 @@ class LocalFleet:
                 await self._start()
                 self._up.set()
                 await self._over.wait()
-            except Exception as error:  # raised below, outside of the group, which would wrap it
+            except Exception as error:  # raised below, outside the group, which would wrap it
                 failure = error
             await self._end(drain=failure is None and not self._is_in_vain)
         failure = failure or next((service.error for service in self._services if service.error is not None), None)
@@ -146,7 +146,7 @@ class LocalFleet:
             raise failure
 
     async def _start(self) -> None:
-        """Start everything; the services first, since what asks in vain asks again only after half a second."""
+        """Start everything, the services first: an edge or worker without them retries only after half a second."""
         self.authorization = self._service("authorization", AuthorizationSettings, authorization.serve_over)
         self.catalog = self._service("catalog", CatalogSettings, catalog.serve_over)
         self.subscriptions = self._subscriptions()
@@ -156,7 +156,7 @@ class LocalFleet:
         await _ready(*[self._worker(self._app) for _ in range(workers)], *[self._edge() for _ in range(edges)])
 
     async def _end(self, *, drain: bool) -> None:
-        """End every service: edges first, so that their last calls still find workers."""
+        """End every service: edges first, so that their last calls still have workers."""
         for group in (self.edges, self.workers, self._services):
             async with anyio.create_task_group() as tasks:
                 for service in group:
@@ -165,19 +165,19 @@ class LocalFleet:
     # -- its services --------------------------------------------------------------------------------------------------
 
     async def add_worker(self, app: App | None = None) -> LocalService[WorkerSettings]:
-        """Start one more worker, perhaps with another version of the application; it is ready then."""
+        """Start another worker, and wait until it is ready; its application may be another version."""
         service = self._worker(app or self._app)
         await _ready(service)
         return service
 
     async def add_edge(self) -> LocalService[EdgeSettings]:
-        """Start one more edge; it is ready then."""
+        """Start another edge, and wait until it is ready."""
         service = self._edge()
         await _ready(service)
         return service
 
     async def restart_subscriptions(self) -> None:
-        """End subscriptions where it is, and start it again over its store; it is ready then."""
+        """Kill subscriptions, restart it over its store, and wait until it is ready."""
         await self.subscriptions.kill()
         self.subscriptions = self._subscriptions()
         await _ready(self.subscriptions)
@@ -195,13 +195,13 @@ class LocalFleet:
 
     @property
     def switch(self) -> Switch:
-        """What connects the services: it freezes, and meets faults, as a test likes.
+        """The switch that connects the services; a test can freeze it, and give it faults.
 
         Raises:
-            RuntimeError: NATS connects them.
+            RuntimeError: NATS connects the services.
         """
         if self._environment.switch is None:
-            raise RuntimeError("this fleet has a real NATS: leave `nats` out")
+            raise RuntimeError("this fleet has a real NATS server: omit `nats`")
         return self._environment.switch
 
     def _subscriptions(self) -> LocalService[SubscriptionsSettings]:
@@ -227,7 +227,7 @@ class LocalFleet:
         return service
 
     def _service(self, name: str, settings: type[S], serve: Serve[S], user: str = "") -> LocalService[S]:
-        """Start a service, as the NATS user of its own name or another."""
+        """Start a service, as the NATS user of its name or another user."""
         service = self._environment.service(name, settings, serve, user=user or name)
         self._services.append(service)
         self._tasks.start_soon(service.run)
@@ -237,12 +237,12 @@ class LocalFleet:
 
     @asynccontextmanager
     async def client(self, edge: int = 0, *, path: str = "/mcp", **options: Any) -> AsyncIterator[Client]:
-        """The official client, connected to an edge for the length of a block.
+        """Connect the official client to an edge for the length of a block.
 
         Args:
-            edge: which of the edges.
-            path: the endpoint's.
-            options: of `mcp.Client`.
+            edge: the index of the edge.
+            path: the endpoint's path.
+            options: the options of `mcp.Client`.
         """
         async with self.http(edge) as http:
             transport = streamable_http_client(HOST + path, http_client=http)
@@ -250,21 +250,21 @@ class LocalFleet:
                 yield client
 
     def http(self, edge: int = 0) -> httpx2.AsyncClient:
-        """An HTTP client whose requests reach an edge, under `http://localhost`."""
+        """Return an HTTP client whose requests to `http://localhost` reach an edge."""
         server = self._servers[self.edges[edge].id]
         return httpx2.AsyncClient(transport=LocalTransport(server), base_url=HOST)
 
     def logs(self) -> str:
-        """What the services have logged."""
+        """The log lines of all services."""
         return self._environment.lines.text()
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        """The log lines of one event, with all that they say of it."""
+        """The log lines of one event, with their fields."""
         return self._environment.lines.of(event)
 
 
 async def _ready(*services: AnyService) -> None:
-    """Wait until services are ready, and raise what one of them failed of."""
+    """Wait until services are ready; raises the error of one that failed."""
     with anyio.move_on_after(_STARTS_WITHIN) as scope:
         for service in services:
             await service.wait_ready()

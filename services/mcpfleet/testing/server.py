@@ -1,7 +1,7 @@
-"""HTTP without sockets: an ASGI application, served to clients in the same event loop.
+"""HTTP without sockets: an ASGI application that serves clients in the same event loop.
 
-httpx2's own ASGI transport hands an answer over once it is whole, and never tells the application that its client left:
-here streams stream, and a client that closes its side is noticed.
+httpx2's own ASGI transport returns an answer only once it is complete, and never tells the application that its client
+left. Here answers stream, and the application notices a client that closes its side.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Application: TypeAlias = Callable[
 ]
 
 _PARTS: Final = 16
-"""Pieces of an answer that wait for a client that reads slowly; then the application waits."""
+"""Pieces of an answer that a slow client may leave unread before the application waits."""
 
 
 class LocalServer:
-    """Serves one application at a time, to clients that have its transport."""
+    """Serves one application at a time to clients that use its transport."""
 
     def __init__(self) -> None:
         self._application: Application | None = None
@@ -34,7 +34,7 @@ class LocalServer:
         self._context = contextvars.copy_context()
 
     async def serve(self, application: Application, stop: anyio.Event) -> None:
-        """Serve until told to stop; requests that are left then are cut off."""
+        """Serve until told to stop; requests that still run then are cut off."""
         self._context = contextvars.copy_context()
         async with anyio.create_task_group() as self._tasks:
             self._application = application
@@ -48,27 +48,27 @@ class LocalServer:
         """Have the application answer a request.
 
         Raises:
-            httpx2.ConnectError: nothing is served now.
+            httpx2.ConnectError: no application is served now.
         """
         if self._application is None or self._tasks is None:
-            raise httpx2.ConnectError("nothing is served here now")
+            raise httpx2.ConnectError("no application is served here now")
         exchange = RecordedRequest(body)
-        # In the server's context, as if the request had come from outside: what its client has set stays with it.
+        # In the server's context, as if the request came from outside: the client's context variables stay its own.
         self._context.copy().run(self._tasks.start_soon, exchange.run, self._application, scope)
         return exchange
 
 
 class LocalTransport(httpx2.AsyncBaseTransport):
-    """Carries an HTTP client's requests to a server. Times that the client allows are not kept: the test keeps its."""
+    """Carries an HTTP client's requests to a server. It ignores the client's timeouts, since a test has its own."""
 
     def __init__(self, server: LocalServer) -> None:
         self._server = server
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, and return with the head of its answer; the body streams.
+        """Send a request, and return once the head of its answer is there; the body streams.
 
         Raises:
-            httpx2.ConnectError: nothing is served now.
+            httpx2.ConnectError: no application is served now.
             httpx2.RemoteProtocolError: the server ended before it answered.
         """
         assert isinstance(request.stream, httpx2.AsyncByteStream)
@@ -86,7 +86,7 @@ class RecordedRequest:
 
     def __init__(self, body: bytes) -> None:
         self.is_whole = False
-        """The answer has come to its end."""
+        """The answer is complete."""
         self._request: Message | None = {"type": "http.request", "body": body, "more_body": False}
         self._answered = anyio.Event()
         self._head: Message | None = None
@@ -94,7 +94,7 @@ class RecordedRequest:
         self._sending, self.parts = anyio.create_memory_object_stream[bytes](_PARTS)
 
     async def run(self, application: Application, scope: Scope) -> None:
-        """Have the application answer; however it ends, the client hears of it."""
+        """Have the application answer. The client notices its end, whatever it is."""
         try:
             await application(scope, self._receive, self._send)
         finally:
@@ -125,7 +125,7 @@ class RecordedRequest:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
-        """Pass a piece of the answer on; what is for a client that left is dropped, as a server drops it."""
+        """Pass on a piece of the answer; for a client that left it is dropped, as a server would."""
         if message["type"] == "http.response.start":
             self._head = message
             self._answered.set()

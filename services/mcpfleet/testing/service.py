@@ -1,4 +1,4 @@
-"""One service of a local fleet: it runs as tasks of the test's event loop, and can be killed, cut off and misled."""
+"""A service of a local fleet, in the test's event loop: a test can kill it, cut it off, or set its clock wrong."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class LocalService(Generic[S]):
         """Describe a service.
 
         Args:
-            name: the service's.
-            user: who it is to NATS.
+            name: the service's name.
+            user: its NATS user.
             settings: its settings.
             serve: runs it.
-            switch: what it is connected to; None for NATS.
-            log: where its lines go.
+            switch: connects it; None for NATS.
+            log: takes its log lines.
         """
         self.process = Process(name, settings)
         self.process.log = log.bind(service=name, process=self.process.id)
         self.process.health = self._health = _Watched(self.process.stopping, self.process.log)
         self.ended = anyio.Event()
-        """Set when it runs no more."""
+        """Set when it no longer runs."""
         self.error: Exception | None = None
-        """Why it ended, if it failed."""
+        """The error with which it ended, if it failed."""
         self.clock_ahead = 0.0
-        """Seconds by which its wall clock is wrong; less than 0 is behind."""
+        """Seconds by which its wall clock is ahead; negative if it is behind."""
         self._serve = serve
         self._switch = switch
         self._user = user
@@ -79,8 +79,8 @@ class LocalService(Generic[S]):
         return not self.ended.is_set()
 
     async def run(self) -> None:
-        """Run to the end; what fails is kept in `error`."""
-        header.clock.set(lambda: time.time() + self.clock_ahead)  # for all tasks that begin here
+        """Run to the end; a failure is kept in `error`."""
+        header.clock.set(lambda: time.time() + self.clock_ahead)  # for all tasks that start from here
         try:
             with self._scope:
                 await self._serve(self.process, self._bus())
@@ -88,7 +88,7 @@ class LocalService(Generic[S]):
             self.process.log.exception("service failed")
             self.error = error
         finally:
-            with anyio.CancelScope(shield=True):  # `close` keeps its time by itself
+            with anyio.CancelScope(shield=True):  # `close` has its own time limit
                 await anyio.to_thread.run_sync(self.process.telemetry.close, _TELEMETRY_CLOSES_WITHIN)
             self.ended.set()
 
@@ -99,26 +99,26 @@ class LocalService(Generic[S]):
             tasks.start_soon(_then_cancel, self._health.was_ready, tasks.cancel_scope)
 
     def why_not_ready(self) -> str:
-        """What it is not ready for, for who waited in vain."""
+        """Say why it is not ready."""
         conditions = self.process.health.conditions.items()
         return f"{self.name}: " + "; ".join(f"{name}: {each.why}" for name, each in conditions if not each.ok)
 
     async def stop(self) -> None:
-        """Have it drain, and wait until it has; what takes longer than its last deadline is killed."""
+        """Drain it, and wait until it has ended; after its last deadline it is killed."""
         self.process.stopping.set()
         with anyio.move_on_after(self.process.settings.last_deadline):
             await self.ended.wait()
         await self.kill()
 
     async def kill(self) -> None:
-        """End it where it is: it says nothing more, to nobody. A handler's thread ends with its next `await`."""
+        """End it at once: it sends nothing more. A handler's thread ends with its next `await`."""
         self._scope.cancel()
         if self._switch is not None:
             self._switch.end(self.id)
         await self.ended.wait()
 
     def cut(self) -> None:
-        """Cut it off from the others without a word; its own clients still reach it."""
+        """Cut it off from the other services without notice; its own clients still reach it."""
         self._on_switch.cut(self.id)
 
     def heal(self) -> None:
@@ -135,12 +135,12 @@ class LocalService(Generic[S]):
     @property
     def _on_switch(self) -> Switch:
         if self._switch is None:
-            raise RuntimeError("on a real NATS nobody can be cut off: leave `nats` out")
+            raise RuntimeError("a service cannot be cut off a real NATS server: omit `nats`")
         return self._switch
 
 
 class _Watched(Health):
-    """Health that says when it is good for the first time."""
+    """Health that sets an event when the service is ready for the first time."""
 
     def __init__(self, stopping: Stopping, log: FilteringBoundLogger) -> None:
         super().__init__(stopping, log)
