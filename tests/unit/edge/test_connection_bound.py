@@ -15,7 +15,7 @@ from h2.events import ConnectionTerminated, ResponseReceived
 from h2.settings import SettingCodes
 
 from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange, while_there
-from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
+from mcpfleet.edge.transport.hypercorn.lifetimes import Deadlines, Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.process.host import RESERVE, connections_within, raise_limit
 from mcpfleet.telemetry.instruments import ConnectionInstruments
@@ -112,6 +112,18 @@ async def test_t24_the_longest_unused_connection_makes_room(*, is_known: bool) -
         with pytest.raises(anyio.EndOfStream):
             await oldest.receive()
         assert (await ask(newer)).endswith(b"{}")
+
+
+async def test_t24_a_client_that_has_had_its_answer_makes_room() -> None:
+    """T41: it may still send what nobody reads, but not while others wait."""
+    desk = Desk()
+    async with serving(desk, max_connections=1) as config, AsyncExitStack() as stack:
+        config.waits = Waits(keep_alive=60, head=60, spared_idle=3600, spared_head=0)
+        config.waits.answered = Deadlines(3600, lambda connection: connection.hang_up())
+        early = await stack.enter_async_context(await connect(config))
+        assert b"content-length: 2" in await ask(early, REQUEST.replace(b"host", b"content-length: 10\r\nhost"))
+        late = await stack.enter_async_context(await connect(config))
+        assert (await ask(late)).endswith(b"{}")
 
 
 async def test_t24_a_body_that_does_not_arrive_makes_room() -> None:

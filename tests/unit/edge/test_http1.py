@@ -10,7 +10,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from mcpfleet.edge.transport.http_exchange import HttpExchange
-from mcpfleet.edge.transport.hypercorn import connection
+from mcpfleet.edge.transport.hypercorn import lifetimes
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from tests.unit.edge.serving import connect, serving
 
@@ -163,7 +163,7 @@ async def test_t41_a_client_that_sends_its_whole_body_first_reads_why_it_was_ref
 
 
 async def test_t41_a_client_that_sends_without_end_is_cut_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_LINGER", 0.3)
+    monkeypatch.setattr(lifetimes, "LINGER", 0.3)
     async with serving(Refusing(), within=10) as config, await connect(config) as stream:
         await stream.send(UPLOADS["with a length"][:1000])
         with pytest.raises(anyio.BrokenResourceError):

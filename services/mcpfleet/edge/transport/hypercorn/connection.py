@@ -26,10 +26,8 @@ from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 CONNECTION: Final = "mcpfleet.connection"
 """Names the connection in the `state` of an ASGI scope."""
 _log: Final = logging.getLogger("hypercorn.error")
-_LINGER: Final = 2.0
-"""Seconds that a client has to read an answer that came before it had sent its body."""
 _DISCARDED: Final = 16 * 1024 * 1024
-"""Bytes that are taken and dropped meanwhile."""
+"""Bytes that are taken and dropped from a client that has had its answer before."""
 _READ: Final = 16 * 1024
 """Bytes for which each read counts then, were it of one."""
 _BATCH: Final = 64 * 1024
@@ -230,12 +228,14 @@ class Connection(TCPServer):
     async def _drop_rest(self) -> None:
         """Take and drop what the client still sends, for a moment."""
         left = _DISCARDED
+        self._waits.answered.add(self)
         try:
-            async with asyncio.timeout(_LINGER):
-                while left > 0 and (data := await self.reader.read(MAX_RECV)):
-                    left -= max(len(data), _READ)
-        except (OSError, TimeoutError):
+            while left > 0 and (data := await self.reader.read(MAX_RECV)):
+                left -= max(len(data), _READ)
+        except OSError:
             pass
+        finally:
+            self._waits.answered.remove(self)
 
     def _hear_end(self, reader: asyncio.StreamReader) -> None:
         """Hear at once that the client has closed its side, though something that it sent before waits to be read."""

@@ -10,6 +10,8 @@ _SPARED_HEAD: Final = 1.0
 """Seconds that a client always has for a head, though others wait for its connection."""
 _SPARED_IDLE: Final = 5.0
 """Seconds that a connection without a request, or with an unfinished body, is kept though others wait for it."""
+LINGER: Final = 2.0
+"""Seconds that a client has to read an answer that came before it had sent its body."""
 _LONGEST_BODY: Final = 3600.0
 """Seconds after which a connection whose body does not end is closed."""
 
@@ -31,6 +33,9 @@ class TimedConnection(Protocol):
 
     def refuse_head_soon(self) -> None:
         """Close the connection: its client takes too long for a head."""
+
+    def hang_up(self) -> None:
+        """Close the connection at once."""
 
 
 class MultiplexedConnection(Protocol):
@@ -140,6 +145,8 @@ class Waits:
         self.heads: Deadlines[TimedConnection] = Deadlines(head, _refuse_head)
         self.bodies: Deadlines[TimedConnection] = Deadlines(_LONGEST_BODY, _close)
         """Connections of HTTP/1.1 whose body still arrives. Its reader bounds how long it may take."""
+        self.answered: Deadlines[TimedConnection] = Deadlines(LINGER, _hang_up)
+        """Connections of HTTP/1.1 whose answer has been sent, and whose body still arrives."""
         self.multiplexed: dict[TimedConnection, None] = {}
         """Connections of HTTP/2, the oldest first."""
 
@@ -151,9 +158,11 @@ class Waits:
     def make_room(self) -> bool:
         """Close one connection without a whole request for a waiting client; return False where none may be closed.
 
-        A client that sends no head goes first, then one that sends no body. Where most connections lack a head, no idle
-        one is closed: strangers who open connections cannot push out known clients.
+        A client that has had its answer goes first, then one without a head, then one without a body. Where most
+        connections lack a head, no idle one is closed: strangers who open connections cannot push out known clients.
         """
+        if self.answered.end_oldest(self._spared_head, _is_any):
+            return True
         if self.heads.end_oldest(self._spared_head, _has_no_request):
             return True
         if self.bodies.end_oldest(self._spared_idle, _is_any):
@@ -180,6 +189,10 @@ def _close(connection: TimedConnection) -> None:
 
 def _refuse_head(connection: TimedConnection) -> None:
     connection.refuse_head_soon()
+
+
+def _hang_up(connection: TimedConnection) -> None:
+    connection.hang_up()
 
 
 def _is_any(_: TimedConnection) -> bool:
