@@ -230,7 +230,7 @@ class Context:
             await anyio.lowlevel.checkpoint()
             return
         if self._defer is None:
-            raise AskError('the handler defers, and its declaration does not say so: task="optional"')
+            raise AskError('the handler defers without a declaration: add task="optional"')
         onward = await self._defer()
         self._asker, self._report, self._deadline = onward.asker, onward.report, onward.deadline
         self._log, self._is_task = None, True

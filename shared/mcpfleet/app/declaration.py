@@ -173,7 +173,7 @@ def check_scopes(scopes: Iterable[str]) -> None:
     """
     for scope in scopes:
         if not _SCOPE.fullmatch(scope):
-            raise Mistake(f"scope {scope!r} is no scope: it must have no space, quote or backslash")
+            raise Mistake(f"scope {scope!r} is not a scope: it must have no space, quote or backslash")
 
 
 def check_icons(icons: Iterable[Icon]) -> None:

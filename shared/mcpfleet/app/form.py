@@ -51,17 +51,17 @@ class Form:
             Unusable: it breaks the schema, or the author's own validators.
         """
         if not isinstance(content, dict):
-            raise Unusable("what was filled in is no object")
+            raise Unusable("the filled form is not an object")
         # Clients send null for an empty field.
         filled = {name: value for name, value in content.items() if value is not None}
         if not self._validator.accepts(filled):
-            raise Unusable("what was filled in breaks the form's schema")
+            raise Unusable("the filled form breaks its schema")
         if self._adapter is None:
             return filled
         try:
             return self._adapter.validate_python(filled)
         except ValidationError as error:
-            raise Unusable("what was filled in is not accepted") from error
+            raise Unusable("the filled form is not accepted") from error
 
 
 def form_of(wanted: Any) -> Form:

@@ -95,7 +95,7 @@ class Nobody(Unleased):
             AskError: always.
         """
         needed = ", ".join(sorted({repr(question.needs) for question in questions}))
-        raise AskError(f"the handler asks the client, and its declaration does not say so: asks={{{needed}}}")
+        raise AskError(f"the handler asks the client without a declaration: add asks={{{needed}}}")
 
     async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002
         """Do the work: there is no earlier run."""

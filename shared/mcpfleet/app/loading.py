@@ -43,7 +43,7 @@ def _import_file(path: Path) -> ModuleType:
         folder = folder.parent
     name = ".".join(names).removesuffix(".__init__")
     if not all(part.isidentifier() for part in names):
-        raise LoadError(f"{path} cannot be imported: {name!r} is no module name")
+        raise LoadError(f"{path} cannot be imported: {name!r} is not a module name")
     _make_importable(folder)
     module = importlib.import_module(name)
     found = getattr(module, "__file__", None)

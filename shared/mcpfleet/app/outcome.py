@@ -118,7 +118,9 @@ def refuse_foreign(value: Any, own: type[Result]) -> None:
     if not isinstance(value, Result):
         return
     if isinstance(value, _ENDS) and not isinstance(value, own):
-        raise OutputError(f"returned {type(value).__name__}, which is another kind of handler's: {own.__name__} is its")
+        raise OutputError(
+            f"returned {type(value).__name__}, which belongs to another kind of handler: return {own.__name__}"
+        )
     for kind, instead in _INSTEAD.items():
         if isinstance(value, kind):
             raise OutputError(f"returned {type(value).__name__}: {instead}")

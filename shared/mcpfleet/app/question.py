@@ -107,7 +107,7 @@ def sample(
         try:
             result = CreateMessageResultWithTools.model_validate(answer, by_alias=True, by_name=False)
         except ValidationError as error:
-            raise Unusable("the answer is no message") from error
+            raise Unusable("the answer is not a message") from error
         if not has_tools and any(isinstance(block, ToolUseContent) for block in result.content_as_list):
             raise Unusable("the answer uses a tool, and none was offered")
         return result
@@ -123,7 +123,7 @@ def roots(*, key: str | None = None) -> Question[list[Root]]:
         try:
             return ListRootsResult.model_validate(answer, by_alias=True, by_name=False).roots
         except ValidationError as error:
-            raise Unusable("the answer is no list of roots") from error
+            raise Unusable("the answer is not a list of roots") from error
 
     return Question("roots/list", {}, "roots", read, key)
 

@@ -89,7 +89,7 @@ class Contents:
                 value = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
             text = written(value).decode()
         except ValueError as error:  # pydantic's own error is one
-            raise OutputError(f"returned what cannot be written as JSON: {error}") from error
+            raise OutputError(f"returned a value that cannot be written as JSON: {error}") from error
         return {"uri": uri, "mimeType": self.mime_type or "application/json", "text": text}
 
 
@@ -225,7 +225,7 @@ def _check_blob(value: TextResourceContents | BlobResourceContents) -> None:
         try:
             base64.b64decode(value.blob, validate=True)
         except ValueError as error:
-            raise OutputError("returned a blob that is no base64: give `bytes`, which become one") from error
+            raise OutputError("returned a blob that is not Base64: give `bytes`, which become one") from error
 
 
 def _is_listed(value: list[Any] | tuple[Any, ...]) -> bool:
@@ -303,7 +303,7 @@ def _check(page: Page) -> None:
         if not isinstance(each, WireResource):
             raise OutputError(f"listed {type(each).__name__}, and a list is made of `Resource`s")
         if not is_uri(each.uri):
-            raise OutputError(f"listed {each.uri!r}, which is no absolute URI")
+            raise OutputError(f"listed {each.uri!r}, which is not an absolute URI")
         try:
             check_icons(each.icons or ())
         except Mistake as mistake:

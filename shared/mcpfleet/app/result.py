@@ -115,7 +115,7 @@ class Returns:
             kept = KeptResult.read(text)
             return self._read_back(kept.shape, kept.result)
         except (ValidationError, LookupError, TypeError, ValueError) as error:
-            raise OutputError(f"what a task has kept does not read back as the return annotation: {error}") from error
+            raise OutputError(f"a task's kept result does not read back as the return annotation: {error}") from error
 
     def _read_back(self, shape: Shape, result: dict[str, Any]) -> Any:
         if shape is Shape.DATA:
@@ -189,10 +189,10 @@ class Returns:
             if "NaN" in text or "Infinity" in text:
                 json.dumps(data, allow_nan=False)
         except (PydanticSerializationError, ValueError) as error:
-            raise OutputError(f"returned what cannot be written as JSON: {error}") from error
+            raise OutputError(f"returned a value that cannot be written as JSON: {error}") from error
         if check and self._validator is not None and not self._validator.accepts(data):
             broken = "; ".join(map(str, self._validator.problems(data)))
-            raise OutputError(f"returned what breaks its output schema: {broken}")
+            raise OutputError(f"returned a value that breaks its output schema: {broken}")
         return data, text
 
 

@@ -52,7 +52,7 @@ def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> Ty
         adapter.json_schema(mode=mode)
     except PydanticUserError as error:
         why = str(error).partition("\n")[0]
-        raise Mistake(f"{annotation!r} is no type that JSON can carry: {why}", parameter) from error
+        raise Mistake(f"{annotation!r} is not a type that JSON can carry: {why}", parameter) from error
     return adapter
 
 

@@ -24,7 +24,7 @@ def check_uri(uri: str) -> None:
         Mistake: it is not.
     """
     if not is_uri(uri):
-        raise Mistake(f"{uri!r} is no absolute URI (RFC 3986) of up to {LONGEST_NAME} characters")
+        raise Mistake(f"{uri!r} is not an absolute URI (RFC 3986) of up to {LONGEST_NAME} characters")
     _check_normal(uri)
 
 

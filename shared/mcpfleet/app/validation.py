@@ -100,7 +100,7 @@ def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
     names: set[str] = set()
     for count, place in enumerate(walk(schema), start=1):
         if place.depth > MAX_SCHEMA_DEPTH or count > MAX_SUBSCHEMAS:
-            raise Mistake(f"the schema has over {MAX_SUBSCHEMAS} subschemas, or over {MAX_SCHEMA_DEPTH} in each other")
+            raise Mistake(f"the schema has over {MAX_SUBSCHEMAS} subschemas, or is over {MAX_SCHEMA_DEPTH} levels deep")
         dialect = place.schema.get("$schema", DIALECTS[0])
         if not isinstance(dialect, str) or dialect.removesuffix("#") not in DIALECTS:
             raise Mistake(f"unknown JSON Schema dialect {dialect!r}; known are {', '.join(DIALECTS)}")

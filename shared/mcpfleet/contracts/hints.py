@@ -57,7 +57,7 @@ def check_published(uri: str) -> None:
     """
     found = _URI.fullmatch(uri) if len(uri) <= LONGEST_NAME else None
     if found is None:
-        raise BadUri(f"{uri!r} is no absolute URI of up to {LONGEST_NAME} characters, its scheme in small letters")
+        raise BadUri(f"{uri!r} is not an absolute URI of up to {LONGEST_NAME} characters, its scheme in small letters")
     rest = found["rest"]
     host = re.split(r"[/?#]", rest[2:], maxsplit=1)[0] if rest.startswith("//") else ""
     if host != host.lower():

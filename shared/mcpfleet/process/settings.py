@@ -177,7 +177,7 @@ def loaded(make: Callable[[], _S]) -> _S:
     except SettingsError as error:
         # It names the field; its cause would quote the value.
         field = re.search(r'field "(\w+)"', str(error))
-        raise ConfigurationError(f"{variable(field[1] if field else '')}: is not of the form that it needs") from None
+        raise ConfigurationError(f"{variable(field[1] if field else '')}: has the wrong form") from None
 
 
 def variable(field: str) -> str:

@@ -97,7 +97,7 @@ def _split(text: str) -> tuple[list[str], list[str]]:
     literals, expressions = parts[::2], parts[1::2]
     for literal in literals:
         if not _LITERAL.fullmatch(literal):
-            raise BadTemplate(f"{literal!r} holds what no URI may have: percent-encode it")
+            raise BadTemplate(f"{literal!r} holds characters that no URI may have: percent-encode them")
     return literals, expressions
 
 

@@ -106,7 +106,7 @@ def nested(depth: int) -> dict[str, Any]:
         pytest.param({"type": "object", "properties": {"a": {"pattern": "("}}}, "pattern", id="bad pattern"),
         pytest.param({"type": "object", "default": object()}, "JSON", id="not JSON"),
         pytest.param({"type": "object", "default": float("nan")}, "JSON", id="not finite"),
-        pytest.param({"type": "object", **nested(MAX_SCHEMA_DEPTH + 1)}, "in each other", id="M27 too deep"),
+        pytest.param({"type": "object", **nested(MAX_SCHEMA_DEPTH + 1)}, "levels deep", id="M27 too deep"),
         pytest.param({"type": "object", "allOf": [{}] * MAX_SUBSCHEMAS}, "subschemas", id="M27 too many"),
     ],
 )

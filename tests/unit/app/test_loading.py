@@ -110,7 +110,7 @@ def test_what_leads_to_no_app_is_named(tmp_path: Path, text: str, target: str, w
 
 
 def test_a_file_whose_name_is_no_module_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="no module name"):
+    with pytest.raises(LoadError, match="not a module name"):
         load(str(write(tmp_path / "my-books.py")))
 
 

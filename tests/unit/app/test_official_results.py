@@ -197,7 +197,7 @@ async def test_k29_a_result_of_another_kind_of_handler_is_an_error_and_no_data(k
             app.resource("library://b")(returning(Any, foreign))
         case "completion":
             request = completing(app, foreign)
-    with pytest.raises(OutputError, match=f"returned {type(foreign).__name__}, which is another kind"):
+    with pytest.raises(OutputError, match=f"returned {type(foreign).__name__}, which belongs to another kind"):
         await answer(app, request)
 
 

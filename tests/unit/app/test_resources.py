@@ -149,7 +149,7 @@ async def test_m42_an_empty_list_of_contents_is_that_there_is_nothing() -> None:
 
 
 async def test_m43_a_blob_is_base64() -> None:
-    with pytest.raises(OutputError, match="base64"):
+    with pytest.raises(OutputError, match="Base64"):
         await read(resource(returning(Any, BlobResourceContents(uri="library://b", blob="x"))), "library://books")
 
 

@@ -65,8 +65,10 @@ def test_it_says_its_version() -> None:
         pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
         pytest.param(["revoke"], "exactly one of --subject", id="nobody to revoke"),
         pytest.param(["revoke", "--subject", "ann", "--policy"], "exactly one of --subject", id="two to revoke"),
-        pytest.param(["publish", "books/1"], "'books/1' is no absolute URI", id="a URI"),
-        pytest.param(["watch", "http://127.0.0.1:9/mcp", "books"], "'books' is no absolute URI", id="what to watch"),
+        pytest.param(["publish", "books/1"], "'books/1' is not an absolute URI", id="a URI"),
+        pytest.param(
+            ["watch", "http://127.0.0.1:9/mcp", "books"], "'books' is not an absolute URI", id="what to watch"
+        ),
         pytest.param(
             ["publish", "a:b", "--endpoint", "My"], "'My' is not a valid endpoint's name", id="an endpoint's name"
         ),

@@ -92,7 +92,7 @@ def test_a_setting_of_the_wrong_form_is_named(monkeypatch: pytest.MonkeyPatch) -
         table: dict[str, int] = Field(default={}, description="Some table.")
 
     monkeypatch.setenv("MCPFLEET_TABLE", "{secret")
-    assert problems(Nested) == ("MCPFLEET_TABLE: is not of the form that it needs",)
+    assert problems(Nested) == ("MCPFLEET_TABLE: has the wrong form",)
 
 
 def test_a_secret_prints_as_stars(monkeypatch: pytest.MonkeyPatch) -> None:
