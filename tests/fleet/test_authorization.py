@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -28,6 +26,7 @@ from pydantic import AnyUrl
 
 from mcpfleet.cli.operate import revoke
 from mcpfleet.testing.fleet import Fleet
+from tests.kit.commands import mcpfleet
 from tests.kit.exported import exported
 from tests.kit.issuer import ROBOT, ROBOT_SECRET, Issuer, issuer
 from tests.kit.waiting import until
@@ -379,7 +378,4 @@ async def test_m63_the_commands_call_with_a_token_and_say_what_they_lack(tmp_pat
 
 async def command(*words: str, token: str = "") -> subprocess.CompletedProcess[str]:
     """Run `mcpfleet`, with a token in its environment."""
-    with anyio.fail_after(30):
-        environment = {**os.environ, "MCPFLEET_TOKEN": token}
-        done = await anyio.run_process([sys.executable, "-m", "mcpfleet.cli", *words], check=False, env=environment)
-    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return await mcpfleet(*words, MCPFLEET_TOKEN=token)

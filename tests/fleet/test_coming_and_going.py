@@ -34,7 +34,7 @@ def said(result: CallToolResult | None) -> str:
 
 async def test_a_draining_edge_finishes_its_calls_and_leads_clients_away(tmp_path: Path) -> None:
     """D14: what runs ends with its result, what arrives is still served, and each answer closes its connection."""
-    environment = {"MCPFLEET_LAME": "2"}
+    environment = {"MCPFLEET_LAME": "1"}
     async with Fleet(APP, environment=environment) as fleet, connected(fleet.urls[0]) as running:
         await running.send("tools/call", {"name": "hold", "arguments": {"folder": str(tmp_path)}})
         async with connected(fleet.urls[0]) as late:
@@ -57,7 +57,7 @@ async def test_s23_the_official_client_gets_its_result_from_the_only_edge_which_
 ) -> None:
     """It asks for the tool list before it returns the result, on another connection; and so may whoever called it."""
     async with (
-        Fleet(APP, environment={"MCPFLEET_DRAIN_GRACE": "2"}) as fleet,
+        Fleet(APP, environment={"MCPFLEET_DRAIN_GRACE": "1"}) as fleet,
         Client(fleet.urls[0], mode=mode) as client,
     ):
         results: list[CallToolResult] = []
@@ -80,7 +80,7 @@ async def test_s23_the_official_client_gets_its_result_from_the_only_edge_which_
 
 async def test_d14_a_draining_edge_leads_clients_of_http_2_away() -> None:
     """They hear it though they ask nothing, and before the edge is gone."""
-    async with Fleet(APP, environment={"MCPFLEET_LAME": "2"}) as fleet:
+    async with Fleet(APP, environment={"MCPFLEET_LAME": "1"}) as fleet:
         at = urlsplit(fleet.urls[0])
         async with await anyio.connect_tcp(at.hostname or "", at.port or 0) as stream:
             peer = Peer(stream)

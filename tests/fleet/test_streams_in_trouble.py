@@ -86,7 +86,7 @@ async def test_streams_outlive_a_restart_of_all_services_and_new_ones_are_refuse
 
 @pytest.mark.timeout(120)
 async def test_s2_without_authorization_streams_go_on_to_the_end_of_their_permission_and_end_there() -> None:
-    lasts = 4.0
+    lasts = 2.5
     own = {**GUARDED, "MCPFLEET_ADMISSION_LASTS": f"{lasts}", "MCPFLEET_PERMISSION_LASTS": f"{lasts}"}
     async with Fleet(APP, edges=2, environment=own) as fleet, held(fleet, ANN, 5) as streams:
         await anyio.sleep(lasts)  # their first permission has ended, and was renewed
@@ -134,11 +134,11 @@ async def test_s19_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_
 
 @pytest.mark.timeout(120)
 async def test_s12_s17_a_draining_edge_ends_many_streams_one_after_the_other_and_exits_by_itself() -> None:
-    found = await draining(200, drain=8.0)
+    found = await draining(200, drain=5.0)
     assert found.kinds == {(ACK, END)}
     assert found.ends == {"complete"}
     assert found.closed == 200
-    assert found.seconds[-1] - found.seconds[0] > 3, "spread, so that not all come to another edge at once"
-    assert found.most_in_a_second < 100
-    assert found.exited < 10
+    assert found.seconds[-1] - found.seconds[0] > 1.5, "spread, so that not all come to another edge at once"
+    assert found.most_in_a_second < 150
+    assert found.exited < 7
     assert found.exit_code == 0

@@ -21,6 +21,9 @@ from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
 
 APP = Path(__file__).with_name("tasks_app.py")
+LEASE = 3.0
+"""Seconds after which a task is another worker's; 10 by default."""
+SHORT = {"MCPFLEET_TASK_LEASE": str(LEASE), "MCPFLEET_TASK_EXTENDS": "0.8", "MCPFLEET_TASKS_SWEEP": "0.3"}
 
 
 class Notes:
@@ -40,7 +43,7 @@ class Notes:
 async def fleet(folder: Path, *, edges: int = 1) -> AsyncIterator[tuple[Fleet, list[TaskClient], Notes]]:
     """A fleet with two workers, a client at each edge, and the notes."""
     notes = Notes(folder / "notes")
-    environment = {"TASKS_NOTES": str(folder / "notes")}
+    environment = {"TASKS_NOTES": str(folder / "notes"), **SHORT}
     async with (
         Fleet(APP, edges=edges, workers=2, environment=environment) as running,
         httpx2.AsyncClient() as http,
@@ -48,8 +51,8 @@ async def fleet(folder: Path, *, edges: int = 1) -> AsyncIterator[tuple[Fleet, l
         yield running, [TaskClient(http, url) for url in running.urls], notes
 
 
-async def test_d8_a_killed_workers_task_is_completed_by_another_within_15_s_and_its_own_time(tmp_path: Path) -> None:
-    """D8; its step is remembered, and not done again."""
+async def test_d8_a_killed_workers_task_is_completed_by_another_in_time(tmp_path: Path) -> None:
+    """D8: its lease and its own time; its step is remembered, and not done again."""
     async with fleet(tmp_path) as (running, [client], notes):
         task = await client.start("work", seconds=3.0)
         await until(lambda: notes.of("step a"), within=10)
@@ -59,10 +62,10 @@ async def test_d8_a_killed_workers_task_is_completed_by_another_within_15_s_and_
         [victim] = [worker for worker in running.workers if worker.pid == notes.of("run")[0]]
         killed = time.monotonic()
         await victim.kill()
-        done = await client.until(task, within=18)
+        done = await client.until(task, within=30)
         taken = time.monotonic() - killed
     assert text_of(done) == "A done"
-    assert taken < 15 + 3
+    assert taken < LEASE + 5 + 3
     assert len(set(notes.of("run"))) == 2
     assert len(notes.of("step a")) == 1, "what a step gave is kept"
 

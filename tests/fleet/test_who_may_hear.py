@@ -28,6 +28,8 @@ def accounts(folder: Path) -> Fleet:
         "MCPFLEET_AUTHORIZATION": "static",
         "MCPFLEET_TOKENS": json.dumps({"tokens": TOKENS}),
         "ACCOUNTS_FOLDER": str(folder),
+        "MCPFLEET_ALIVE_INTERVAL": "0.5",
+        "MCPFLEET_LOST_AFTER": "2",
     }
     return Fleet(APP, edges=2, workers=1, environment=environment)
 

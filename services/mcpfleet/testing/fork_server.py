@@ -30,8 +30,12 @@ from mcpfleet.cli.child import Launch, Started, die_with_parent, execute
 _PRELOADED: Final = (
     "mcpfleet.authorization.__main__",
     "mcpfleet.catalog.__main__",
+    "mcpfleet.cli.call",
+    "mcpfleet.cli.listing",
+    "mcpfleet.cli.operate_tasks",
     "mcpfleet.cli.services",
     "mcpfleet.cli.tasks",
+    "mcpfleet.cli.watch",
     "mcpfleet.edge.__main__",
     "mcpfleet.store.migrate",
     "mcpfleet.subscriptions.__main__",
@@ -95,6 +99,7 @@ class _Forked(asyncio.Protocol):
         self.forked = asyncio.Event()
         self._ended = asyncio.Event()
         self._told = b""
+        self._transport: asyncio.BaseTransport | None = None
 
     @classmethod
     async def hear(cls, server: socket.socket, said: int) -> _Forked:
@@ -118,6 +123,10 @@ class _Forked(asyncio.Protocol):
         if self.returncode is None:
             os.kill(self.pid, number)
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep it."""
+        self._transport = transport
+
     def data_received(self, data: bytes) -> None:
         """Note what the server tells."""
         *lines, self._told = (self._told + data).split(b"\n")
@@ -128,6 +137,8 @@ class _Forked(asyncio.Protocol):
             else:
                 self.returncode = int(line)
                 self._ended.set()
+                if self._transport is not None:  # the loop may end before the server closes its side
+                    self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's
         """Note that nobody will tell any more."""
