@@ -40,8 +40,8 @@ SecureUrl = Annotated[str, AfterValidator(_secure_url)]
 class AccessSettings(Settings):
     """Settings that edges and authorization share."""
 
-    authorization: Mode = Field("none", description="how callers are admitted; none admits everybody")
-    issuer: SecureUrl = Field("", description="who issues tokens: the URL of the authorization server")
+    authorization: Mode = Field("none", description="the way of admitting callers; none admits everybody")
+    issuer: SecureUrl = Field("", description="the issuer of tokens: the URL of the authorization server")
 
 
 def is_secure(url: str) -> bool:

@@ -255,5 +255,7 @@ class FetchSettings(Settings):
     """Settings that edges and workers share: a worker must keep a result for longer than its edge may take to fetch
     it."""
 
-    result_wait: Seconds = Field(8.0, gt=0, description="how long a large result may wait for memory of its edge")
-    result_fetch: Seconds = Field(5.0, gt=0, description="how long fetching a large result from its worker may take")
+    result_wait: Seconds = Field(8.0, gt=0, description="the time that a large result may wait for memory of its edge")
+    result_fetch: Seconds = Field(
+        5.0, gt=0, description="the time that fetching a large result from its worker may take"
+    )

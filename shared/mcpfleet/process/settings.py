@@ -107,52 +107,58 @@ class Settings(BaseSettings):
 class ProcessSettings(Settings):
     """The settings of every process."""
 
-    nats_url: NatsUrl = Field(default="nats://127.0.0.1:4222", description="The NATS server, without a password in it.")
-    nats_user: str = Field(
-        default="", description="The name by which NATS knows this process; empty for that of its role."
+    nats_url: NatsUrl = Field(
+        default="nats://127.0.0.1:4222", description="The address of the NATS server, without a password."
     )
-    nats_password: SecretStr = Field(default=SecretStr(""), description="That user's password.")
+    nats_user: str = Field(default="", description="The user of this process at NATS; empty for the user of its role.")
+    nats_password: SecretStr = Field(default=SecretStr(""), description="The password of that user.")
     nats_ca: str = Field(
-        default="", description="File of the certificates by which a tls:// NATS is known; empty for the machine's."
+        default="", description="A file of certificates that verify a tls:// NATS; empty for the machine's."
     )
     allow_open_nats: bool = Field(
-        default=False, description="Go on with a NATS that is neither on this machine nor asks who we are."
+        default=False, description="Accept a NATS on another machine that asks for no password."
     )
     subject_prefix: str = Field(
         default="mcpfleet",
         pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$",
-        description="What all subjects begin with: one for each fleet that shares a NATS.",
+        description="The prefix of all subjects: one for each fleet that shares a NATS.",
     )
     admin_bind: Bind = Field(
-        default="127.0.0.1:0", description="Where /livez, /readyz and /metrics are; port 0 takes a free one."
+        default="127.0.0.1:0", description="The address of /livez, /readyz and /metrics; port 0 takes a free one."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important lines that are logged."
+        default="info", description="The lowest level of lines that are logged."
     )
     log_format: Literal["json", "console"] = Field(
         default="json", description="One JSON object a line, or text for people."
     )
     console: bool = Field(
         default=False,
-        description="Tell consoles of this process, and serve one on the admin port at /console (but a worker).",
+        description="Send stats to consoles, and serve one on the admin port at /console (except a worker).",
     )
     console_hosts: Names = Field(
-        default=(), description="Host names under which /console is asked for, besides localhost and addresses."
+        default=(), description="Host names that serve /console, besides localhost and addresses."
     )
-    jaeger_url: WebUrl = Field(default="", description="Where /console finds traces: the address of Jaeger's page.")
-    drain: Seconds = Field(default=30.0, description="How long running work may go on after the first signal.")
+    jaeger_url: WebUrl = Field(default="", description="The address of Jaeger's page, to which /console links traces.")
+    drain: Seconds = Field(default=30.0, description="The time for running work after the first signal.")
     last_deadline: Seconds = Field(
-        default=60.0, description="How long after the first signal whatever still runs is cancelled."
+        default=60.0, description="The time after the first signal after which work is cancelled."
     )
-    bus_question_every: Seconds = Field(default=2.0, gt=0, description="How often a process asks itself through NATS.")
-    bus_dead_after: Seconds = Field(default=2.0, gt=0, description="How long without that answer the link is dead.")
+    bus_question_every: Seconds = Field(
+        default=2.0, gt=0, description="The interval at which a process asks itself through NATS."
+    )
+    bus_dead_after: Seconds = Field(
+        default=2.0, gt=0, description="The time without that answer after which the link is dead."
+    )
     bus_reconnect_jitter: Seconds = Field(default=1.0, gt=0, description="The longest random wait before a new link.")
-    bus_connect_timeout: Seconds = Field(default=2.0, gt=0, description="How long making a link to NATS may take.")
-    bus_start_within: Seconds = Field(default=2.0, description="The oldest request that a receiver still takes.")
-    bus_clock_tolerance: Seconds = Field(default=1.0, description="By how much two machines' clocks may differ.")
-    bus_hop_margin: Seconds = Field(default=0.05, description="What each hop takes off a request's deadline.")
+    bus_connect_timeout: Seconds = Field(default=2.0, gt=0, description="The time that connecting to NATS may take.")
+    bus_start_within: Seconds = Field(default=2.0, description="The age of the oldest request that a receiver accepts.")
+    bus_clock_tolerance: Seconds = Field(
+        default=1.0, description="The most that the clocks of two machines may differ."
+    )
+    bus_hop_margin: Seconds = Field(default=0.05, description="The time that each hop takes off a request's deadline.")
     bus_pending_bytes: Bytes = Field(
-        default=16 << 20, description="What waits for NATS at most; more is an error to its sender."
+        default=16 << 20, description="The most that may wait for NATS; more is an error to its sender."
     )
     bus_max_payload: Bytes = Field(
         default=8 << 20, description="The largest message with its headers; the max_payload of NATS."

@@ -121,16 +121,16 @@ class StoreSettings(Settings):
     store_connections: int = Field(
         default=_DEFAULTS.connections,
         ge=1,
-        description="How many connections to the database a service may hold. The tasks service has up to 4 of them, "
-        "and always less than all, for the statements that every task needs.",
+        description="The most connections of a service to the database. The tasks service keeps up to 4 of them, but "
+        "never all, for the statements that every task needs.",
     )
     store_connect_timeout: Seconds = Field(
-        default=_DEFAULTS.connect, gt=0, description="How long making a connection to the database may take."
+        default=_DEFAULTS.connect, gt=0, description="The time that connecting to the database may take."
     )
     store_timeout: Seconds = Field(
         default=_DEFAULTS.statement,
         gt=0,
-        description="How long a statement, or a wait for a connection, may take. A wait for a lock takes 2 s at most.",
+        description="The time for a statement, or for a wait for a connection. A wait for a lock takes 2 s at most.",
     )
 
     @property
