@@ -9,6 +9,7 @@ import pytest
 
 from mcpfleet.process.settings import ProcessSettings
 from tests.contract.bus.fabric import Fabric, MemoryFabric, NatsFabric, living
+from tests.kit.clock import Clock
 
 QUICK = ProcessSettings(
     bus_question_every=0.5, bus_dead_after=0.5, bus_reconnect_jitter=0.1, bus_connect_timeout=1.0, log_level="debug"
@@ -23,8 +24,12 @@ def settings() -> ProcessSettings:
 
 
 @pytest.fixture(params=["memory", "nats"])
-async def fabric(request: pytest.FixtureRequest, settings: ProcessSettings, tmp_path: Path) -> AsyncIterator[Fabric]:
-    """A fabric whose buses the test makes."""
+async def fabric(
+    request: pytest.FixtureRequest, settings: ProcessSettings, tmp_path: Path, clock: Clock
+) -> AsyncIterator[Fabric]:
+    """A fabric whose buses the test makes; in memory nothing waits for its clock."""
+    if request.param == "memory":
+        clock.jump()
     kinds: dict[str, type[MemoryFabric | NatsFabric]] = {"memory": MemoryFabric, "nats": NatsFabric}
     made = kinds[request.param](tmp_path, settings)
     async with living(made):

@@ -19,6 +19,8 @@ from tests.contract.bus.conftest import QUICK
 from tests.contract.bus.fabric import MemoryFabric, by_edges, heard
 from tests.kit.waiting import until
 
+pytestmark = pytest.mark.usefixtures("jumping")
+
 ASK = "catalog.snapshot"
 HINTS = ("hint.catalog.a", "hint.catalog.b")
 SEEDS = range(5)
