@@ -24,7 +24,7 @@ from rich.table import Table
 
 from mcpfleet.testing.fleet import Fleet
 from tests.chaos.callers import Callers, Told
-from tests.kit.severable import Severable, keep_severable
+from tests.kit.proxy import TcpProxy, keep_proxied
 
 APP = Path(__file__).with_name("app.py")
 PARTS = ("worker", "edge", "nats")
@@ -51,7 +51,7 @@ class Phase:
 class Haunted:
     """A fleet whose parts can be paused and cut off, and whose effects are counted."""
 
-    def __init__(self, fleet: Fleet, effects: Path, links: dict[str, Severable]) -> None:
+    def __init__(self, fleet: Fleet, effects: Path, links: dict[str, TcpProxy]) -> None:
         self.fleet = fleet
         self._effects = effects
         self._links = links
@@ -116,13 +116,13 @@ async def haunted(settings: Mapping[str, str] = MappingProxyType({})) -> AsyncIt
     with tempfile.TemporaryDirectory(prefix="ghosts-") as folder:
         effects = Path(folder) / "effects"
         effects.touch()
-        links: dict[str, Severable] = {}
+        links: dict[str, TcpProxy] = {}
         async with anyio.create_task_group() as tasks:
 
             async def route(name: str, url: str) -> str:
                 if name not in ("edge 1", "worker 1"):
                     return url
-                links[name] = await tasks.start(keep_severable, url)
+                links[name] = await tasks.start(keep_proxied, url)
                 return links[name].url
 
             environment = {"CHAOS_EFFECTS": str(effects), **settings}

@@ -10,7 +10,7 @@ import httpx2
 from mcp import Client
 
 from mcpfleet.testing.fleet import Fleet
-from tests.kit.severable import Severable, keep_severable
+from tests.kit.proxy import TcpProxy, keep_proxied
 from tests.kit.waiting import until
 
 APP = Path(__file__).parents[1] / "fleet" / "app.py"
@@ -18,11 +18,11 @@ PROCESSES = ("edge 1", "services", "worker 1")
 
 
 async def test_processes_wait_for_a_nats_that_is_not_there_yet() -> None:
-    links: dict[str, Severable] = {}
+    links: dict[str, TcpProxy] = {}
     unready: dict[str, httpx2.Response] = {}
 
     async def route(name: str, url: str) -> str:
-        links[name] = await tasks.start(keep_severable, url)
+        links[name] = await tasks.start(keep_proxied, url)
         links[name].cut()
         return links[name].url
 

@@ -34,8 +34,8 @@ from mcpfleet.cli.child import Child
 from mcpfleet.testing.fleet import Fleet
 from mcpfleet.wire.protocol import LEGACY
 from tests.chaos.versions import write
-from tests.kit.passage import Passage, passage
 from tests.kit.postgres import postgres_server
+from tests.kit.proxy import TcpProxy, proxied
 from tests.kit.restarting import restart_services
 from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
@@ -95,7 +95,7 @@ class Findings:
 class Upgrade:
     """A fleet of two of everything under load, whose processes are replaced one by one."""
 
-    def __init__(self, fleet: Fleet, balancer: Passage, folder: Path) -> None:
+    def __init__(self, fleet: Fleet, balancer: TcpProxy, folder: Path) -> None:
         self.found = Findings()
         self._fleet = fleet
         self._balancer = balancer
@@ -318,7 +318,7 @@ async def upgrade(rounds: int, store: str | None = None) -> Findings:
         first = write(Path(folder), 1)
         async with (
             Fleet(first, edges=2, workers=2, services=2, environment=ENVIRONMENT, store=store) as fleet,
-            passage(fleet.urls) as balancer,
+            proxied(*fleet.urls) as balancer,
         ):
             going = Upgrade(fleet, balancer, Path(folder))
             async with going.load():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import anyio
 import psutil
 
 from mcpfleet.testing.fleet import Fleet
+from tests.kit.proxy import proxied
 from tests.kit.raw import connected
-from tests.kit.severable import severable
 from tests.kit.waiting import until
 
 APP = Path(__file__).with_name("app.py")
@@ -22,12 +21,11 @@ async def test_p10_a_proxy_that_resets_both_legs_is_one_disconnect_and_one_cance
     async with Fleet(APP) as fleet:
         url = fleet.urls[0]
         edge = psutil.Process(fleet.edges[0].pid)
-        async with severable(url) as link, connected(url) as direct:
-            proxied = link.url + urlsplit(url).path
+        async with proxied(url) as link, connected(url) as direct:
             await direct.send("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
             straight = await direct.answer()
             descriptors = edge.num_fds()
-            async with connected(proxied) as through:
+            async with connected(link.url) as through:
                 await through.send("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
                 assert (await through.answer()).body == straight.body, "bytes pass as they are"
                 await through.send("tools/call", {"name": "hold", "arguments": {"folder": str(tmp_path)}})

@@ -17,7 +17,7 @@ from tests.benchmarks.draining import draining
 from tests.benchmarks.revoking import revoking
 from tests.contract.fleet.listener import ACK, END, UPDATED, Listener, changed, listening
 from tests.fleet.test_streams import APP, BOOK, at_every_edge, plain
-from tests.kit.severable import Severable, severable
+from tests.kit.proxy import TcpProxy, proxied
 from tests.kit.waiting import until
 
 ANN = "secret-of-ann"
@@ -102,13 +102,13 @@ async def test_s2_without_authorization_streams_go_on_to_the_end_of_their_permis
 @pytest.mark.timeout(120)
 async def test_s19_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_each_thing() -> None:
     """What changed meanwhile is made good, lists by their number, resources by catching up; times are a fifth."""
-    links: dict[str, Severable] = {}
+    links: dict[str, TcpProxy] = {}
     async with AsyncExitStack() as stack:
 
         async def route(name: str, url: str) -> str:
             if name != "edge 1":
                 return url
-            links[name] = await stack.enter_async_context(severable(url))
+            links[name] = await stack.enter_async_context(proxied(url))
             return links[name].url
 
         fleet = await stack.enter_async_context(Fleet(APP, edges=2, factor=5, route=route))

@@ -16,7 +16,7 @@ from mcpfleet.cli.child import Child
 from mcpfleet.cli.embedded_nats import find_server
 from mcpfleet.contracts.permissions import server_settings
 from mcpfleet.process.settings import ProcessSettings
-from tests.kit.severable import Severable, severable
+from tests.kit.proxy import TcpProxy, proxied
 from tests.kit.waiting import until
 
 PASSWORD: Final = "secret of everybody"
@@ -43,7 +43,7 @@ class NatsPair:
     """Both servers, and the way between them."""
 
     urls: tuple[str, str]
-    route: Severable
+    route: TcpProxy
     environment: dict[str, str]
     """What each process needs to connect, beside a URL."""
 
@@ -58,7 +58,7 @@ async def nats_pair(folder: Path, pools: Iterable[str]) -> AsyncIterator[NatsPai
     rest = server_settings(pools, ProcessSettings(), lambda _: PASSWORD)
     async with AsyncExitStack() as stack:
         first = await _start(stack, folder, "one", [], rest)
-        route = await stack.enter_async_context(severable(first["cluster"][0].replace("nats-route:", "nats:")))
+        route = await stack.enter_async_context(proxied(first["cluster"][0].replace("nats-route:", "nats:")))
         second = await _start(stack, folder, "two", [route.url], rest)
         with anyio.fail_after(10):
             while "Route connection created" not in (folder / "two.log").read_text():  # noqa: ASYNC110  # no event of ours

@@ -14,8 +14,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, t
 from mcpfleet.store.engine import Store, open_store
 from mcpfleet.store.errors import StoreBusy, StoreError, StoreRefused, StoreUnreachable
 from mcpfleet.store.settings import Bounds
-from tests.kit.cutting import Cutting, after, cutting, never, once
 from tests.kit.postgres import Postgres
+from tests.kit.proxy import TcpProxy, after, never, once, proxied
 
 metadata = MetaData()
 things = Table("things", metadata, Column("number", Integer, primary_key=True))
@@ -23,9 +23,9 @@ INSERT = "INSERT INTO things SELECT unnest($1::int[])"
 
 
 @pytest.fixture
-async def way(postgres: Postgres) -> AsyncIterator[Cutting]:
+async def way(postgres: Postgres) -> AsyncIterator[TcpProxy]:
     """The way to a fresh database that has one table."""
-    async with postgres.migrated() as url, cutting(url) as made:
+    async with postgres.migrated() as url, proxied(url) as made:
         async with open_store(url, service="test", bounds=Bounds()) as store, store.write() as connection:
             await connection.run_sync(metadata.create_all)
         yield made
@@ -47,7 +47,7 @@ async def failed(store: Store) -> StoreError:
     return raised.value
 
 
-async def test_k24_what_is_lost_before_its_commit_is_certainly_not_written(way: Cutting) -> None:
+async def test_k24_what_is_lost_before_its_commit_is_certainly_not_written(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds()) as store:
         for lost in ({"forth": once(b"INSERT")}, {"back": once(b"INSERT")}, {"forth": once(b"BEGIN")}):
             way.forth, way.back = lost.get("forth", never), lost.get("back", never)
@@ -59,7 +59,7 @@ async def test_k24_what_is_lost_before_its_commit_is_certainly_not_written(way: 
 
 
 @pytest.mark.parametrize(("direction", "written"), [("forth", 0), ("back", 1)])
-async def test_k24_a_commit_without_an_answer_is_open(way: Cutting, direction: str, written: int) -> None:
+async def test_k24_a_commit_without_an_answer_is_open(way: TcpProxy, direction: str, written: int) -> None:
     """Nobody knows on which side of the server the way was cut."""
     async with open_store(way.url, service="test", bounds=Bounds()) as store:
         setattr(way, direction, once(b"COMMIT"))
@@ -69,9 +69,9 @@ async def test_k24_a_commit_without_an_answer_is_open(way: Cutting, direction: s
         assert await count(store) == written
 
 
-async def test_k24_a_refused_connection_has_certainly_written_nothing(way: Cutting) -> None:
+async def test_k24_a_refused_connection_has_certainly_written_nothing(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds(), singles=True) as store:
-        way.refuses = True
+        way.cut()
         error = await failed(store)
         assert isinstance(error, StoreUnreachable)
         assert error.is_undone
@@ -85,7 +85,7 @@ async def test_k24_a_refused_connection_has_certainly_written_nothing(way: Cutti
 
 
 @pytest.mark.parametrize(("direction", "written"), [("forth", 0), ("back", 1)])
-async def test_k24_a_single_statement_without_an_answer_is_open(way: Cutting, direction: str, written: int) -> None:
+async def test_k24_a_single_statement_without_an_answer_is_open(way: TcpProxy, direction: str, written: int) -> None:
     async with open_store(way.url, service="test", bounds=Bounds(), singles=True) as store:
         assert store.singles is not None
         await store.singles.fetch(INSERT, [], writes=True)  # it is prepared by now
@@ -97,7 +97,7 @@ async def test_k24_a_single_statement_without_an_answer_is_open(way: Cutting, di
         assert await count(store) == written
 
 
-async def test_k24_a_servers_own_refusal_is_certain(way: Cutting) -> None:
+async def test_k24_a_servers_own_refusal_is_certain(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds(statement=0.3), singles=True) as store:
         await add(store)
         assert store.singles is not None
@@ -108,7 +108,7 @@ async def test_k24_a_servers_own_refusal_is_certain(way: Cutting) -> None:
         assert (await failed(store)).is_undone, "twice the same key"
 
 
-async def test_k24_a_commit_that_the_server_refuses_is_certain(way: Cutting) -> None:
+async def test_k24_a_commit_that_the_server_refuses_is_certain(way: TcpProxy) -> None:
     async with open_store(way.url, service="test", bounds=Bounds()) as store:
         async with store.write() as connection:
             await connection.execute(
@@ -139,7 +139,7 @@ async def test_k24_a_connection_that_died_before_the_commit_has_written_nothing(
         assert raised.value.is_undone
 
 
-async def test_k23_wherever_the_way_is_cut_the_store_says_unreachable(way: Cutting) -> None:
+async def test_k23_wherever_the_way_is_cut_the_store_says_unreachable(way: TcpProxy) -> None:
     """Byte by byte through what passes: no driver's own error comes through, and the next try finds the database."""
     async with open_store(way.url, service="test", bounds=Bounds(connections=3), singles=True) as store:
         assert store.singles is not None

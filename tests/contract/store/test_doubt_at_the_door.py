@@ -13,8 +13,8 @@ import pytest
 
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.tasks_app import Works
-from tests.kit.cutting import Cutting, cutting, once
 from tests.kit.postgres import Postgres
+from tests.kit.proxy import TcpProxy, once, proxied
 from tests.kit.tasks import TaskClient
 
 CALL: Any = {"name": "double", "arguments": {"number": 21}}
@@ -41,7 +41,7 @@ async def test_k24_a_task_that_the_store_refused_is_told_as_not_made(postgres: P
 @pytest.mark.parametrize("lost", ["forth", "back"])
 async def test_k24_a_task_whose_commit_had_no_answer_may_have_been_made(postgres: Postgres, lost: str) -> None:
     works = Works()
-    async with postgres.migrated() as url, cutting(url) as way:
+    async with postgres.migrated() as url, proxied(url) as way:
         async with LocalFleet(works.app, environment={"MCPFLEET_STORE_URL": way.url}) as fleet, fleet.http() as http:
             client = TaskClient(http)
             await client.until(await client.start("double", number=1))
@@ -52,7 +52,7 @@ async def test_k24_a_task_whose_commit_had_no_answer_may_have_been_made(postgres
         assert "may have been made" in answer["result"]["content"][0]["text"]
 
 
-def _cut_making(way: Cutting, lost: str) -> None:
+def _cut_making(way: TcpProxy, lost: str) -> None:
     """Lose the statement that makes a task after it has left, or its answer."""
     setattr(way, lost, once(b'"number":21' if lost == "forth" else b"INSERT 0 1"))
 
@@ -60,13 +60,13 @@ def _cut_making(way: Cutting, lost: str) -> None:
 async def test_k24_a_task_that_waited_in_vain_for_a_connection_is_told_as_not_made(postgres: Postgres) -> None:
     """An address that takes connections and says nothing: the time is over before anything was sent."""
     works = Works()
-    async with postgres.migrated() as url, cutting(url) as way:
+    async with postgres.migrated() as url, proxied(url) as way:
         environment = {"MCPFLEET_STORE_URL": way.url, "MCPFLEET_STORE_CONNECT_TIMEOUT": "0.8"}
         async with LocalFleet(works.app, environment=environment) as fleet, fleet.http() as http:
-            way.is_deaf = True
+            way.freeze()
             way.abort()
             answer = await TaskClient(http).post("tools/call", CALL)
-            way.is_deaf = False
+            way.heal()
             way.abort()
         assert answer.status_code == 504
         assert "nothing was run" in answer.json()["error"]["message"]

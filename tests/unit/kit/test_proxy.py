@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from tests.kit.passage import passage
+from tests.kit.proxy import proxied
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def test_a_connection_stays_where_it_is_and_new_ones_go_to_those_that_are_
     async with (
         server(named(b"one")) as one,
         server(named(b"two")) as two,
-        passage([one, two]) as balancer,
+        proxied(one, two) as balancer,
         await connect(balancer.url) as first,
         await connect(balancer.url) as second,
     ):
@@ -66,7 +66,7 @@ async def test_a_connection_stays_where_it_is_and_new_ones_go_to_those_that_are_
 async def test_an_edge_that_closes_closes_its_clients_connection() -> None:
     async with (
         server(named(b"one")) as one,
-        passage([one]) as balancer,
+        proxied(one) as balancer,
         await connect(balancer.url) as stream,
     ):
         await stream.send(b"leave")
