@@ -45,7 +45,7 @@ def read_response(body: bytes, message: Any) -> Response | None:
             return None
         identifier = ""
     refuse_surrogates(body, message)
-    if "error" in message or not isinstance(result, dict):
+    if error is not None or not isinstance(result, dict):  # some libraries write null for an absent error (L22)
         return Response(identifier, None, error if isinstance(error, dict) else None)
     return Response(identifier, result, None)
 

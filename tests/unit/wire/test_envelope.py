@@ -127,7 +127,7 @@ def test_m75_a_response_to_a_request_of_ours_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "members", [{}, {"result": 1}, {"result": None}, {"error": "no"}, {"result": {}, "error": None}]
+    "members", [{}, {"result": 1}, {"result": None}, {"error": "no"}, {"result": {}, "error": "no"}, {"error": None}]
 )
 def test_m75_a_malformed_response_is_an_answer_without_a_result(members: Any) -> None:
     assert responded({"jsonrpc": "2.0", "id": "a", **members}) == ("a", None, None)
@@ -139,6 +139,16 @@ def test_t36_a_response_to_no_request_of_ours_is_one_that_nobody_waits_for(ident
     found = responded({"jsonrpc": "2.0", "id": identifier, "error": {"code": -32700, "message": "no"}})
     assert (found.id, found.error["code"]) == ("", -32700)
     assert responded({"jsonrpc": "2.0", "result": {}}).id == ""
+
+
+def test_l22_null_is_as_good_as_no_error_and_no_result_of_a_response() -> None:
+    """The libraries that write null for absent parameters write all members of a response."""
+    assert responded({"jsonrpc": "2.0", "id": "a", "result": {"roots": []}, "error": None}) == (
+        "a",
+        {"roots": []},
+        None,
+    )
+    assert responded({"jsonrpc": "2.0", "id": "a", "result": None, "error": {"code": -1}}) == ("a", None, {"code": -1})
 
 
 def test_l22_null_is_as_good_as_no_parameters_and_no_meta() -> None:
