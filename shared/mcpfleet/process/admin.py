@@ -14,7 +14,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, S
 from mcpfleet.process.admin_connection import AdminConnection
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.host import connections_within
-from mcpfleet.process.http_server import HttpServer
+from mcpfleet.process.http_server import ConnectionLimit, HttpServer
 from mcpfleet.process.service import Page, Process
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.telemetry.exposition import MEDIA_TYPE, Exposition
@@ -63,8 +63,7 @@ async def serve(
         AdminApp(processes),
         config,
         listening,
-        most=connections_within(MOST_CONNECTIONS),
-        setting="MCPFLEET_ADMIN_BIND",
+        ConnectionLimit(connections_within(MOST_CONNECTIONS), "MCPFLEET_ADMIN_BIND"),
         log=processes[0].log,
         connection=AdminConnection,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hypercorn.asyncio.tcp_server import TCPServer
@@ -26,6 +27,20 @@ _LOOK_AGAIN: Final = 0.25
 """Seconds after which a full server tries again to make room."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionLimit:
+    """A bound on a server's connections, with the means to tell it, to count at it, and to get below it."""
+
+    most: int
+    """Connections at once; others wait to be accepted."""
+    setting: str
+    """The name of the setting that allows more."""
+    instruments: ConnectionInstruments | None = None
+    """Count connections and waits."""
+    make_room: Callable[[], bool] | None = None
+    """Closes an unused connection, if there is one. By default the oldest connection is cut, used or not."""
+
+
 class HttpServer:
     """Serves one application on one listening socket."""
 
@@ -34,13 +49,10 @@ class HttpServer:
         application: Any,
         config: Config,
         listening: socket.socket,
+        limit: ConnectionLimit,
         *,
-        most: int,
-        setting: str,
-        instruments: ConnectionInstruments | None = None,
         log: FilteringBoundLogger,
         connection: type[TCPServer] = TCPServer,
-        make_room: Callable[[], bool] | None = None,
     ) -> None:
         """Describe the server; `run` accepts.
 
@@ -48,22 +60,17 @@ class HttpServer:
             application: answers requests, by ASGI, without a lifespan.
             config: the configuration of Hypercorn.
             listening: the socket for clients; it is closed when the server ends.
-            most: connections at once; others wait to be accepted.
-            setting: the name of the setting that allows more.
-            instruments: count connections and waits.
+            limit: the bound on connections.
             log: tells of waits.
             connection: serves one connection.
-            make_room: closes an unused connection, if there is one; by default the oldest is cut, used or not.
         """
         self._application = wrap_app(application, config.wsgi_max_body_size, "asgi")
         self._config = config
         self._listening = listening
-        self._most = most
-        self._setting = setting
-        self._instruments = instruments
+        self._limit = limit
         self._log = log
         self._connection = connection
-        self._make_room = make_room or self._cut_oldest
+        self._make_room = limit.make_room or self._cut_oldest
         self._context = WorkerContext(None)
         self._open: dict[asyncio.Task[None], None] = {}
         """The connections, the oldest first."""
@@ -74,8 +81,8 @@ class HttpServer:
 
     async def run(self, stopped: Callable[[], Awaitable[object]]) -> None:
         """Serve until `stopped` returns; cut the remaining connections after the configuration's grace."""
-        if self._instruments is not None:
-            self._instruments.open.observe(lambda: len(self._open))
+        if self._limit.instruments is not None:
+            self._limit.instruments.open.observe(lambda: len(self._open))
         async with self._tasks:
             try:
                 self._read_on()
@@ -114,12 +121,12 @@ class HttpServer:
 
     def _accept(self) -> None:
         """Accept the waiting clients, as far as there is room."""
-        if len(self._open) >= self._most:
-            self._log.warning("connection limit reached", open=len(self._open), setting=self._setting)
+        if len(self._open) >= self._limit.most:
+            self._log.warning("connection limit reached", open=len(self._open), setting=self._limit.setting)
             self._make_room()
             self._wait()
             return
-        for _ in range(min(_AT_ONCE, self._most - len(self._open))):
+        for _ in range(min(_AT_ONCE, self._limit.most - len(self._open))):
             try:
                 accepted, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -136,8 +143,8 @@ class HttpServer:
 
     def _wait(self) -> None:
         """Accept again as soon as a connection closes; after a while, try again to close one."""
-        if self._instruments is not None:
-            self._instruments.waits.add(1)
+        if self._limit.instruments is not None:
+            self._limit.instruments.waits.add(1)
         self._read_no_more()
         self._later = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._read_on)
 

@@ -21,7 +21,7 @@ from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
 from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways, Waits
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.host import connections_within
-from mcpfleet.process.http_server import HttpServer
+from mcpfleet.process.http_server import ConnectionLimit, HttpServer
 from mcpfleet.process.settings import host_and_port
 from mcpfleet.telemetry.instruments import ConnectionInstruments
 
@@ -90,12 +90,9 @@ async def run_server(
         application,
         config,
         config.listening,
-        most=config.most_connections,
-        setting="MCPFLEET_MAX_CONNECTIONS",
-        instruments=instruments,
+        ConnectionLimit(config.most_connections, "MCPFLEET_MAX_CONNECTIONS", instruments, config.make_room),
         log=log or structlog.get_logger(),
         connection=Connection,
-        make_room=config.make_room,
     )
     await server.run(stopped)
 
