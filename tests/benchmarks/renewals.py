@@ -26,6 +26,7 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.hints import resource_hint_subject, resource_key
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.streams.interest import Interest
+from mcpfleet.edge.streams.lease import StreamLease
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.wire.notices import resource_updated
@@ -43,11 +44,11 @@ MEASURED = 2_000
 """Streams for which a delivery is measured."""
 
 
-class Slow:
-    """A permission about which authorization takes its time."""
+class Slow(StreamLease):
+    """A lease that authorization renews slowly."""
 
     def __init__(self, delay: float) -> None:
-        self.principal = Principal(subject="owner")
+        super().__init__(Principal(subject="owner"))
         self.expires = time.monotonic() + 3_600
         self._delay = delay
 
@@ -166,7 +167,7 @@ async def waves(owners: int, delays: Sequence[float], divide: float) -> Table:
     async def measure(delay: float, streams: Sequence[Stream]) -> None:
         took[delay] = await wave(streams) * divide
 
-    made = [[stream(permission=Slow(delay / 1e3 / divide)).stream for _ in range(owners)] for delay in delays]
+    made = [[stream(lease=Slow(delay / 1e3 / divide)).stream for _ in range(owners)] for delay in delays]
     async with anyio.create_task_group() as tasks:
         for delay, streams in zip(delays, made, strict=True):
             tasks.start_soon(measure, delay, streams)

@@ -56,7 +56,7 @@ WRONG: Final = "wrong: "
 """How outcomes begin that there must not be."""
 MISTAKES: Final = (
     "request failed",
-    "a session was not followed",
+    "session not followed",
     "handler failed",
     "question failed",
     "service failed",
@@ -91,7 +91,7 @@ class Holdings:
         megabytes = soaking.megabytes()
         kept = sum(len(each._open) + len(each._tokens) for each in alive(InFlightRequests))
         kept += sum(len(each._waiting) for each in alive(ClientRequests))
-        kept += sum(len(each._here) + len(each._old) for each in alive(SessionStreams))
+        kept += sum(len(each._local) + len(each._stale) for each in alive(SessionStreams))
         return cls(
             sum(map(len, alive(Hub))),
             _stored(fleet, "coalesce(sum(streams), 0)", "counts"),

@@ -178,14 +178,14 @@ async def test_after_a_gap_numbers_are_compared(fabric: Fabric) -> None:
 async def test_what_is_known_is_served_while_the_catalog_is_away(fabric: Fabric) -> None:
     async with known(fabric, heal=0.1) as (snapshots, catalog):
         await catalog.go()
-        await until(lambda: fabric.lines("the catalog does not answer"), within=5)
+        await until(lambda: fabric.lines("snapshot not fetched"), within=5)
         assert tools(snapshots) == ["search"]
 
 
 async def test_an_edge_that_starts_before_the_catalog_asks_again_when_it_is_used(fabric: Fabric) -> None:
     """No hint tells that the catalog is back where nothing changed, and the timer is far."""
     async with known(fabric, late=True) as (snapshots, catalog):
-        await until(lambda: fabric.lines("the catalog does not answer"), within=5)
+        await until(lambda: fabric.lines("snapshot not fetched"), within=5)
         await catalog.listen()
         await until(lambda: tools(snapshots) == ["search"], within=5)
 

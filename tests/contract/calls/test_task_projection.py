@@ -145,7 +145,7 @@ async def test_n11_streams_that_open_together_share_the_places_of_tasks_and_a_wa
         for opened in (first, same):
             await made.news.watch(opened, {})
             made.news.unwatch(opened)
-        await until(lambda: not made.news._heard)
+        await until(lambda: not made.news._subscriptions)
         assert made.news.join(over), "whoever leaves gives its places back"
 
 
@@ -153,7 +153,7 @@ async def test_k18_hints_while_a_stream_opens_are_told_after_it_and_nothing_olde
     async with news(fabric) as made:
         opened = await made.watching(ONE, TWO, GONE)
         await made.hint(ONE)
-        made.news.look_again(opened.stream, GONE)
+        made.news.read_again(opened.stream, GONE)
         assert waits(opened) == []
         await made.news.accept(opened.stream)
         assert opened.stream.honoured.task_ids == (ONE, TWO), "K16"
@@ -171,10 +171,10 @@ async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabri
         for version in (b"3", b"2", b"1"):
             made._tasks.hint(task_hint_subject(task_key(ONE)), version, None)
         made.service.versions_of[ONE] = 2  # a replica that is behind
-        made.news.look_again(opened.stream, ONE)
+        made.news.read_again(opened.stream, ONE)
         await until(lambda: len(made.service.read) > told)
         assert b'"taskId"' in opened.stream._pending[KEY + ONE].event(b"1")
-        assert made.news._watches[opened.stream].told[ONE] == 3, "it never goes back"
+        assert made.news._watches[opened.stream].versions[ONE] == 3, "it never goes back"
 
 
 async def test_k15_what_is_to_be_told_again_is_told_as_it_was_and_nothing_older_however_often_it_is_cleared(
@@ -189,11 +189,11 @@ async def test_k15_what_is_to_be_told_again_is_told_as_it_was_and_nothing_older_
         made.service.versions_of[ONE] = 1  # a replica that is behind
         read = len(made.service.read)
         for times in range(1, 4):
-            made.news.tell_again(opened.stream, ONE)
+            made.news.send_again(opened.stream, ONE)
             await until(lambda: len(made.service.read) == read + times)  # noqa: B023  # it is waited for at once
         assert waits(opened) == []
         made.service.versions_of[ONE] = 2
-        made.news.look_again(opened.stream, ONE)
+        made.news.read_again(opened.stream, ONE)
         await until(lambda: waits(opened) == [ONE])
 
 
@@ -216,11 +216,11 @@ async def test_k15_a_change_that_comes_while_its_task_is_read_is_told_once(fabri
         await made.hint(ONE)
         await until(lambda: waits(opened) == [ONE])
 
-        def look_again(key: str) -> bool:  # as an edge's hub does
-            made.news.tell_again(opened.stream, key.removeprefix(KEY))
+        def read_again(key: str) -> bool:  # as an edge's hub does
+            made.news.send_again(opened.stream, key.removeprefix(KEY))
             return False
 
-        opened.stream.lift(may_watch=look_again)
+        opened.stream.lift(may_watch=read_again)
         assert await opened.told(3) == [ACK, TOLD, TOLD]
         await made.hint(ONE)
         assert await opened.told(4) == [ACK, TOLD, TOLD, TOLD]

@@ -350,7 +350,7 @@ async def test_d9_a_moment_without_the_tasks_service_ends_no_waiting() -> None:
             tasks.start_soon(call, TaskClient(two))
             await until(lambda: told(fleet, "running") >= 2)  # it waits, and has asked again
             fleet.tasks.cut()
-            await until(lambda: bool(fleet.lines("an idempotency key could not be asked for")), within=15)
+            await until(lambda: bool(fleet.lines("idempotency key not reserved")), within=15)
             fleet.tasks.heal()
             desk.release.set()
     assert [said(each) for each in results] == ["place"] * 2

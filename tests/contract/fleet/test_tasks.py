@@ -64,7 +64,7 @@ async def test_k1_d2_the_extension_is_advertised_where_the_endpoint_has_it(works
     endpoints = '{"mcp": {"path": "/mcp"}, "plain": {"path": "/plain", "tasks": false}}'
     async with LocalFleet(works.app, environment={"MCPFLEET_ENDPOINTS": endpoints}) as fleet, fleet.http() as http:
         client, plain = TaskClient(http), TaskClient(http, "/plain")
-        await until(lambda: {line["endpoint"] for line in fleet.lines("catalog")} == {"mcp", "plain"})
+        await until(lambda: {line["endpoint"] for line in fleet.lines("snapshot taken")} == {"mcp", "plain"})
         assert (await client.ask("server/discover", {}))["capabilities"]["extensions"] == {EXTENSION: {}}
         assert "extensions" not in (await plain.ask("server/discover", {}))["capabilities"]
         assert (await plain.refusal("tasks/get", {"taskId": "x" * 32}))["code"] == -32601

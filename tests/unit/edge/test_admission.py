@@ -21,6 +21,7 @@ from tests.kit.logs import captured
 pytestmark = pytest.mark.usefixtures("jumping")
 
 SOMEBODY = Principal(subject="ann")
+SETTINGS = EdgeSettings(admission_entries=10)
 
 
 class Verdicts(AuthorizationClient):
@@ -59,14 +60,14 @@ async def refusal(admission: Admission, endpoint: str = "mcp") -> tuple[int, int
 
 async def test_a_verdict_is_kept_for_its_time() -> None:
     client = Verdicts(admitted())
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     assert [await admission.admit("mcp") for _ in range(3)] == [SOMEBODY] * 3
     assert client.asked == {"mcp": 1}
 
 
 async def test_a_verdict_that_has_expired_is_asked_for_again() -> None:
     client = Verdicts(admitted(lasts=0))
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     await admission.admit("mcp")
     await admission.admit("mcp")
     assert client.asked == {"mcp": 2}
@@ -75,7 +76,7 @@ async def test_a_verdict_that_has_expired_is_asked_for_again() -> None:
 async def test_the_time_of_a_verdict_counts_from_the_asking() -> None:
     """Two clocks are never compared, and the time on the way is not a gift."""
     client = Verdicts(admitted(lasts=0.1), held=True)
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(admission.admit, "mcp")
         await client.begun.wait()
@@ -87,7 +88,7 @@ async def test_the_time_of_a_verdict_counts_from_the_asking() -> None:
 
 async def test_a_refused_credential_is_401_and_is_kept_too() -> None:
     client = Verdicts(Admitted(principal=None, lasts=10, reason="expired"))
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     assert await refusal(admission) == await refusal(admission) == (401, -32603)
     assert client.asked == {"mcp": 1}
 
@@ -95,7 +96,7 @@ async def test_a_refused_credential_is_401_and_is_kept_too() -> None:
 @pytest.mark.parametrize("error", [Unanswered("authorization.admit"), Unavailable("authorization.admit")])
 async def test_an_authorization_that_does_not_answer_is_504_and_is_asked_again(error: BusError) -> None:
     client = Verdicts(error)
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     assert await refusal(admission) == (504, -32603)
     client.answer = admitted()
     assert await admission.admit("mcp") == SOMEBODY
@@ -103,7 +104,7 @@ async def test_an_authorization_that_does_not_answer_is_504_and_is_asked_again(e
 
 async def test_many_who_wait_ask_once() -> None:
     client = Verdicts(admitted(), held=True)
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
             tasks.start_soon(admission.admit, "mcp")
@@ -115,7 +116,7 @@ async def test_many_who_wait_ask_once() -> None:
 
 async def test_endpoints_are_asked_for_apart() -> None:
     client = Verdicts(admitted())
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     await admission.admit("one")
     await admission.admit("two")
     assert client.asked == {"one": 1, "two": 1}
@@ -123,7 +124,7 @@ async def test_endpoints_are_asked_for_apart() -> None:
 
 async def test_one_who_leaves_while_it_asks_leaves_the_asking_to_another() -> None:
     client = Verdicts(admitted(), held=True)
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     impatience = anyio.CancelScope()
     answers: list[Principal] = []
 
@@ -149,7 +150,7 @@ async def test_one_who_leaves_while_it_asks_leaves_the_asking_to_another() -> No
 async def test_one_failure_answers_all_who_waited_for_it() -> None:
     """Asking in turn, the last of many would wait for the sum of all the timeouts (every wait is bounded)."""
     client = Verdicts(Unanswered("authorization.admit"), held=True)
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     async with anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(refusal, admission)
@@ -161,7 +162,7 @@ async def test_one_failure_answers_all_who_waited_for_it() -> None:
 
 async def test_at_most_so_many_verdicts_are_kept_and_the_least_recently_used_goes() -> None:
     client = Verdicts(admitted())
-    admission = Admission(client, entries=2)
+    admission = Admission(client, EdgeSettings(admission_entries=2))
     for endpoint in ("one", "two", "one", "three", "one"):
         await admission.admit(endpoint)
     assert client.asked == {"one": 1, "two": 1, "three": 1}
@@ -175,7 +176,7 @@ def somebody(number: int = 0) -> Credential:
 
 async def test_credentials_are_asked_for_apart_and_told_to_authorization() -> None:
     client = Verdicts(admitted())
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     for credential in (somebody(1), somebody(2), somebody(1), None):
         await admission.admit("mcp", credential)
     assert client.asked == {"mcp": 3}
@@ -191,7 +192,7 @@ def wants_credentials() -> ResourceMetadata:
 @pytest.mark.parametrize("principal", [Principal(client="cli"), Principal(subject="ann", scopes=("write",))])
 @pytest.mark.parametrize("is_open", [True, False])
 async def test_m63_who_has_a_name_needs_an_operations_scopes(principal: Principal, *, is_open: bool) -> None:
-    admission = Admission(Verdicts(admitted()), entries=10, access=None if is_open else wants_credentials())
+    admission = Admission(Verdicts(admitted()), SETTINGS, metadata=None if is_open else wants_credentials())
     with pytest.raises(Rejection) as refused:
         admission.require("mcp", principal, ("read",))
     assert refused.value.status == 403
@@ -202,13 +203,13 @@ async def test_m63_who_has_a_name_needs_an_operations_scopes(principal: Principa
 async def test_nobody_is_admitted_without_a_name_where_a_credential_is_needed() -> None:
     """Authorization may be set to want none where the edge wants one; nobody gets in by that."""
     nobody = Verdicts(Admitted(principal=Principal(), lasts=10))
-    admission = Admission(nobody, entries=10, access=wants_credentials())
+    admission = Admission(nobody, SETTINGS, metadata=wants_credentials())
     for _ in range(2):
         with pytest.raises(Rejection) as refused:
             await admission.admit("mcp", somebody())
         assert refused.value.status == 401
     assert nobody.asked == {"mcp": 1}, "the refusal is kept"
-    assert await Admission(nobody, entries=10).admit("mcp") is ANONYMOUS
+    assert await Admission(nobody, SETTINGS).admit("mcp") is ANONYMOUS
 
 
 @pytest.mark.parametrize("edge_wants", [True, False])
@@ -216,7 +217,7 @@ async def test_an_operator_reads_that_edge_and_authorization_are_not_set_alike(*
     lines = LogCapture()
     verdict = Admitted(principal=Principal() if edge_wants else None, lasts=0)
     access = wants_credentials() if edge_wants else None
-    admission = Admission(Verdicts(verdict), entries=10, access=access, log=captured(lines))
+    admission = Admission(Verdicts(verdict), SETTINGS, metadata=access, log=captured(lines))
     with pytest.raises(Rejection):
         await admission.admit("mcp", somebody() if edge_wants else None)
     [line] = lines.entries
@@ -225,7 +226,7 @@ async def test_an_operator_reads_that_edge_and_authorization_are_not_set_alike(*
 
 async def test_a_verdict_in_use_is_renewed_before_it_ends_and_nobody_waits() -> None:
     client = Verdicts(admitted(lasts=0.4))
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     async with anyio.create_task_group() as tasks:
         await tasks.start(admission.run)
         await admission.admit("mcp")
@@ -246,7 +247,7 @@ async def test_a_verdict_in_use_is_renewed_before_it_ends_and_nobody_waits() -> 
 
 async def test_a_short_absence_of_authorization_costs_nothing_and_a_long_one_ends_the_verdict() -> None:
     client = Verdicts(admitted(lasts=0.6))
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     async with anyio.create_task_group() as tasks:
         await tasks.start(admission.run)
         await admission.admit("mcp")
@@ -265,7 +266,7 @@ async def test_a_short_absence_of_authorization_costs_nothing_and_a_long_one_end
 
 async def test_a_renewal_that_is_refused_ends_the_verdict() -> None:
     client = Verdicts(admitted(lasts=0.4))
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     async with anyio.create_task_group() as tasks:
         await tasks.start(admission.run)
         await admission.admit("mcp")
@@ -277,47 +278,47 @@ async def test_a_renewal_that_is_refused_ends_the_verdict() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_permit_says_until_when_it_holds_and_is_asked_for_anew_at_will() -> None:
+async def test_a_streams_verdict_is_kept_for_its_time_and_asked_for_afresh_on_demand() -> None:
     client = Verdicts(admitted(lasts=10.0))
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     begun = anyio.current_time()
-    permit = await admission.permit("mcp", somebody())
-    assert permit.principal == SOMEBODY
-    assert permit.expires - begun == pytest.approx(10, abs=1)
-    await admission.permit("mcp", somebody())
+    verdict = await admission.verdict("mcp", somebody())
+    assert verdict.principal == SOMEBODY
+    assert verdict.valid_until - begun == pytest.approx(10, abs=1)
+    await admission.verdict("mcp", somebody())
     assert client.asked == {"mcp": 1}
-    await admission.permit("mcp", somebody(), anew=True)
+    await admission.verdict("mcp", somebody(), fresh=True)
     assert client.asked == {"mcp": 2}
     client.answer = Admitted(principal=None, lasts=1)
     with pytest.raises(Rejection):
-        await admission.permit("mcp", somebody(), anew=True)
+        await admission.verdict("mcp", somebody(), fresh=True)
 
 
-async def test_s2_a_permit_holds_for_as_long_as_its_credential_is_good_not_as_long_as_its_verdict_is_kept() -> None:
+async def test_s2_a_streams_verdict_is_valid_for_as_long_as_its_credential() -> None:
     client = Verdicts(admitted(lasts=10.0).model_copy(update={"good_for": 300.0}))
-    admission = Admission(client, entries=10)
-    permit = await admission.permit("mcp", somebody())
-    assert permit.expires - permit.asked == pytest.approx(300)
-    assert (await admission.permit("mcp", somebody())).asked == permit.asked
+    admission = Admission(client, SETTINGS)
+    verdict = await admission.verdict("mcp", somebody())
+    assert verdict.valid_until - verdict.asked_at == pytest.approx(300)
+    assert (await admission.verdict("mcp", somebody())).asked_at == verdict.asked_at
 
 
-async def test_a_permit_goes_by_no_verdict_from_before_a_change_of_policy() -> None:
-    """A call does for half of a verdict's life at most; what a permit is for may last longer."""
+async def test_a_stream_gets_no_verdict_from_before_a_change_of_policy() -> None:
+    """A call may for half of a verdict's life; a stream lasts longer."""
     client = Verdicts(admitted(lasts=3600.0))
-    admission = Admission(client, entries=10)
-    await admission.permit("mcp", somebody())
+    admission = Admission(client, SETTINGS)
+    await admission.verdict("mcp", somebody())
     admission.apply([Revocation(number=7, kind="subject", key="other")], 7)
-    await admission.permit("mcp", somebody())
+    await admission.verdict("mcp", somebody())
     assert client.asked == {"mcp": 1}
     admission.apply([Revocation(number=8, kind="policy", key="")], 8)
     client.answer = admitted(lasts=3600.0).model_copy(update={"number": 8})
-    await admission.permit("mcp", somebody())
+    await admission.verdict("mcp", somebody())
     assert client.asked == {"mcp": 2}
 
 
-async def test_who_invents_tokens_does_not_crowd_out_good_ones() -> None:
+async def test_invented_tokens_evict_no_valid_verdict() -> None:
     client = Verdicts(admitted())
-    admission = Admission(client, entries=10)
+    admission = Admission(client, SETTINGS)
     await admission.admit("mcp", somebody())
     client.answer = Admitted(principal=None, lasts=10)
     for number in range(1, 100):

@@ -279,7 +279,7 @@ async def test_m83_an_edge_holds_no_more_ahead_than_it_has_used() -> None:
 
 
 async def test_m84_what_is_not_used_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits_module, "_LOOKS_EVERY", 0.05)
+    monkeypatch.setattr(limits_module, "_CHECKS_EVERY", 0.05)
     windows = Windows()
     async with limits(windows, rate_tools="100000/60") as made:
         await calls(made, 300)

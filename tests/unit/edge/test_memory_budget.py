@@ -7,7 +7,7 @@ import time
 import anyio
 import pytest
 
-from mcpfleet.edge.transport.memory_budget import MemoryBudget, NoRoom
+from mcpfleet.edge.transport.memory_budget import BudgetExhausted, MemoryBudget
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.usefixtures("jumping")
@@ -57,7 +57,7 @@ async def test_whoever_waits_too_long_is_told_the_setting() -> None:
     room = MemoryBudget(10, "MCPFLEET_RESULT_ROOM")
     async with room.hold(10, within=5):
         began = time.monotonic()
-        with pytest.raises(NoRoom, match="MCPFLEET_RESULT_ROOM"):
+        with pytest.raises(BudgetExhausted, match="MCPFLEET_RESULT_ROOM"):
             async with room.hold(1, within=0.1):
                 pass
         assert 0.1 <= time.monotonic() - began < 2
@@ -114,7 +114,7 @@ async def test_one_who_gives_up_lets_those_behind_it_have_what_is_free() -> None
         await anyio.wait_all_tasks_blocked()
 
         async def give_up() -> None:
-            with pytest.raises(NoRoom):
+            with pytest.raises(BudgetExhausted):
                 await large.run()
 
         tasks.start_soon(give_up)

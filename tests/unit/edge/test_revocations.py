@@ -37,6 +37,7 @@ from tests.kit.waiting import until
 pytestmark = pytest.mark.usefixtures("jumping")
 
 ANN, BOB = Credential(b"of-ann"), Credential(b"of-bob")
+SETTINGS = EdgeSettings(admission_entries=10)
 PEOPLE = {"of-ann": Principal(subject="ann"), "of-bob": Principal(subject="bob", tenant="acme")}
 LOG = structlog.get_logger()
 
@@ -112,7 +113,7 @@ async def is_admitted(admission: Admission, credential: Credential) -> bool:
 
 async def test_a_revocation_drops_just_whom_it_concerns() -> None:
     verdicts = Verdicts()
-    admission = Admission(verdicts, entries=10)
+    admission = Admission(verdicts, SETTINGS)
     for credential in (ANN, BOB):
         assert await is_admitted(admission, credential)
     verdicts.revocations.append(revocation(1, "acme", "tenant"))
@@ -125,7 +126,7 @@ async def test_a_revocation_drops_just_whom_it_concerns() -> None:
 async def test_an_answer_from_before_a_revocation_that_arrives_after_it_is_asked_for_again() -> None:
     """The interleaving that would admit for a whole lease whoever was revoked while the answer was on its way."""
     verdicts = Verdicts()
-    admission = Admission(verdicts, entries=10)
+    admission = Admission(verdicts, SETTINGS)
     verdicts.held = anyio.Event()
     outcomes: list[bool] = []
 
@@ -148,7 +149,7 @@ async def test_an_answer_from_before_a_revocation_that_arrives_after_it_is_asked
 async def test_a_verdict_that_is_handed_over_as_a_revocation_arrives_is_asked_for_again() -> None:
     """Whoever waited for another's answer comes to its turn only after it: a revocation may come between."""
     verdicts = Verdicts()
-    admission = Admission(verdicts, entries=10)
+    admission = Admission(verdicts, SETTINGS)
     verdicts.held = anyio.Event()
     outcomes: list[bool] = []
 
@@ -169,7 +170,7 @@ async def test_a_verdict_that_is_handed_over_as_a_revocation_arrives_is_asked_fo
 
 async def test_an_authorization_that_never_catches_up_admits_nobody() -> None:
     verdicts = Verdicts()
-    admission = Admission(verdicts, entries=10)
+    admission = Admission(verdicts, SETTINGS)
     admission.begin(7)
     assert await outcome(admission, ANN) == 504
     assert len(verdicts.asked) == 3
@@ -178,7 +179,7 @@ async def test_an_authorization_that_never_catches_up_admits_nobody() -> None:
 async def test_a_policy_has_everybody_asked_for_anew_within_half_a_life() -> None:
     verdicts = Verdicts()
     verdicts.lasts = 0.4
-    admission = Admission(verdicts, entries=100)
+    admission = Admission(verdicts, EdgeSettings(admission_entries=100))
     assert await is_admitted(admission, ANN)
     verdicts.lasts = 60.0
     verdicts.revocations.append(revocation(1, "", "policy"))
@@ -191,7 +192,7 @@ async def test_a_policy_has_everybody_asked_for_anew_within_half_a_life() -> Non
 async def test_an_old_revocation_changes_nothing() -> None:
     verdicts = Verdicts()
     verdicts.revocations += [revocation(1, "eve"), revocation(2, "eve")]
-    admission = Admission(verdicts, entries=10)
+    admission = Admission(verdicts, SETTINGS)
     admission.begin(2)
     await is_admitted(admission, ANN)
     admission.apply([revocation(1, "ann")], 1)
@@ -200,9 +201,9 @@ async def test_an_old_revocation_changes_nothing() -> None:
 
 
 async def test_who_holds_a_permission_for_longer_hears_whose_may_have_ended() -> None:
-    admission, heard = Admission(Verdicts(), entries=10), list[list[bool]]()
+    admission, heard = Admission(Verdicts(), SETTINGS), list[list[bool]]()
     people = list(PEOPLE.values())
-    admission.on_ended(lambda concerns: heard.append([concerns(principal) for principal in people]))
+    admission.on_revoked(lambda concerns: heard.append([concerns(principal) for principal in people]))
     admission.apply([revocation(1, "acme", "tenant")], 1)
     admission.apply([revocation(2, "", "policy")], 2)
     assert heard == [[False, True], [True, True]]
@@ -216,7 +217,7 @@ class Hinted:
 
     def __init__(self, tasks: Any, switch: Switch) -> None:
         self.verdicts = Verdicts()
-        self.admission = Admission(self.verdicts, entries=10, silence=0.2)
+        self.admission = Admission(self.verdicts, EdgeSettings(admission_entries=10, authority_silence=0.2))
         settings = EdgeSettings(authority_silence=1.0)
         instruments = BusInstruments(Metrics())
 
@@ -343,4 +344,4 @@ async def test_m87_a_hint_without_its_key_ends_a_verdict() -> None:
         await outcome(made.admission, ANN)
         made.hint(keys=("key",))
         made.hint(keys=("other",))
-        await until(lambda: not list(made.admission._good.values()))
+        await until(lambda: not list(made.admission._admitted.values()))

@@ -7,6 +7,7 @@ import pytest
 
 from mcpfleet.contracts.authorization import Admitted, Revocation
 from mcpfleet.edge.identity.admission import Admission
+from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection
 from tests.unit.edge.test_admission import SOMEBODY, Verdicts, somebody
 
@@ -30,7 +31,9 @@ class Keyed:
         self.clock = Clock()
         self.answer = Admitted(principal=SOMEBODY, lasts=10, lasts_heard=300, good_for=3600, key="old")
         self.client = Verdicts(self.answer.model_copy(update=changes))
-        self.admission = Admission(self.client, entries=10, silence=silence, clock=self.clock)
+        self.admission = Admission(
+            self.client, EdgeSettings(admission_entries=10, authority_silence=silence), clock=self.clock
+        )
 
     async def asks(self, number: int = 0) -> bool:
         """Whether a request of a caller is asked about."""
@@ -42,9 +45,9 @@ class Keyed:
         """Hear of keys every two seconds, for so long, and once more at the end."""
         until = self.clock.now + seconds
         while self.clock.now < until:
-            self.admission.hear_keys(keys)
+            self.admission.confirm_keys(keys)
             self.clock.now = min(until, self.clock.now + 2)
-        self.admission.hear_keys(keys)
+        self.admission.confirm_keys(keys)
 
 
 async def test_m86_a_verdict_by_a_key_that_is_heard_of_holds_for_minutes() -> None:
@@ -109,12 +112,12 @@ async def test_m86_a_long_verdict_begins_no_stream() -> None:
     edge = Keyed()
     await edge.asks()
     edge.hear("old", seconds=9)
-    await edge.admission.permit("mcp", somebody())
+    await edge.admission.verdict("mcp", somebody())
     assert edge.client.asked == {"mcp": 1}
     edge.hear("old", seconds=2)
-    permit = await edge.admission.permit("mcp", somebody())
+    verdict = await edge.admission.verdict("mcp", somebody())
     assert edge.client.asked == {"mcp": 2}
-    assert (permit.asked, permit.key) == (edge.clock.now, "old")
+    assert (verdict.asked_at, verdict.admitted.key) == (edge.clock.now, "old")
 
 
 async def test_m86_a_change_of_policy_ends_a_long_verdict_within_half_of_a_short_one() -> None:
@@ -130,7 +133,7 @@ async def test_m86_a_change_of_policy_ends_a_long_verdict_within_half_of_a_short
 async def test_m86_long_verdicts_that_began_together_are_not_renewed_together() -> None:
     clock = Clock()
     client = Verdicts(Admitted(principal=SOMEBODY, lasts=10, lasts_heard=300, key="old"))
-    admission = Admission(client, entries=1_000, clock=clock)
+    admission = Admission(client, EdgeSettings(admission_entries=1_000), clock=clock)
     async with anyio.create_task_group() as tasks:
         await tasks.start(admission.run)
         for number in range(500):
@@ -143,7 +146,7 @@ async def test_m86_long_verdicts_that_began_together_are_not_renewed_together() 
             await anyio.wait_all_tasks_blocked()
             renewed.append(client.asked.total() - before)
             for _ in range(5):
-                admission.hear_keys(["old"])
+                admission.confirm_keys(["old"])
                 clock.now += 2
         tasks.cancel_scope.cancel()
     assert sum(renewed[:15]) == 0, "not before half of its life"

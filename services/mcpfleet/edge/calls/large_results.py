@@ -13,7 +13,7 @@ from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.call import Pull, pull_subject
 from mcpfleet.edge.calls.in_flight import Remote
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.memory_budget import MemoryBudget, NoRoom
+from mcpfleet.edge.transport.memory_budget import BudgetExhausted, MemoryBudget
 
 
 class ResultLost(Exception):
@@ -23,31 +23,31 @@ class ResultLost(Exception):
 class LargeResults:
     """Fetches results."""
 
-    def __init__(self, bus: Bus, room: MemoryBudget, settings: EdgeSettings) -> None:
+    def __init__(self, bus: Bus, budget: MemoryBudget, settings: EdgeSettings) -> None:
         """Prepare to fetch results.
 
         Args:
             bus: the edge's.
-            room: what they share.
+            budget: the memory that results share.
             settings: the edge's: the largest result, whatever a worker says, and how long one may take.
         """
         self._bus = bus
-        self._room = room
+        self._budget = budget
         self._settings = settings
 
     @asynccontextmanager
     async def fetched(self, remote: Remote) -> AsyncIterator[bytes]:
-        """Fetch a result, and hold its room for the length of a block.
+        """Fetch a result, and hold its memory for the length of a block.
 
         Raises:
-            ResultLost: there was no room in time, or its worker does not have it any more.
+            ResultLost: there was no memory in time, or its worker does not have it any more.
         """
         if remote.size > self._settings.result_limit:
             raise ResultLost(f"a result of {remote.size} bytes is over the limit (MCPFLEET_RESULT_LIMIT)")
         try:
-            async with self._room.hold(remote.size, within=self._settings.result_wait):
+            async with self._budget.hold(remote.size, within=self._settings.result_wait):
                 yield await self._fetch(remote)
-        except NoRoom as error:
+        except BudgetExhausted as error:
             raise ResultLost(str(error)) from error
 
     async def _fetch(self, remote: Remote) -> bytes:

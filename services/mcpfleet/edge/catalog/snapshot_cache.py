@@ -1,4 +1,4 @@
-"""Each endpoint's newest snapshot and the views of it: fetched at a hint, confirmed by a timer and in use."""
+"""Keeps each endpoint's newest snapshot and its views. Hints, use and a timer cause new fetches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from mcpfleet.views.view import View, view_of
 
 _HINT: Final = hint_subject("{endpoint}")
 _MOST_VIEWS: Final = 256
-"""Views of one snapshot that are kept; the one that was made first goes first."""
+"""Views of one snapshot that are kept; the oldest goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,12 +39,12 @@ class _Endpoint:
     tools: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
     confirmed: float = -math.inf
-    """When the catalog last said that this is the newest (monotonic)."""
+    """When the catalog last confirmed the snapshot as the newest (monotonic seconds)."""
     wanted: int = 0
-    """The highest number that a hint named."""
+    """The highest number in a hint."""
     is_asking: bool = False
     cause: TraceContext | None = None
-    """What changed the list by the newest hint, until the catalog is asked for it."""
+    """The trace of the change that the newest hint reports, until the catalog is asked for it."""
     tasks: bool = True
     policy: Policy | None = None
     views: OrderedDict[Rights, View] = field(default_factory=OrderedDict)
@@ -55,7 +55,7 @@ def _has_tasks(settings: EdgeSettings, name: str) -> bool:
 
 
 class Snapshots:
-    """What the endpoints of this edge offer. Never goes back to a lower number."""
+    """The snapshots of this edge's endpoints. Their numbers never go back."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Snapshots:
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Hear hints and compare numbers, until cancelled."""
+        """Take hints and compare numbers, until cancelled."""
         for name in self._endpoints:
             await self._bus.subscribe(hint_subject(name), self._on_hint)
         self._bus.on_link(self._on_link)
@@ -91,26 +91,26 @@ class Snapshots:
                     self._refresh(name)
 
     async def wait_known(self) -> None:
-        """Wait until an endpoint has a catalog: some application has announced itself, now or before."""
+        """Wait until an endpoint has a snapshot: some application has announced itself."""
         await self._known.wait()
 
-    def on_change(self, hear: Callable[[str], None]) -> None:
-        """Have somebody hear which endpoint has a new snapshot."""
-        self._on_change = hear
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Call a listener with the name of each endpoint that has a new snapshot."""
+        self._on_change = listener
 
     def has_tool(self, endpoint: str, name: str) -> bool:
-        """Whether the endpoint offers a tool of this name to anybody."""
+        """Return whether the endpoint offers a tool of this name to any caller."""
         return name in self._endpoints[endpoint].tools
 
     def scopes(self, endpoint: str) -> frozenset[str]:
-        """The scopes that an endpoint's definitions name, but for those that exist for some callers only (D10)."""
+        """Return the scopes of an endpoint's definitions, without definitions for some callers only (D10)."""
         return self._endpoints[endpoint].scopes
 
     def view(self, name: str, principal: Principal) -> View | None:
-        """What a principal sees of an endpoint, at once; None before the catalog was first heard.
+        """Return a principal's view of an endpoint, without waiting; None before the first snapshot.
 
-        A snapshot that is in use is confirmed in the background once it is older than `snapshot_lasts`, so that a call
-        never waits for the catalog.
+        A snapshot in use is confirmed in the background once it is older than `snapshot_lasts`, so that no call waits
+        for the catalog.
         """
         endpoint = self._endpoints[name]
         if time.monotonic() - endpoint.confirmed > self._settings.snapshot_lasts or endpoint.snapshot is None:
@@ -137,7 +137,7 @@ class Snapshots:
         self._refresh(name)
 
     def _on_link(self, is_up: bool) -> None:
-        """After a gap any hint may have been missed: compare numbers."""
+        """Compare numbers after a gap, since hints may have been missed."""
         if is_up:
             for name in self._endpoints:
                 self._refresh(name)
@@ -150,27 +150,27 @@ class Snapshots:
         self._tasks.start_soon(self._ask, name, endpoint)
 
     async def _ask(self, name: str, endpoint: _Endpoint) -> None:
-        """Ask until what hints named has arrived, at most a few times: the timer goes on from there."""
+        """Ask until the snapshot of the newest hint has arrived, at most three times; later the timer asks again."""
         try:
             for _ in range(3):
-                known = endpoint.snapshot.number if endpoint.snapshot else None
-                with self._because(name, endpoint):
-                    answer = await self._client.snapshot(name, known)
+                number = endpoint.snapshot.number if endpoint.snapshot else None
+                with self._span(name, endpoint):
+                    answer = await self._client.snapshot(name, number)
                     if answer.snapshot is not None:
                         self._take(endpoint, answer.snapshot)
                 endpoint.confirmed = time.monotonic()
                 if answer.number >= endpoint.wanted:
                     return
         except BusError as error:
-            # Serving goes on with what is known; asked again at the next use or tick, and not before some time.
+            # The edge serves the snapshot that it has, and asks again after a pause.
             endpoint.confirmed = time.monotonic() - self._settings.snapshot_lasts / 2
-            self._log.warning("the catalog does not answer", endpoint=name, error=str(error))
+            self._log.warning("snapshot not fetched", endpoint=name, error=str(error))
         finally:
             endpoint.is_asking = False
             endpoint.cause = None
 
-    def _because(self, name: str, endpoint: _Endpoint) -> AbstractContextManager[object]:
-        """The span of fetching what a hint told of and telling this edge's streams; none where nobody records it."""
+    def _span(self, name: str, endpoint: _Endpoint) -> AbstractContextManager[object]:
+        """Return the span of fetching a hint's snapshot and telling streams; an empty one where nothing is recorded."""
         cause, endpoint.cause = endpoint.cause, None
         if cause is None or not cause.sampled:
             return nullcontext()
@@ -186,5 +186,7 @@ class Snapshots:
         endpoint.policy = Policy.of(snapshot, hides_uncovered=self._settings.hide_uncovered)
         endpoint.views = OrderedDict()
         self._known.set()
-        self._log.info("catalog", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed))
+        self._log.info(
+            "snapshot taken", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed)
+        )
         self._on_change(snapshot.endpoint)

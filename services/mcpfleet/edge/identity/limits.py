@@ -1,4 +1,4 @@
-"""How often callers may call: by tokens of authorization's windows, which an edge reserves before it needs them."""
+"""Limits how often callers may call, by tokens that an edge reserves from authorization in advance."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from mcpfleet.edge.settings import EdgeSettings, rate_of
 from mcpfleet.wire.errors import not_answered, rate_limited
 
 _PAUSE: Final = 1.0
-"""Seconds for which a limit that could not be asked for is not asked for again."""
+"""Seconds before an unanswered limit is asked for again."""
 _ASKERS: Final = 3
-"""Questions on their way at once, where answers are slow."""
+"""Questions that are on their way at once, where answers are slow."""
 _PATIENCE: Final = 0.1
-"""Seconds for which a question keeps the next one from going: who comes meanwhile gathers in that."""
+"""Seconds that the next question waits for an answer to the last one, and gathers limits meanwhile."""
 _SPACING: Final = 0.01
 """Seconds between the beginnings of two questions, at least."""
 _GATHERS: Final = 0.1
-"""Seconds for which what nobody waits for gathers: a transaction costs the same for one limit and for ten."""
-_LOOKS_EVERY: Final = 1.0
-"""Seconds between two looks for tokens that nobody will use."""
+"""Seconds for which limits without a waiting call gather: a transaction costs the same for one limit and for ten."""
+_CHECKS_EVERY: Final = 1.0
+"""Seconds between two searches for surplus tokens."""
 
 
 class Limits:
-    """Counts calls against the limits of the settings and of tools, over all edges.
+    """Counts calls against the limits of the settings and of tools, for all edges together.
 
-    A call spends a token that is reserved here. Where half of a batch is left, the next one is reserved in the
-    background. A call waits only where there is none: for its caller's first tokens of a window, or near its end.
+    A call spends a token that this edge has reserved. At half of a batch, the next batch is reserved in the background.
+    A call waits only where no token is left: for its caller's first tokens of a window, or near the window's end.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Limits:
         """Read the limits.
 
         Args:
-            client: authorization's, whose answers are waited for `MCPFLEET_RATE_WAIT` seconds.
+            client: authorization's, which waits `MCPFLEET_RATE_WAIT` seconds for answers.
             settings: the edge's.
             edge: its process id, 16 hexadecimal digits.
-            log: where a limit that cannot be asked for is told.
+            log: names the limits that cannot be asked for.
         """
         self._client = client
         self._edge = edge
@@ -64,59 +64,59 @@ class Limits:
         self._longest_wait = settings.rate_wait
         self._batches: OrderedDict[LimitKey, TokenBatch] = OrderedDict()
         self._evicted: dict[LimitKey, TokenBatch] = {}
-        """Batches whose tokens are about to be given back."""
+        """Batches whose tokens are to be given back."""
         self._large: dict[LimitKey, TokenBatch] = {}
-        """Batches that hold more than may stay with a caller who hardly calls."""
+        """Batches with more tokens than a caller who hardly calls may keep."""
         self._due: deque[TokenBatch] = deque()
         self._idle: list[anyio.Event] = []
-        """Wakes an asker that has nothing to ask."""
+        """Each wakes an asker that has nothing to ask."""
         self._next_at = -math.inf
-        """When the next question may go."""
+        """When the next question may be sent."""
         self._gathering = anyio.Event()
-        """Set when something is due that nobody waits for."""
+        """Set when a batch is due that no call waits for."""
         self._numbers = itertools.count()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Reserve tokens, and give back those that nobody uses, until cancelled."""
+        """Reserve tokens, and give back surplus ones, until cancelled."""
         async with anyio.create_task_group() as tasks:
             for _ in range(_ASKERS):
                 tasks.start_soon(self._ask_on)
             tasks.start_soon(self._gather_on)
-            tasks.start_soon(self._look_on)
+            tasks.start_soon(self._return_surplus)
             task_status.started()
 
     async def take_request(self, endpoint: str, principal: Principal) -> None:
         """Count a request of any method but `server/discover`.
 
         Raises:
-            Rejection: 429 where the caller's limit is used up; 504 where nobody can tell, and the settings say refuse.
+            Rejection: 429 where the limit is used up; 504 where it is unknown, and MCPFLEET_RATE_UNKNOWN is `refuse`.
         """
         if self._requests is not None:
             await self._take(_key(endpoint, principal.partition, "requests", self._requests))
 
-    async def take_look(self, endpoint: str, principal: Principal) -> None:
-        """Count what is looked up before a request is served, by the rate of requests; raises as `take_request`."""
+    async def take_lookup(self, endpoint: str, principal: Principal) -> None:
+        """Count a look-up before a request, by the rate of requests; raises as `take_request`."""
         if self._requests is not None:
             await self._take(_key(endpoint, principal.partition, "looks", self._requests))
 
     async def take_read(self, endpoint: str, principal: Principal) -> None:
-        """Count a reading by which an edge finds out what a listener may hear, by the rate of requests.
+        """Count a read check, by which an edge finds out whether a subscriber may read a resource.
 
-        Raises as `take_request`.
+        It counts by the rate of requests; raises as `take_request`.
         """
         if self._requests is not None:
             await self._take(_key(endpoint, principal.partition, "reads", self._requests))
 
     async def take_control(self, endpoint: str, principal: Principal) -> None:
-        """Count an answer to the server, or what takes something back: requests at their limit keep nobody from that.
+        """Count a response to the server or a cancellation, which must be possible for a caller at its request limit.
 
-        By the rate of requests (L7); raises as `take_request`.
+        It counts by the rate of requests, apart from them (L7); raises as `take_request`.
         """
         if self._requests is not None:
             await self._take(_key(endpoint, principal.partition, "control", self._requests))
 
     async def take_tool(self, endpoint: str, principal: Principal, definition: Definition) -> None:
-        """Count a call of a tool, against the limit of all tools and the tool's own; raises as `take_request`."""
+        """Count a tool call against the limit of all tools and the tool's own; raises as `take_request`."""
         partition = principal.partition
         rate = self._tools if partition is not None else self._anonymous
         if rate is not None:
@@ -131,7 +131,7 @@ class Limits:
             await self._take(_key(endpoint, principal.partition, "completions", rate))
 
     async def give_back(self) -> None:
-        """Give back what an edge that leaves holds beyond the smallest batches."""
+        """Give back the tokens of a draining edge beyond the smallest batches."""
         for batch in self._large.values():
             batch.giving = batch.left
         while self._large:
@@ -153,15 +153,15 @@ class Limits:
             await self._wait(batch)
 
     def _spend(self, batch: TokenBatch) -> bool:
-        """Use a token that is reserved here.
+        """Spend a reserved token; return False where there is none.
 
         Raises:
-            Rejection: 429 where the window has none; 504 where nobody can tell, and the settings say refuse.
+            Rejection: 429 where the window has none; 504 where it is unknown, and MCPFLEET_RATE_UNKNOWN is `refuse`.
         """
         now = time.monotonic()
         if batch.spend(now):
             if batch.left <= batch.renew_at:
-                # The other half lasts about as long as the first, unless a burst has begun.
+                # The second half lasts about as long as the first, unless a burst has begun.
                 hurries = batch.left <= batch.renew_at // 2 or now - batch.asked_at < 2 * _GATHERS
                 self._need(batch, hurries=hurries)
             return True
@@ -175,7 +175,7 @@ class Limits:
         return False
 
     async def _wait(self, batch: TokenBatch) -> None:
-        """Wait for a token. Each question brings one for each call that waits then, as far as the window has them."""
+        """Wait for a token. Each question brings one for each waiting call, as far as the window has them."""
         batch.waiting += 1
         try:
             with anyio.move_on_after(self._longest_wait):
@@ -187,14 +187,14 @@ class Limits:
                 return
         finally:
             batch.waiting -= 1
-        self._not_known([batch], "no answer in time")
+        self._note_unknown([batch], "no answer in time")
         self._check_unknown()
 
     def _check_unknown(self) -> None:
         if not self._allows_unknown:
             raise not_answered("authorization")
 
-    # -- what is kept -------------------------------------------------------------------------------------------------
+    # -- batches ------------------------------------------------------------------------------------------------------
 
     def _open(self, key: LimitKey) -> TokenBatch:
         batch = self._evicted.pop(key) if key in self._evicted else TokenBatch(key)
@@ -204,19 +204,19 @@ class Limits:
         return batch
 
     def _evict(self) -> None:
-        """Forget the batch that was used least recently, and give back what is left of it."""
+        """Remove the least recently used batch, and give its tokens back."""
         key, batch = self._batches.popitem(last=False)
-        if batch.is_due or batch.waiting:  # it is in use, and a second one for its key would ask beside it
+        if batch.is_due or batch.waiting:  # it is in use, and a second batch of its key would ask as well
             self._batches[key] = batch
         elif batch.left and time.monotonic() < batch.until:
             batch.giving = batch.left
             self._evicted[key] = batch
             self._need(batch)
 
-    async def _look_on(self) -> None:
-        """Look for tokens that nobody will use, and have them given back."""
+    async def _return_surplus(self) -> None:
+        """Find surplus tokens from time to time, and give them back."""
         while True:
-            await anyio.sleep(_LOOKS_EVERY)
+            await anyio.sleep(_CHECKS_EVERY)
             now = time.monotonic()
             for key, batch in list(self._large.items()):
                 if now >= batch.until or batch.left <= batch.small:
@@ -228,7 +228,7 @@ class Limits:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     def _need(self, batch: TokenBatch, *, hurries: bool = False) -> None:
-        """Have a batch asked about, unless it is already; at once, or together with what else is due soon."""
+        """Ask about a batch, unless that is due already; at once, or together with other batches."""
         if not batch.is_due:
             batch.is_due = True
             self._due.append(batch)
@@ -249,7 +249,7 @@ class Limits:
             self._wake()
 
     async def _ask_on(self) -> None:
-        """Ask about what is due, many limits at once."""
+        """Ask about the batches that are due, many at once."""
         while True:
             now = time.monotonic()
             if not self._due:
@@ -265,13 +265,13 @@ class Limits:
                 self._next_at = min(self._next_at, now if self._due else now + _SPACING)
 
     async def _ask(self, batches: list[TokenBatch]) -> None:
-        asked = time.monotonic()
-        asking = [(batch, wanted) for batch in batches if (wanted := batch.wants(asked)) is not None]
+        asked_at = time.monotonic()
+        asking = [(batch, wanted) for batch in batches if (wanted := batch.wants(asked_at)) is not None]
         try:
             if asking:
-                await self._ask_about(asking, asked)
+                await self._ask_about(asking, asked_at)
         except BusError as error:
-            self._not_known([batch for batch, wanted in asking if wanted.wanted], str(error))
+            self._note_unknown([batch for batch, wanted in asking if wanted.wanted], str(error))
             for batch, _ in asking:
                 batch.renew_later()
         finally:
@@ -282,31 +282,29 @@ class Limits:
                     batch.answered.set()
                     batch.answered = None
 
-    async def _ask_about(self, asking: list[tuple[TokenBatch, TokensWanted]], asked: float) -> None:
-        # Numbers rise, so that the store tells a message that is late from a new one.
+    async def _ask_about(self, asking: list[tuple[TokenBatch, TokensWanted]], asked_at: float) -> None:
+        # Numbers rise, so that the store can tell a late message from a new one.
         identifier = f"{self._edge}{next(self._numbers):016x}"
         question = TakeTokens(id=identifier, limits=tuple(wanted for _, wanted in asking))
         answers = await self._client.take_tokens(question)
         now = time.monotonic()
         for (batch, wanted), granted in zip(asking, answers, strict=True):
             if granted is not None:
-                batch.add(granted, wanted, asked, now)
+                batch.add(granted, wanted, asked_at, now)
                 if batch.left > batch.small:
                     self._large[batch.key] = batch
             elif wanted.wanted:
-                self._not_known([batch], "no answer from a service of the release before")
+                self._note_unknown([batch], "no answer from a service of the release before")
 
-    def _not_known(self, batches: list[TokenBatch], error: str) -> None:
-        """Go by the settings for a while."""
+    def _note_unknown(self, batches: list[TokenBatch], error: str) -> None:
+        """Apply MCPFLEET_RATE_UNKNOWN for a while."""
         if not batches:
             return
         now = time.monotonic()
         for batch in batches:
             batch.unknown_until = now + _PAUSE
         key = batches[0].key
-        self._log.warning(
-            "a limit is not known", endpoint=key.endpoint, kind=key.kind, limits=len(batches), error=error
-        )
+        self._log.warning("limit unknown", endpoint=key.endpoint, kind=key.kind, limits=len(batches), error=error)
 
 
 def _key(endpoint: str, partition: str | None, kind: str, rate: Rate, name: str = "") -> LimitKey:

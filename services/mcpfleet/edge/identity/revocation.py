@@ -1,4 +1,4 @@
-"""Whose permission ended: what authorization hints at, what was missed of it, and its effect on verdicts."""
+"""Applies authorization's revocations to an edge's verdicts, and fetches those that were missed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, Autho
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.settings import EdgeSettings
 
-_LOOKS: Final = 10
-"""How often silence is looked for in the time after which it counts."""
+_CHECKS: Final = 10
+"""Checks for silence within MCPFLEET_AUTHORITY_SILENCE."""
+_LAST: Final = 2**62
+"""A number that no revocation has. The question for what follows it returns the newest number alone."""
 
 
 class Revocations:
-    """Applies revocations, the oldest first and none left out: from hints, and by asking after a gap or in silence."""
+    """Applies all revocations in their order: from hints, and by asking after a gap or in silence."""
 
     def __init__(
         self,
@@ -39,18 +41,18 @@ class Revocations:
         self._silence = settings.authority_silence
         self._log = log
         self._has_begun = False
-        self._heard = time.monotonic()
+        self._heard_at = time.monotonic()
         self._missing = anyio.Event()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Hear hints, and ask for what they leave out, until cancelled."""
+        """Take hints, and ask for what they leave out, until cancelled."""
         await self._bus.subscribe(AUTHORITY_SUBJECT, self._on_hint)
         self._bus.on_link(self._on_link)
         task_status.started()
         while True:
-            with anyio.move_on_after(self._silence / _LOOKS):
+            with anyio.move_on_after(self._silence / _CHECKS):
                 await self._missing.wait()
-            if self._missing.is_set() or self._bus.silence(self._heard) > self._silence:
+            if self._missing.is_set() or self._bus.silence(self._heard_at) > self._silence:
                 self._missing = anyio.Event()
                 await self._ask()
 
@@ -64,30 +66,30 @@ class Revocations:
         except ValidationError:
             self._log.warning("malformed hint", subject=message.subject)
             return
-        self._heard = time.monotonic()
+        self._heard_at = time.monotonic()
         self._apply(hint)
-        # Hints that lay in our buffers while this process was stopped are no news; a proven link has none of them.
+        # After a stop of this process, its buffers hold old hints. A proven link has none of them.
         if hint.keys is not None and self._bus.proven_since is not None:
             self._admission.end_keys(frozenset(hint.keys), hint.keys_age)
             if hint.number == self._admission.number:
-                self._admission.hear_keys(hint.keys)
+                self._admission.confirm_keys(hint.keys)
 
     def _apply(self, hint: Authority) -> None:
-        known = self._admission.number
-        if hint.number <= known:
+        applied = self._admission.number
+        if hint.number <= applied:
             return
-        newer = [each for each in hint.revocations if known < each.number <= hint.number]
-        if len(newer) == hint.number - known:
+        newer = [each for each in hint.revocations if applied < each.number <= hint.number]
+        if len(newer) == hint.number - applied:
             self._has_begun = True
             self._admission.apply(newer, hint.number)
         else:
             self._missing.set()
 
     async def _ask(self) -> None:
-        """Fetch what is missing, page by page; a failure is met by the next look, since hints go on."""
+        """Fetch what is missing, page by page; after a failure, the next hint or check asks again."""
         try:
             if not self._has_begun:
-                # Of what was revoked before this edge there is nothing to forget, and no end.
+                # This edge has no verdict from before its start, so older revocations do not matter.
                 newest = await self._client.changes(_LAST)
                 self._admission.begin(newest.number)
                 self._has_begun = True
@@ -97,10 +99,6 @@ class Revocations:
                 if changes.complete:
                     break
         except BusError as error:
-            self._log.debug("revocations are not known", error=str(error))
+            self._log.debug("revocations not fetched", error=str(error))
             return
-        self._heard = time.monotonic()
-
-
-_LAST: Final = 2**62
-"""A number that no revocation has: who asks for what is after it hears the newest number alone."""
+        self._heard_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""A limit's tokens that this edge has reserved: what it may spend, and how many it asks for. Nothing here waits."""
+"""A batch of tokens that this edge has reserved of a limit: what it may spend, and how many it asks for."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mcpfleet.contracts.authorization import AHEAD_SHARE, TokensGranted, TokensW
 from mcpfleet.contracts.manifest import digest_of
 
 _HORIZON: Final = 5.0
-"""Seconds of calls, at the rate of late, for which an edge reserves ahead."""
+"""Seconds of calls, at the recent rate, for which an edge reserves in advance."""
 _SMALL: Final = 256
-"""One in so many tokens of a limit is too little to be missed: an edge may hold that much for any caller."""
+"""An edge may hold one in this many tokens of a limit for any caller: nobody misses so few."""
 _MOST_SMALL: Final = 16
-"""Tokens that it holds so at most."""
+"""Tokens that an edge holds in this way, at most."""
 _SHORTEST: Final = 0.05
-"""Seconds that a rate is measured over at least."""
+"""Seconds over which a rate is measured, at least."""
 _CHECKED_EVERY: Final = 1.0
-"""Seconds after which a full window is asked about again: another edge may have given tokens back."""
+"""Seconds after which a used-up window is asked about again: another edge may have given tokens back."""
 
 
 class LimitKey(NamedTuple):
@@ -28,7 +28,7 @@ class LimitKey(NamedTuple):
 
     endpoint: str
     partition: str | None
-    """None is shared by all callers of the endpoint that have no name."""
+    """None for all anonymous callers of the endpoint together."""
     kind: str
     name: str
     calls: int
@@ -36,7 +36,7 @@ class LimitKey(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Its name in the store; the rate is part of it, so that windows of different lengths are never mixed up."""
+        """Its name in the store. The rate is part of it, so that windows of different lengths stay apart."""
         whose = ("anonymous", "") if self.partition is None else ("partition", self.partition)
         parts = (self.endpoint, *whose, self.kind, self.name, f"{self.calls}/{self.seconds:g}")
         return digest_of("\0".join(parts).encode())
@@ -44,53 +44,53 @@ class LimitKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TokenBatch:
-    """This edge's tokens of a window. A batch ends with its window, whatever is left of it."""
+    """This edge's tokens of a window, which end with the window. No method waits."""
 
     key: LimitKey
     digest: str = field(init=False)
     small: int = field(init=False)
-    """Tokens that may be held for a caller who hardly calls."""
+    """Tokens that a caller who hardly calls may keep."""
     left: int = 0
     until: float = -math.inf
-    """When the window ends. It may be a little earlier than the store's clock says, and never later."""
+    """When the window ends: a little earlier than by the store's clock, or exactly then, and never later."""
     window: int | None = None
-    """Its number; none where nobody told it."""
-    room: int = 0
-    """Tokens that the window had left when it was asked about last."""
+    """The window's number; None where it is unknown."""
+    left_in_window: int = 0
+    """Tokens that the window had left at the last answer."""
     renew_at: int = -1
-    """The next tokens are reserved where no more than this is left; -1 is never."""
+    """The next tokens are reserved when so many are left; -1 for never."""
     full_until: float = -math.inf
-    """When the next window begins, where this one has nothing left."""
+    """When the next window begins, where this one is used up."""
     check_at: float = -math.inf
-    """When a full window is asked about again."""
+    """When a used-up window is asked about again."""
     unknown_until: float = -math.inf
-    """When authorization is asked again, after it did not answer."""
+    """When authorization is asked again after no answer."""
     waiting: int = 0
     """Calls that wait for a token."""
     answered: anyio.Event | None = None
-    """Set for those who wait when the question that is due, or on its way, has ended."""
+    """Set for the waiting calls when the current question has ended."""
     is_due: bool = False
-    """Whether a question is due, or on its way. There is one at a time."""
+    """A question is due or on its way; there is one at a time."""
     giving: int = 0
     """Tokens to give back with the next question."""
     used: int = 0
-    """Tokens that were ever used."""
+    """Tokens that were ever spent."""
     used_in_window: int = 0
     used_before: int = 0
-    """Those of the window before."""
+    """Tokens that were spent in the window before."""
     asked_at: float = -math.inf
-    """When it was asked about last."""
+    """When the last question was sent."""
     used_when_asked: int = 0
-    used_when_looked: int = 0
+    used_when_checked: int = 0
     used_lately: int = 0
-    """Between the last two looks."""
+    """Tokens that were spent between the last two searches for surplus."""
 
     def __post_init__(self) -> None:
         self.digest = self.key.digest
         self.small = min(_MOST_SMALL, self.key.calls // _SMALL)
 
     def spend(self, now: float) -> bool:
-        """Use one token, if there is one."""
+        """Spend one token; return False where there is none."""
         if self.left <= 0 or now >= self.until:
             return False
         self.left -= 1
@@ -99,7 +99,7 @@ class TokenBatch:
         return True
 
     def wants(self, now: float) -> TokensWanted | None:
-        """Say what to ask for; none where nothing is needed any more. Tokens that go back are gone from here."""
+        """Return what to ask for; None where nothing is needed. Tokens that are given back leave the batch."""
         if now >= self.until:
             self.left = 0
         if self.waiting == 0 and self.giving:
@@ -125,24 +125,24 @@ class TokenBatch:
         return TokensWanted(key=self.digest, limit=self.key.calls, seconds=self.key.seconds, **fields)
 
     def _aim(self, now: float) -> int:
-        """Tokens to hold: some seconds of them, and no more than were used here in this window and the one before.
+        """Return how many tokens to hold: for some seconds, but no more than were spent in this window and the last.
 
-        So a burst that moves from edge to edge leaves no more behind than it has used.
+        So a burst that moves from edge to edge leaves no more tokens behind than it has spent.
         """
         rate = (self.used - self.used_when_asked) / max(_SHORTEST, now - self.asked_at)
         return max(self.small, min(int(rate * _HORIZON), self.used_in_window + self.used_before))
 
-    def add(self, granted: TokensGranted, wanted: TokensWanted, asked: float, now: float) -> None:
-        """Take what was granted.
+    def add(self, granted: TokensGranted, wanted: TokensWanted, asked_at: float, now: float) -> None:
+        """Add granted tokens.
 
         Args:
             granted: the answer.
-            wanted: what was asked for.
-            asked: when, by a clock of this process that never steps.
-            now: by the same clock.
+            wanted: the question.
+            asked_at: when it was sent (monotonic seconds).
+            now: monotonic seconds.
         """
-        ends = asked + granted.rest
-        if granted.window is None:  # a service of the release before, which tells no windows apart
+        ends = asked_at + granted.rest
+        if granted.window is None:  # a service of the release before, which numbers no windows
             self.until, self.window = min(self.until, ends) if self.left else ends, None
         elif granted.window != self.window:
             follows = self.window is not None and granted.window == self.window + 1
@@ -151,7 +151,7 @@ class TokenBatch:
         else:
             self.until = max(self.until, ends)
         self.left += min(granted.granted, wanted.wanted + wanted.ahead)
-        self.room = granted.left
+        self.left_in_window = granted.left
         if granted.granted < wanted.wanted:
             self.full_until, self.check_at = ends, now + _CHECKED_EVERY
         elif wanted.wanted or granted.left:
@@ -159,12 +159,12 @@ class TokenBatch:
         self.renew_later()
 
     def renew_later(self) -> None:
-        """Renew at half of what is left, where the window has so much that something is granted ahead."""
-        self.renew_at = max(0, self.left - self.waiting) // 2 if self.room >= AHEAD_SHARE else -1
+        """Renew at half of what is left, where the window has enough tokens to grant some in advance."""
+        self.renew_at = max(0, self.left - self.waiting) // 2 if self.left_in_window >= AHEAD_SHARE else -1
 
     def surplus(self) -> int:
-        """Tokens beyond what calls of late will use; looked at once a second."""
-        lately = self.used - self.used_when_looked
+        """Return how many tokens exceed what calls at the recent rate will spend; called once a second."""
+        lately = self.used - self.used_when_checked
         keep = max(self.small, int(max(lately, self.used_lately) * _HORIZON))
-        self.used_when_looked, self.used_lately = self.used, lately
+        self.used_when_checked, self.used_lately = self.used, lately
         return self.left - keep if self.left > 2 * keep else 0

@@ -1,4 +1,4 @@
-"""Authorization's verdicts, as an edge keeps them: each for its time, within a bound."""
+"""Authorization's verdicts, as an edge keeps them: each for its time, in a cache with a bound."""
 
 from __future__ import annotations
 
@@ -9,71 +9,79 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from mcpfleet.contracts.authorization import Admitted, RevokedName
+from mcpfleet.contracts.principal import Principal
 
-Key: TypeAlias = tuple[str, bytes]
-"""An endpoint's name, and the digest of a credential; nothing where there is none."""
+CacheKey: TypeAlias = tuple[str, bytes]
+"""An endpoint's name, and a credential's digest; an empty digest where there is no credential."""
 
 
 @dataclass(slots=True, eq=False)
-class Hearing:
-    """When authorization last said that a key is good, for all verdicts that go by the key."""
+class KeyStatus:
+    """When authorization last confirmed a signing key, shared by all verdicts that rest on the key."""
 
-    at: float = -math.inf
+    confirmed_at: float = -math.inf
     """Monotonic seconds."""
     oldest: float = math.inf
-    """When the oldest verdict was asked for that may go by it."""
+    """When the oldest verdict that may rest on the key was asked for (monotonic seconds)."""
     newest: float = -math.inf
-    """When the newest one was."""
+    """The same of the newest verdict."""
 
 
-UNHEARD: Final = Hearing()
-"""That of verdicts which nothing but their own time keeps."""
+UNCONFIRMED: Final = KeyStatus()
+"""The status of verdicts that hold for their own time only."""
 
 
 @dataclass(slots=True, eq=False)
 class Verdict:
-    """What authorization said of a credential at an endpoint."""
+    """Authorization's answer about one credential at one endpoint."""
 
     admitted: Admitted
     expires: float
     """Monotonic seconds."""
     renewed_from: float = math.inf
-    """When somebody who uses it should have it renewed."""
+    """From when on a request that uses the verdict has it renewed (monotonic seconds)."""
     names: frozenset[RevokedName] = frozenset()
-    asked: float = -math.inf
-    """When (monotonic)."""
+    asked_at: float = -math.inf
+    """When authorization was asked (monotonic seconds)."""
     sure_until: float = math.inf
-    """Until when it holds whether or not its key is heard of (monotonic seconds)."""
-    hearing: Hearing = UNHEARD
-    patience: float = 0.0
-    """Seconds for which it holds after its key was heard of."""
-
-    def holds(self, now: float) -> bool:
-        """Whether a request may go by it."""
-        return now < self.expires and (now < self.sure_until or now < self.hearing.at + self.patience)
+    """Until when it holds without a confirmation of its key (monotonic seconds)."""
+    key_status: KeyStatus = UNCONFIRMED
+    confirmed_for: float = 0.0
+    """Seconds that it holds after a confirmation of its key."""
 
     @property
-    def good_until(self) -> float:
-        """Until when the credential itself is good, as far as its issuer says (monotonic seconds)."""
+    def principal(self) -> Principal:
+        """The admitted caller; the verdict must not be a refusal."""
+        assert self.admitted.principal is not None
+        return self.admitted.principal
+
+    def holds(self, now: float) -> bool:
+        """Return whether a request may rely on it."""
+        is_sure = now < self.sure_until or now < self.key_status.confirmed_at + self.confirmed_for
+        return now < self.expires and is_sure
+
+    @property
+    def valid_until(self) -> float:
+        """Until when the credential itself is valid, as far as its issuer says (monotonic seconds)."""
         good_for = self.admitted.good_for
-        return min(self.expires, self.sure_until) if good_for is None else self.asked + good_for
+        return min(self.expires, self.sure_until) if good_for is None else self.asked_at + good_for
 
 
 class VerdictCache:
-    """Verdicts within a bound; the least recently used go first."""
+    """A bounded number of verdicts; the least recently used one goes first."""
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
-        self._verdicts: OrderedDict[Key, Verdict] = OrderedDict()
+        self._verdicts: OrderedDict[CacheKey, Verdict] = OrderedDict()
 
-    def get(self, key: Key) -> Verdict | None:
-        """Find a verdict, which counts as its use."""
+    def get(self, key: CacheKey) -> Verdict | None:
+        """Return a verdict, which counts as its use."""
         verdict = self._verdicts.get(key)
         if verdict is not None:
             self._verdicts.move_to_end(key)
         return verdict
 
-    def put(self, key: Key, verdict: Verdict) -> Verdict:
+    def put(self, key: CacheKey, verdict: Verdict) -> Verdict:
         """Keep a verdict, and return it."""
         self._verdicts[key] = verdict
         self._verdicts.move_to_end(key)
@@ -81,19 +89,19 @@ class VerdictCache:
             self._verdicts.popitem(last=False)
         return verdict
 
-    def forget(self, key: Key) -> None:
-        """Keep it no more."""
+    def forget(self, key: CacheKey) -> None:
+        """Remove a verdict."""
         self._verdicts.pop(key, None)
 
-    def drop(self, concerns: Callable[[Verdict], bool]) -> None:
-        """Forget those that something concerns."""
-        for key in [key for key, verdict in self._verdicts.items() if concerns(verdict)]:
+    def drop(self, matches: Callable[[Verdict], bool]) -> None:
+        """Remove the verdicts that match."""
+        for key in [key for key, verdict in self._verdicts.items() if matches(verdict)]:
             del self._verdicts[key]
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all verdicts."""
         self._verdicts.clear()
 
     def values(self) -> Iterable[Verdict]:
-        """All that are kept."""
+        """Return all verdicts."""
         return self._verdicts.values()

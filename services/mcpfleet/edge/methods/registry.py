@@ -12,7 +12,7 @@ from mcpfleet.edge.methods.sessions import SessionMethods
 from mcpfleet.edge.methods.tasks import TaskMethods
 from mcpfleet.edge.protocol import schema
 from mcpfleet.edge.protocol.exchange import Exchange, Method, no_target
-from mcpfleet.edge.streams.listen import Listens
+from mcpfleet.edge.streams.listen import ListenStreams
 from mcpfleet.edge.tasks.read import takes_tasks
 from mcpfleet.views.view import Target
 from mcpfleet.wire.protocol import LEGACY, MODERN
@@ -42,7 +42,7 @@ class MethodTable:
 
 
 def protocol_methods(
-    lists: Lists, invoker: Invoker, listens: Listens, tasks: TaskMethods, sessions: SessionMethods
+    lists: Lists, invoker: Invoker, listen: ListenStreams, tasks: TaskMethods, sessions: SessionMethods
 ) -> tuple[Method, ...]:
     """Return the rows of the protocol's own methods."""
     tools, prompts = _has("tools"), _has("prompts")
@@ -66,7 +66,7 @@ def protocol_methods(
             audit=_resource,
         ),
         Method("completion/complete", schema.complete, invoker.complete, EVERY, completions),
-        Method("subscriptions/listen", schema.listen, listens.answer),
+        Method("subscriptions/listen", schema.listen, listen.answer),
         Method("tasks/get", schema.task, tasks.get, is_offered=takes_tasks, names="taskId"),
         Method(
             "tasks/update", schema.update_task, tasks.update, is_offered=takes_tasks, names="taskId", audit=no_target

@@ -38,11 +38,11 @@ class TaskMethods:
         view = await self._find(exchange)
         capabilities = exchange.message.meta[CLIENT_CAPABILITIES_META_KEY]
         check_answerable(view.requests, capabilities)
-        view = await self._sanitizer.shown(view, exchange.caller, capabilities, exchange.trace)
+        view = await self._sanitizer.sanitize(view, exchange.caller, capabilities, exchange.trace)
         try:
             body = results.got(view)
         except NotSpliceable as error:
-            self._log.error("a task's end is malformed", pool=view.pool, error=str(error))
+            self._log.error("malformed task end", pool=view.pool, error=str(error))
             raise internal(exchange.trace.trace_id, 200) from None
         await exchange.reply(body)
 

@@ -16,7 +16,7 @@ from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.server.router import Router
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import ClientGone, ClientStalled, Receive, Scope, Send
-from mcpfleet.edge.transport.memory_budget import NoRoom
+from mcpfleet.edge.transport.memory_budget import BudgetExhausted
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
@@ -95,7 +95,7 @@ class Application:
             return await self._router.receive(exchange)
         except Rejection as rejection:
             await self._reject(exchange, rejection)
-        except NoRoom:
+        except BudgetExhausted:
             await self._reject(exchange, no_capacity(1))
         except ClientGone:
             pass  # nobody is left to answer

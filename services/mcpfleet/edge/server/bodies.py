@@ -27,7 +27,7 @@ class RequestBodies:
 
         Raises:
             Rejection: 413, 408 or -32700; 401 and 504 for a large body of a stranger.
-            NoRoom: it found no room in memory in time.
+            BudgetExhausted: it found no room in memory in time.
             ClientGone: the client left before it was whole.
         """
         size = exchange.stated_size(self._settings.max_request)

@@ -58,7 +58,7 @@ class Router:
 
         Raises:
             Rejection: the first check that fails.
-            NoRoom: the body found no room in memory.
+            BudgetExhausted: the body found no room in memory.
             ClientGone: the client left before its request was whole.
         """
         gate = self._gate

@@ -93,7 +93,7 @@ class SessionEndpoint:
         found, message = await self._find(exchange), exchange.message
         request = read_id({"id": message.params.get("requestId")})
         if message.method == "notifications/cancelled" and request is not None:
-            self._in_flight.take_back(found.key, request)
+            self._in_flight.cancel(found.key, request)
         await exchange.answer(202)
 
     async def _find(self, exchange: Exchange) -> SessionRef:

@@ -43,12 +43,13 @@ from mcpfleet.edge.sessions.event_streams import SessionStreams
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.edge.streams.lease import Permits
-from mcpfleet.edge.streams.listen import Listens
+from mcpfleet.edge.streams.hub import Hub, StreamParts
+from mcpfleet.edge.streams.lease import StreamLeases
+from mcpfleet.edge.streams.listen import ListenStreams
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.task_updates import TaskUpdates
 from mcpfleet.edge.streams.uri_permits import UriPermits
+from mcpfleet.edge.streams.watchers import Watchers
 from mcpfleet.edge.tasks.create import TaskCreation
 from mcpfleet.edge.tasks.idempotency import Idempotency
 from mcpfleet.edge.tasks.sanitize import Sanitizer
@@ -102,7 +103,7 @@ class Edge(NamedTuple):
 
 class _Streams(NamedTuple):
     hub: Hub
-    listens: Listens
+    listen: ListenStreams
     permits: UriPermits
 
 
@@ -139,7 +140,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         protocol_methods(
             Lists(sealer, invoker, settings),
             invoker,
-            streams.listens,
+            streams.listen,
             TaskMethods(tasks, identity.limits, sanitizer, log=log),
             SessionMethods(sessions.cache, sessions.streams, callers, streams.permits, settings),
         )
@@ -164,10 +165,8 @@ def _identity(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, ba
     authorization = AuthorizationClient(bus)
     admission = Admission(
         authorization,
-        entries=settings.admission_entries,
-        access=metadata,
-        silence=settings.authority_silence,
-        together=settings.authorization in ("jwt", "static"),
+        settings,
+        metadata,
         instruments=AdmissionInstruments(process.telemetry.metrics),
         log=log,
     )
@@ -202,22 +201,14 @@ def _streams(
     permits = UriPermits(check, settings, instruments=instruments, log=log)
     updates = TaskUpdates(bus, TasksClient(bus), sanitizer, settings, tracer=tracer, log=log)
     quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)
-    hub = Hub(
-        bus,
-        callers.snapshots,
-        settings,
-        tasks=updates,
-        permits=permits,
-        quota=quota,
-        tracer=tracer,
-        instruments=instruments,
-        log=log,
-    )
-    identity.admission.on_ended(hub.revoke)
+    watchers = Watchers(bus, permits, settings, tracer=tracer, log=log)
+    parts = StreamParts(watchers, updates, quota)
+    hub = Hub(bus, callers.snapshots, parts, settings, instruments=instruments, log=log)
+    identity.admission.on_revoked(hub.revoke)
     identity.admission.on_keys_ended(hub.end_keys)
-    given = Permits(identity.admission, longest=settings.permission_lasts)
-    listens = Listens(bus, hub, quota, given, callers.limits, settings=settings, instruments=instruments)
-    return _Streams(hub, listens, permits)
+    leases = StreamLeases(identity.admission, longest=settings.permission_lasts)
+    listen = ListenStreams(hub, quota, leases, callers.limits, settings=settings, instruments=instruments)
+    return _Streams(hub, listen, permits)
 
 
 def _sessions(process: Process[EdgeSettings], bus: Bus, identity: Identity, streams: _Streams) -> SessionParts:
@@ -225,7 +216,7 @@ def _sessions(process: Process[EdgeSettings], bus: Bus, identity: Identity, stre
     client = SessionsClient(bus)
     cache = SessionCache(bus, client, identity.limits, settings, log=log)
     in_flight = InFlightRequests(bus, cache, settings, log=log)
-    event_streams = SessionStreams(bus, cache, streams.listens, streams.hub, settings, log=log)
+    event_streams = SessionStreams(bus, cache, streams.listen, streams.hub, settings, log=log)
     return SessionParts(cache, in_flight, ClientRequests(bus, client, log=log), event_streams)
 
 

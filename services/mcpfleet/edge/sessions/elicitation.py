@@ -1,7 +1,8 @@
-"""Asks a client of 2025 within its call for the input that a handler needs, and brings the answers back (D11, M81).
+"""Asks a client of 2025 within its call for the input that a handler needs, and returns the answers (D11, M81).
 
-The handler does not wait meanwhile: it has ended with its question, as for a client of 2026-07-28. So a user may take
-minutes and holds no worker's slot. The requests go out on the call's stream, and any edge may get the responses.
+The handler does not wait meanwhile: it has ended with its request for input, as for a client of 2026-07-28. So a user
+may take minutes and occupies no worker slot. The requests go out on the call's stream, and any edge may receive the
+responses.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ class ClientRequest:
     """One request to a client."""
 
     id: str
-    """Of the request: by it any edge knows who waits for the response."""
+    """Tells any edge which edge waits for the response."""
     result: dict[str, Any] | None = None
     refusal: str | None = None
-    """Why there will be no result."""
+    """Why there is no result."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more is waited for."""
+        """Whether it has a result or a refusal."""
         return self.result is not None or self.refusal is not None
 
 
 class OpenRequests:
-    """The requests that a handler made at once; where one is refused, all are in vain."""
+    """The requests that a handler made together; one refusal ends all."""
 
     def __init__(self, session: str, edge: str, keys: Iterable[str]) -> None:
         self.session = session
@@ -64,16 +65,16 @@ class OpenRequests:
 
     @property
     def refusal(self) -> str | None:
-        """Why it is in vain, if it is."""
+        """The first refusal; None where there is none."""
         return next((each.refusal for each in self.requests.values() if each.refusal is not None), None)
 
     @property
     def unsettled(self) -> list[ClientRequest]:
-        """Those that the client has not responded to."""
+        """The requests without a response."""
         return [request for request in self.requests.values() if not request.is_settled]
 
     def settle(self, request: ClientRequest, result: dict[str, Any] | None, refusal: str | None) -> None:
-        """Take what becomes of one; the first counts."""
+        """Set the result or refusal of a request; the first one counts."""
         if not request.is_settled:
             request.result, request.refusal = result, refusal
         if self.refusal is not None or not self.unsettled:
@@ -81,130 +82,130 @@ class OpenRequests:
 
 
 class ClientRequests:
-    """The requests that wait at this edge for responses; each waits within an open call, which bounds their number."""
+    """The requests that wait at this edge for responses. Each belongs to an open call, which bounds their number."""
 
     def __init__(self, bus: Bus, client: SessionsClient, *, log: FilteringBoundLogger) -> None:
         self._bus = bus
         self._client = client
         self._log = log
         self._waiting: dict[str, tuple[OpenRequests, ClientRequest]] = {}
-        """By the questions' ids."""
+        """By the requests' ids."""
 
     async def listen(self) -> None:
-        """Hear from now on what clients answered at other edges."""
+        """Receive responses that clients sent to other edges, from now on."""
         subject = ANSWER.subject_for(edge=self._bus.process)
         await self._bus.subscribe(subject, self._on_answer, asked_by=ANSWER.replies)
 
     @contextmanager
     def waiting(self, session: str, keys: Iterable[str]) -> Iterator[OpenRequests]:
-        """Wait for the answers to a handler's questions, for the length of a block."""
-        asked = OpenRequests(session, self._bus.process, keys)
-        mine = {request.id: (asked, request) for request in asked.requests.values()}
+        """Wait for the responses to a handler's requests, for the length of a block."""
+        opened = OpenRequests(session, self._bus.process, keys)
+        mine = {request.id: (opened, request) for request in opened.requests.values()}
         self._waiting |= mine
         try:
-            yield asked
+            yield opened
         finally:
             for identifier in mine:
                 del self._waiting[identifier]
 
     def give_up(self) -> None:
-        """Let nobody wait any more: this edge leaves."""
-        for asked, request in list(self._waiting.values()):
-            asked.settle(request, None, texts.ASKER_STOPPED)
+        """Refuse all waiting requests, since this edge stops."""
+        for opened, request in list(self._waiting.values()):
+            opened.settle(request, None, texts.ASKER_STOPPED)
 
     async def give(self, session: str, response: Response) -> None:
-        """Hand a client's response to who waits for it; one that nobody waits for means nothing (M75).
+        """Give a client's response to the call that waits for it; a response without such a call is dropped (M75).
 
         Raises:
-            Rejection: 504 where nobody knows whether it has arrived.
+            Rejection: 504 where it is unknown whether the response has arrived.
         """
-        found = _ID.fullmatch(response.id)
-        if found is None:
+        match = _ID.fullmatch(response.id)
+        if match is None:
             return
-        given = GiveAnswer(session=session, question=response.id, result=response.result, error=response.error)
-        if self._take(given) or found["edge"] == self._bus.process:
+        answer = GiveAnswer(session=session, question=response.id, result=response.result, error=response.error)
+        if self._take(answer) or match["edge"] == self._bus.process:
             return
         try:
-            await self._client.answer(found["edge"], given)
+            await self._client.answer(match["edge"], answer)
         except NoResponders:  # its edge has died, and the call with it
             return
         except BusError as error:
-            self._log.warning("a client's answer did not arrive", edge=found["edge"], error=str(error))
+            self._log.warning("client response not delivered", edge=match["edge"], error=str(error))
             raise (unchanged if is_undone(error) else maybe_done)("the edge that asked") from None
 
     def _on_answer(self, message: Incoming) -> None:
         try:
-            given = GiveAnswer.model_validate_json(message.body)
+            answer = GiveAnswer.model_validate_json(message.body)
         except ValidationError:
             self._log.warning("malformed answer", subject=message.subject)
             return
-        self._bus.respond(message, AnswerGiven(waited=self._take(given)).model_dump_json().encode())
+        self._bus.respond(message, AnswerGiven(waited=self._take(answer)).model_dump_json().encode())
 
-    def _take(self, given: GiveAnswer) -> bool:
-        asked, request = self._waiting.get(given.question, (None, None))
-        if asked is None or request is None or asked.session != given.session:
+    def _take(self, answer: GiveAnswer) -> bool:
+        opened, request = self._waiting.get(answer.question, (None, None))
+        if opened is None or request is None or opened.session != answer.session:
             return False
-        asked.settle(request, given.result, _refusal(given.error) if given.result is None else None)
+        opened.settle(request, answer.result, _refusal(answer.error) if answer.result is None else None)
         return True
 
 
 class Elicitation:
-    """Asks clients."""
+    """Asks clients for input."""
 
     def __init__(self, requests: ClientRequests, settings: EdgeSettings) -> None:
         self._requests = requests
         self._settings = settings
 
     async def ask(self, exchange: Exchange, before: Round, body: bytes) -> Round:
-        """Ask all that a handler asks at once; returns what its next run brings along.
+        """Send all requests of a handler together, and return the round that brings it the answers.
 
         Args:
-            exchange: the request, on whose stream the questions go.
-            before: what the run that asked brought along.
+            exchange: the call, on whose stream the requests go.
+            before: the round that asked.
             body: the worker's `ask` frame.
 
         Raises:
-            NoAnswer: there is none to go on with; the sentence is for the model.
-            TooManyRounds: it was asked often enough.
+            NoAnswer: there are no answers; the sentence is for the model.
+            TooManyRounds: the handler has asked as often as it may.
             NotSpliceable: the worker's frame is malformed.
-            ClientGone: nobody is left to be asked.
+            ClientGone: the client has left.
             ClientStalled: the client does not read.
         """
         if before.number >= self._settings.max_rounds:
             raise TooManyRounds
         if exchange.is_gone:
             raise ClientGone
-        questions, memory = read_asked(body)
+        requests, memory = read_asked(body)
         assert exchange.session is not None
-        with self._requests.waiting(exchange.session.key, questions) as asked:
+        with self._requests.waiting(exchange.session.key, requests) as opened:
             events = [
-                _event(request, questions[key], exchange.revision.name) for key, request in asked.requests.items()
+                _event(request, requests[key], exchange.revision.name) for key, request in opened.requests.items()
             ]
             await _send(exchange, b"".join(events))
-            is_settled = await while_there(exchange, lambda: self._wait(exchange, asked))
-            if not is_settled or asked.refusal is not None:
-                await _send(exchange, b"".join(map(_taken_back, asked.unsettled)))
-                raise NoAnswer(f"{asked.refusal or texts.NO_ANSWER} {texts.NOTHING_MORE_RUN}")
-            answers = {key: request.result for key, request in asked.requests.items()}
+            is_settled = await while_there(exchange, lambda: self._wait(exchange, opened))
+            if not is_settled or opened.refusal is not None:
+                await _send(exchange, b"".join(map(_cancelled, opened.unsettled)))
+                raise NoAnswer(f"{opened.refusal or texts.NO_ANSWER} {texts.NOTHING_MORE_RUN}")
+            answers = {key: request.result for key, request in opened.requests.items()}
         return Round(before.number + 1, answers, memory)
 
-    async def _wait(self, exchange: Exchange, asked: OpenRequests) -> bool:
-        """Wait until it is settled, with a sign of life now and then: proxies cut quiet connections; false in vain."""
+    async def _wait(self, exchange: Exchange, opened: OpenRequests) -> bool:
+        """Wait for the responses, and send keepalives; return False where they do not come in time."""
         with anyio.move_on_after(self._settings.answer_wait):
-            while not asked.settled.is_set():
+            while not opened.settled.is_set():
                 with anyio.move_on_after(self._settings.keepalive):
-                    await asked.settled.wait()
+                    await opened.settled.wait()
                     break
                 await exchange.send_part(reply.KEEPALIVE)
             return True
         return False
 
 
-def _event(request: ClientRequest, asked: dict[str, Any], revision: str) -> bytes:
-    """The request as an event."""
-    method = asked["method"]
+def _event(request: ClientRequest, content: dict[str, Any], revision: str) -> bytes:
+    """Return a request as an event of its stream."""
+    method = content["method"]
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": request.id, "method": method}
-    if params := asked.get("params"):
+    if params := content.get("params"):
         try:
             message["params"] = projection.question(method, params, revision, request.id)
         except projection.NotInRevision as error:
@@ -214,8 +215,8 @@ def _event(request: ClientRequest, asked: dict[str, Any], revision: str) -> byte
     return reply.event(to_json(message))
 
 
-def _taken_back(request: ClientRequest) -> bytes:
-    """Say that nobody waits for an answer any more."""
+def _cancelled(request: ClientRequest) -> bytes:
+    """Return the event that cancels a request."""
     params = {"requestId": request.id, "reason": "nobody waits for it any more"}
     return reply.event(to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
 
@@ -229,5 +230,5 @@ async def _send(exchange: Exchange, data: bytes) -> None:
 
 def _refusal(error: dict[str, Any] | None) -> str:
     message = error.get("message") if error else None
-    said = message[:_LONGEST_MESSAGE] if isinstance(message, str) and message else "an error"
-    return f"{texts.ANSWERED_WITH_ERROR}: {said.rstrip('.')}."
+    text = message[:_LONGEST_MESSAGE] if isinstance(message, str) and message else "an error"
+    return f"{texts.ANSWERED_WITH_ERROR}: {text.rstrip('.')}."

@@ -1,82 +1,93 @@
-"""The GET stream of a session: changes as clients of 2025 know them, without acknowledgment or result (L10)."""
+"""The GET stream of a session: changes in the form of 2025, without acknowledgment and without a result (L10)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from mcpfleet.contracts.sessions import Session
-from mcpfleet.edge.protocol.exchange import SessionRef
-from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
+from mcpfleet.edge.streams.lease import StreamLease
+from mcpfleet.edge.streams.stream import Exit, Stream, StreamBounds
 from mcpfleet.views.view import View
-from mcpfleet.wire.filter import ListKind
+from mcpfleet.wire.filter import Filter, ListKind
 from mcpfleet.wire.notices import LIST_CHANGED, Notice
 
 LISTS: Final = frozenset(LIST_CHANGED)
 
 
 class SessionStream(Stream):
-    """One of a session's streams. Only the newest tells what changes (L13); the one before it waits for its turn."""
+    """One of a session's streams. Only the newest sends changes (L13); the one before it is muted until its turn."""
 
-    __slots__ = ("_sending", "is_known", "is_muted", "known", "name", "named")
+    __slots__ = ("_sending", "is_listed", "is_muted", "name", "ref", "sent_lists")
 
-    def __init__(self, name: str, named: SessionRef, *args: Any, **options: Any) -> None:
-        """Describe a stream.
+    def __init__(
+        self,
+        name: str,
+        ref: SessionRef,
+        exchange: Exchange,
+        *,
+        lease: StreamLease,
+        honoured: Filter,
+        bounds: StreamBounds,
+    ) -> None:
+        """Prepare a stream.
 
         Args:
             name: its own id.
-            named: its session.
-            args: as of any stream.
-            options: as of any stream.
+            ref: its session.
+            exchange: the GET request.
+            lease: lets the stream go on.
+            honoured: what the session subscribes to.
+            bounds: from the settings.
         """
-        super().__init__(*args, **options)
+        super().__init__(exchange, b"", lease=lease, honoured=honoured, bounds=bounds)
         self.name = name
-        self.named = named
-        self.is_known = False
-        """The session lists it, so that it ends when the session does not any more."""
+        self.ref = ref
+        self.is_listed = False
+        """The session lists the stream, which ends once the session lists it no more."""
         self.is_muted = False
-        self.known: dict[ListKind, str] = {kind: digest.hex() for kind, digest in self.digests.items()}
-        """By each list's kind the digest of what its client was told of; what waits to be told, it does not know."""
+        self.sent_lists: dict[ListKind, str] = {kind: digest.hex() for kind, digest in self.digests.items()}
+        """By kinds of lists, the digest of the list at the last change that the client was sent."""
         self._sending: dict[ListKind, str] = {}
 
     def offer(self, key: str, notice: Notice) -> None:
-        """Have a change told, unless another stream of the session tells it."""
+        """Queue a change, unless another stream of the session sends it."""
         if not self.is_muted:
             super().offer(key, notice)
 
     def see(self, view: View) -> None:
-        """Take what the caller sees; which lists differ is found when the stream's turn comes."""
+        """Take the caller's newest view; a muted stream compares lists when its turn comes."""
         if self.is_muted:
             self.view = view
         else:
             super().see(view)
 
-    def go_on_from(self, session: Session) -> None:
-        """Tell of the lists that differ from what the client knew as the session began, or its last stream ended."""
+    def catch_up_lists(self, session: Session) -> None:
+        """Queue a change for each list that has changed since the session began, or since its last stream ended."""
         if session.lists is not None:
-            self.known |= {kind: session.lists.get(kind, "") for kind in self.known}
-            self.digests |= {kind: bytes.fromhex(digest) for kind, digest in self.known.items()}
+            self.sent_lists |= {kind: session.lists.get(kind, "") for kind in self.sent_lists}
+            self.digests |= {kind: bytes.fromhex(digest) for kind, digest in self.sent_lists.items()}
         self.see(self.view)
 
     @property
     def was_denied(self) -> bool:
-        """Whether it ended because its client may not have it any more, and not because of its credential's age."""
-        return self._exit is Exit.PERMISSION_ENDED and time.monotonic() < self.permission.expires
+        """Whether it ended by a refusal, and not by the age of its credential."""
+        return self._exit is Exit.PERMISSION_ENDED and time.monotonic() < self.lease.expires
 
     def _opening(self) -> bytes:
         return b""
 
-    def _telling(self, pending: Iterable[Notice]) -> bytes:
-        told = list(pending)
-        self._sending = {
-            kind: digest.hex() for kind, digest in self.digests.items() if LIST_CHANGED[kind] in told
-        }  # as they are now: what a client reads after it has heard of a change is no older
-        return b"".join([notice.plain for notice in told])
+    def _changes(self, pending: Iterable[Notice]) -> bytes:
+        notices = list(pending)
+        # The digests of now: a client that reads a list after this change gets nothing older.
+        self._sending = {kind: digest.hex() for kind, digest in self.digests.items() if LIST_CHANGED[kind] in notices}
+        return b"".join([notice.plain for notice in notices])
 
     async def _send(self, data: bytes) -> None:
         await super()._send(data)
-        self.known |= self._sending
+        self.sent_lists |= self._sending
         self._sending = {}
 
     def _closing(self) -> bytes:

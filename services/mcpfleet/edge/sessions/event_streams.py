@@ -1,4 +1,4 @@
-"""The GET streams of sessions at this edge: opened, kept to what their sessions subscribe to, and ended with them."""
+"""The GET streams of sessions at this edge. They follow what their sessions subscribe to, and end with them."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ from mcpfleet.edge.sessions.event_stream import LISTS, SessionStream
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.edge.streams.lease import Unending
-from mcpfleet.edge.streams.listen import Listens
+from mcpfleet.edge.streams.lease import StreamLease
+from mcpfleet.edge.streams.listen import ListenStreams
 from mcpfleet.edge.streams.stream import Exit
 from mcpfleet.wire.errors import NotAnswered, Rejection, UnknownSession
 from mcpfleet.wire.filter import Filter
 
-_FLUSHED_WITHIN: Final = 2.0
-_CLOSED_WITHIN: Final = 2.0
-_LOOKS_AT_ONCE: Final = 16
-_ASKED_AT_ONCE: Final = 256
-"""Questions of other edges that wait for a look."""
+_CLOSE_TIMEOUT: Final = 2.0
+"""Seconds to remove an ended stream from its session."""
+_READS_AT_ONCE: Final = 16
+"""Sessions that are read at once."""
+_REQUESTS_AT_ONCE: Final = 256
+"""Requests of other edges that wait for a session to be read."""
 
 
 @dataclass(slots=True, eq=False)
-class _Here:
+class _LocalStreams:
     """A session's streams at this edge."""
 
     streams: list[SessionStream] = field(default_factory=list)
     turn: anyio.Lock = field(default_factory=anyio.Lock)
-    """What is read of a session first is applied first."""
+    """Orders reads of the session, so that an older read is applied first."""
 
     def end(self) -> None:
-        """End them: the session is over."""
+        """End the streams, since the session has ended."""
         for stream in self.streams:
             stream.end(Exit.SESSION_ENDED)
 
@@ -56,7 +57,7 @@ class SessionStreams:
         self,
         bus: Bus,
         sessions: SessionCache,
-        listens: Listens,
+        listen: ListenStreams,
         hub: Hub,
         settings: EdgeSettings,
         *,
@@ -64,21 +65,22 @@ class SessionStreams:
     ) -> None:
         self._bus = bus
         self._sessions = sessions
-        self._listens = listens
+        self._listen = listen
         self._hub = hub
         self._settings = settings
         self._log = log
-        self._here: dict[str, _Here] = {}
-        self._places = anyio.Semaphore(_LOOKS_AT_ONCE)
-        self._old: dict[str, bool] = {}
-        """The sessions to read again, and whether their newest streams are looked for as well."""
-        self._has_old = anyio.Event()
-        self._asked = 0
+        self._local: dict[str, _LocalStreams] = {}
+        self._places = anyio.Semaphore(_READS_AT_ONCE)
+        self._stale: dict[str, bool] = {}
+        """The sessions to read again, and whether to check as well that their newest streams exist."""
+        self._has_stale = anyio.Event()
+        self._requests = 0
+        """Requests of other edges that wait."""
         self._tasks: TaskGroup | None = None
         sessions.on_change(self._on_change)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Follow what becomes of sessions, until cancelled."""
+        """Follow the changes of sessions, until cancelled."""
         await self._bus.subscribe(WATCH.subject_for(edge=self._bus.process), self._on_watch, asked_by=WATCH.replies)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -91,106 +93,102 @@ class SessionStreams:
 
     # -- a stream's life ----------------------------------------------------------------------------------------------
 
-    async def serve(self, exchange: Exchange, named: SessionRef) -> None:
+    async def serve(self, exchange: Exchange, ref: SessionRef) -> None:
         """Serve a stream to its end.
 
         Raises:
-            Rejection: 503 where there is no room, 404 where the session has ended, 504 where nobody can say.
+            Rejection: 503 where the edge has no capacity, 404 where the session has ended, 504 where that is unknown.
             ClientStalled: the client does not read.
         """
         if self._hub.is_draining:
             await exchange.end_early()
             return
-        stream = self._stream(exchange, named)
+        stream = self._stream(exchange, ref)
         exchange.forget()
-        here = self._here.setdefault(named.key, _Here())
-        here.streams.append(stream)
+        local = self._local.setdefault(ref.key, _LocalStreams())
+        local.streams.append(stream)
         try:
-            await self._listens.serve(stream, exchange.credential, before=partial(self._open, here, stream))
+            await self._listen.serve(stream, exchange.credential, before=partial(self._open, local, stream))
         finally:
-            here.streams.remove(stream)
-            if not here.streams and self._here.get(named.key) is here:
-                del self._here[named.key]
-            with anyio.move_on_after(_CLOSED_WITHIN, shield=True):
+            local.streams.remove(stream)
+            if not local.streams and self._local.get(ref.key) is local:
+                del self._local[ref.key]
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
                 await self._close(stream)
 
-    async def _open(self, here: _Here, stream: SessionStream) -> None:
-        """Make a stream that has its place the session's newest: one that finds none costs no other its own."""
-        async with here.turn:
+    async def _open(self, local: _LocalStreams, stream: SessionStream) -> None:
+        """Make a stream the session's newest. It has its place already, so a refused stream replaces no other."""
+        async with local.turn:
             try:
-                read = await self._sessions.change(stream.named, opened=stream.name)
+                read = await self._sessions.change(stream.ref, opened=stream.name)
             except NotAnswered:
-                # It may be the newest, and would keep the session's other stream silent.
-                stream.is_known = True
+                # The session may list it as the newest, which would mute the other stream.
+                stream.is_listed = True
                 raise
-            stream.is_known = True
+            stream.is_listed = True
             assert read.session is not None
-            if not await self._hear(stream, read.session.uris):
+            if not await self._watch_uris(stream, read.session.uris):
                 raise self._hub.refusal("bus")
             self._catch_up(stream, read.session)
         for former in read.session.streams[1:]:
-            await self._tell_edge_of(former, stream.named.key)
+            await self._notify_edge(former, stream.ref.key)
 
     async def _close(self, stream: SessionStream) -> None:
-        """Let the session's other stream tell what changes; a client that is denied has lost its session (L12)."""
+        """Remove a stream from its session, so that the other one sends changes; a refused client loses both (L12)."""
         try:
             if stream.was_denied:
-                await self._sessions.end(stream.named)
-            elif stream.is_known:
-                lists = None if stream.is_muted else dict(stream.known)
-                await self._sessions.change(stream.named, closed=stream.name, lists=lists)
+                await self._sessions.end(stream.ref)
+            elif stream.is_listed:
+                lists = None if stream.is_muted else dict(stream.sent_lists)
+                await self._sessions.change(stream.ref, closed=stream.name, lists=lists)
         except Rejection as rejection:
-            self._log.debug("a session's stream was not taken out", status=rejection.status)
+            self._log.debug("ended stream not removed from session", status=rejection.status)
 
-    def _stream(self, exchange: Exchange, named: SessionRef) -> SessionStream:
-        view = exchange.view
-        lists = frozenset(kind for kind in LISTS if view.capabilities.get(kind, {}).get("listChanged"))
+    def _stream(self, exchange: Exchange, ref: SessionRef) -> SessionStream:
+        capabilities = exchange.view.capabilities
+        lists = frozenset(kind for kind in LISTS if capabilities.get(kind, {}).get("listChanged"))
         return SessionStream(
             self._bus.process + secrets.token_hex(8),
-            named,
+            ref,
             exchange,
-            b"",
-            endpoint=exchange.endpoint,
-            permission=Unending(exchange.caller),
+            lease=StreamLease(exchange.caller),
             honoured=Filter(lists),
-            view=view,
-            **self._listens.terms(),
+            bounds=self._listen.bounds(),
         )
 
-    async def _hear(self, stream: SessionStream, uris: tuple[str, ...]) -> bool:
-        """Hear the hints of these URIs for a stream, and be sure of it; false where that is not so."""
+    async def _watch_uris(self, stream: SessionStream, uris: tuple[str, ...]) -> bool:
+        """Have a stream watch these URIs; return False where the subscriptions are not confirmed."""
         stream.bound = self._settings.stream_pending + len(uris)
         try:
-            await self._hub.watch_others(stream, uris)
-            await self._bus.flush(timeout=_FLUSHED_WITHIN)
+            await self._hub.change_uris(stream, uris)
         except BusError as error:
-            self._log.debug("not all is heard that a session subscribes to", error=str(error))
+            self._log.debug("session subscriptions not confirmed", error=str(error))
             return False
         return True
 
     def _catch_up(self, stream: SessionStream, session: Session) -> None:
-        """Tell what may have changed while no stream told it: lists that differ, and each URI, which has no number."""
-        stream.go_on_from(session)
+        """Queue what may have changed without a stream: lists that differ, and each URI, which has no number."""
+        stream.catch_up_lists(session)
         for uri in stream.honoured.uris:
             self._hub.catch_up(stream, uri)
 
-    # -- what becomes of sessions -------------------------------------------------------------------------------------
+    # -- changes of sessions ------------------------------------------------------------------------------------------
 
     async def watch(self, key: str, session: Session) -> None:
-        """Have the session's newest stream, on whichever edge, tell of what the session subscribes to now."""
+        """Have the session's newest stream, on any edge, watch what the session subscribes to now."""
         for newest in session.streams[:1]:
-            await self._tell_edge_of(newest, key)
+            await self._notify_edge(newest, key)
 
-    async def _tell_edge_of(self, stream: str, key: str) -> None:
-        """Have the edge of a stream look at its session at once; else it does by the hint, or in its time."""
+    async def _notify_edge(self, stream: str, key: str) -> None:
+        """Have a stream's edge read its session at once; otherwise it does so at a hint or at its next check."""
         edge = stream[:EDGE_DIGITS]
         if edge == self._bus.process:
-            await self._look(key)
+            await self._read(key)
             return
         try:
             await self._sessions.client.watch(edge, key)
         except BusError as error:
-            self._log.debug("a session's stream was not told", edge=edge, error=str(error))
+            self._log.debug("edge of session stream not notified", edge=edge, error=str(error))
 
     def _on_watch(self, message: Incoming) -> None:
         try:
@@ -198,112 +196,112 @@ class SessionStreams:
         except ValidationError:
             self._log.warning("malformed question", subject=message.subject)
             return
-        if self._asked >= _ASKED_AT_ONCE or self._tasks is None:
+        if self._requests >= _REQUESTS_AT_ONCE or self._tasks is None:
             self._bus.respond(message, b"", BUSY)
             return
-        self._asked += 1
+        self._requests += 1
         self._tasks.start_soon(self._watch_again, key, message)
 
     async def _watch_again(self, key: str, message: Incoming) -> None:
         try:
             await self._places.acquire()
-            await self._look_in_turn(key)
+            await self._read_and_free(key)
         finally:
-            self._asked -= 1
-        here = self._here.get(key)
-        streams = () if here is None else tuple(stream.name for stream in here.streams)
+            self._requests -= 1
+        local = self._local.get(key)
+        streams = () if local is None else tuple(stream.name for stream in local.streams)
         self._bus.respond(message, WatchedAgain(streams=streams).model_dump_json().encode())
 
     def _on_change(self, changed: SessionChanged) -> None:
-        here = self._here.get(changed.session)
-        if here is None:
+        local = self._local.get(changed.session)
+        if local is None:
             return
         if changed.ended:
-            here.end()
+            local.end()
         else:
-            self._look_soon(changed.session)
+            self._read_soon(changed.session)
 
-    def _look_soon(self, key: str, *, checks: bool = False) -> None:
-        self._old[key] = self._old.get(key, False) or checks
-        self._has_old.set()
+    def _read_soon(self, key: str, *, checks: bool = False) -> None:
+        self._stale[key] = self._stale.get(key, False) or checks
+        self._has_stale.set()
 
     async def _follow(self, tasks: TaskGroup) -> None:
-        """Look at each session that has changed."""
+        """Read each session that has changed."""
         while True:
-            await self._has_old.wait()
-            self._has_old = anyio.Event()
-            while self._old:
+            await self._has_stale.wait()
+            self._has_stale = anyio.Event()
+            while self._stale:
                 await self._places.acquire()
-                key = next(iter(self._old))
-                tasks.start_soon(self._look_in_turn, key, self._old.pop(key))
+                key = next(iter(self._stale))
+                tasks.start_soon(self._read_and_free, key, self._stale.pop(key))
 
-    async def _look_in_turn(self, key: str, checks: bool = False) -> None:
-        named: SessionRef | None = None
+    async def _read_and_free(self, key: str, checks: bool = False) -> None:
+        ref: SessionRef | None = None
         try:
-            named = await self._look(key)
+            ref = await self._read(key)
         except Exception:
-            self._log.exception("a session was not followed")
+            self._log.exception("session not followed")
         finally:
             self._places.release()
-        if named is not None and checks:
-            await self._relieve(named)
+        if ref is not None and checks:
+            await self._unmute(ref)
 
     async def _check(self) -> None:
-        """Look at each session now and then: it lives while it has a stream, and hints may be lost."""
+        """Check each session from time to time: a stream keeps its session alive, and hints may be lost."""
         while True:
-            keys = list(self._here)
+            keys = list(self._local)
             pause = self._settings.session_checked / max(1, len(keys))
             for key in keys or [""]:
                 await anyio.sleep(pause)
-                if key in self._here:
-                    self._look_soon(key, checks=True)
+                if key in self._local:
+                    self._read_soon(key, checks=True)
 
-    async def _look(self, key: str) -> SessionRef | None:
-        """Read a session, and have its streams here do as it says; returns it, where there are such."""
-        here = self._here.get(key)
-        if here is None:
+    async def _read(self, key: str) -> SessionRef | None:
+        """Read a session, and apply it to its streams here; return it, or None where it has none here."""
+        local = self._local.get(key)
+        if local is None:
             return None
-        async with here.turn:
-            if not here.streams:
+        async with local.turn:
+            if not local.streams:
                 return None
             try:
-                named = await self._sessions.read(key, here.streams[0].named.owner)
+                ref = await self._sessions.read(key, local.streams[0].ref.owner)
             except UnknownSession:
-                here.end()
+                local.end()
                 return None
             except NotAnswered:
                 return None
-            for stream in list(here.streams):
-                if stream.is_known and stream in here.streams:  # it may have ended meanwhile
-                    await self._apply(stream, named.session)
-        return named
+            for stream in list(local.streams):
+                if stream.is_listed and stream in local.streams:  # it may have ended meanwhile
+                    await self._apply(stream, ref.session)
+        return ref
 
-    async def _relieve(self, named: SessionRef) -> None:
-        """Let a silent stream here tell what changes, where the newest has gone without a word: its edge has died."""
-        here, [newest, *others] = self._here.get(named.key), named.session.streams or ("",)
+    async def _unmute(self, ref: SessionRef) -> None:
+        """Let a muted stream here send changes, where the newest one is gone because its edge has died."""
+        local, [newest, *others] = self._local.get(ref.key), ref.session.streams or ("",)
         if (
-            here is None
-            or not any(stream.name in others for stream in here.streams)
-            or await self._is_there(newest, named.key)
+            local is None
+            or not any(stream.name in others for stream in local.streams)
+            or await self._exists(newest, ref.key)
         ):
             return
         try:
-            await self._sessions.change(named, closed=newest)
+            await self._sessions.change(ref, closed=newest)
         except Rejection as rejection:
-            self._log.debug("a session's stream was not taken out", status=rejection.status)
+            self._log.debug("ended stream not removed from session", status=rejection.status)
 
-    async def _is_there(self, stream: str, key: str) -> bool:
-        """Whether a stream is still there, as far as its edge can be asked."""
+    async def _exists(self, stream: str, key: str) -> bool:
+        """Return whether a stream still exists; True where its edge cannot be asked."""
         edge = stream[:EDGE_DIGITS]
         if edge == self._bus.process:
-            here = self._here.get(key)
-            return here is not None and any(each.name == stream for each in here.streams)
+            local = self._local.get(key)
+            return local is not None and any(each.name == stream for each in local.streams)
         try:
             return stream in await self._sessions.client.watch(edge, key)
         except NoResponders:
             return False
         except BusError as error:
-            self._log.debug("a session's stream was not told", edge=edge, error=str(error))
+            self._log.debug("session stream not checked", edge=edge, error=str(error))
             return True
 
     async def _apply(self, stream: SessionStream, session: Session) -> None:
@@ -312,6 +310,6 @@ class SessionStreams:
             return
         is_newest = session.streams[0] == stream.name
         takes_over, stream.is_muted = is_newest and stream.is_muted, not is_newest
-        await self._hear(stream, session.uris if is_newest else ())
+        await self._watch_uris(stream, session.uris if is_newest else ())
         if takes_over:
             self._catch_up(stream, session)

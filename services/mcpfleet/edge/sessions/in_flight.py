@@ -1,4 +1,4 @@
-"""The requests of sessions that run at this edge: no two with one id, and ended where their client takes them back."""
+"""The requests of sessions that run at this edge: their ids are unique, and a client may cancel them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import NotAnswered, UnknownSession, duplicate_request, session_over
 
-_TAKEN_BACK: Final = "cancelled"
+_CANCELLED: Final = "cancelled"
+"""The error's type of a cancelled request."""
 _REMEMBERED: Final = 2.0
-"""Seconds for which a cancel may be ahead of its request."""
+"""Seconds by which a cancellation may arrive before its request."""
 _MOST_REMEMBERED: Final = 1_000
+"""Cancellations without a request that are kept."""
 _LONGEST_ID: Final = 1_024
-"""Characters of an id that other edges are told of, and that is remembered."""
+"""Characters of an id that is sent to other edges or remembered, at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,11 +37,11 @@ class _Request:
     exchange: Exchange
     scope: anyio.CancelScope
     is_over: bool = False
-    """Its session has ended by itself."""
+    """Its session has ended without being deleted."""
 
 
 class InFlightRequests:
-    """Knows the open requests of each session. An id is compared at one edge: no other can ask all for every call."""
+    """Knows the open requests of each session. Ids are compared within one edge: asking all edges costs too much."""
 
     def __init__(self, bus: Bus, sessions: SessionCache, settings: EdgeSettings, *, log: FilteringBoundLogger) -> None:
         self._bus = bus
@@ -47,17 +49,18 @@ class InFlightRequests:
         self._settings = settings
         self._log = log
         self._open: dict[str, dict[RequestId, _Request]] = {}
-        self._taken_back: OrderedDict[tuple[str, RequestId], float] = OrderedDict()
-        """What was taken back lately and is not here, and when."""
+        self._cancelled: OrderedDict[tuple[str, RequestId], float] = OrderedDict()
+        """Recent cancellations of requests that are not here, and when they came."""
         self._tokens: Counter[tuple[str, RequestId]] = Counter()
+        """Progress tokens in use, by sessions."""
 
     async def listen(self) -> None:
-        """Hear from now on what clients take back, at whichever edge they say so."""
+        """Receive cancellations that clients sent to other edges, from now on."""
         await self._bus.subscribe(CANCELLED_SUBJECT, self._on_cancelled)
         self._sessions.on_change(self._on_change)
 
     async def check(self) -> None:
-        """Look at each session now and then: it lives while a request of it runs, and hints of its end may be lost."""
+        """Check each session from time to time: a request keeps its session alive, and hints of its end may be lost."""
         while True:
             sessions = list(self._open)
             pause = self._settings.session_checked / max(1, len(sessions))
@@ -73,16 +76,16 @@ class InFlightRequests:
         except UnknownSession:
             self.end_all(session, deleted=False)
         except NotAnswered:
-            return  # it is looked at again
+            return  # the next check asks again
 
     async def answer(self, exchange: Exchange, answer: Handler) -> str | None:
-        """Answer a request of a session; returns the error's type, or None for a result.
+        """Answer a request of a session; return the error's type, or None for a result.
 
-        A client that takes it back gets no answer: a stream without events, or what there is of it (L7).
+        A client that cancels it gets no answer: its stream ends, with the events that were sent so far (L7).
 
         Raises:
-            Rejection: -32600 where a request with its id runs, -32603 where its session ends by itself (L8), and what
-                the answering raises.
+            Rejection: -32600 where a request with its id runs, -32603 where its session ends meanwhile (L8), and as its
+                handler.
         """
         assert exchange.session is not None
         session, owner = exchange.session.key, exchange.session.owner
@@ -93,7 +96,7 @@ class InFlightRequests:
         with anyio.CancelScope() as scope:
             own = requests[exchange.id] = _Request(owner, exchange, scope)
             try:
-                if not self._was_taken_back(session, exchange.id):
+                if not self._was_cancelled(session, exchange.id):
                     return await self._answer(session, exchange, answer, token)
             finally:
                 del requests[exchange.id]
@@ -102,13 +105,13 @@ class InFlightRequests:
         if own.is_over:
             raise session_over()
         await exchange.end_early()
-        return _TAKEN_BACK
+        return _CANCELLED
 
     async def _answer(self, session: str, exchange: Exchange, answer: Handler, token: RequestId | None) -> str | None:
         if token is None:
             return await answer(exchange)
         key = session, token
-        if self._tokens[key]:  # L15: a client could not tell whose progress it hears
+        if self._tokens[key]:  # L15: a client could not tell whose progress it receives
             del exchange.message.meta["progressToken"]
         self._tokens[key] += 1
         try:
@@ -118,8 +121,8 @@ class InFlightRequests:
             if not self._tokens[key]:
                 del self._tokens[key]
 
-    def take_back(self, session: str, request: RequestId) -> None:
-        """End a request at whichever edge it is; unknown ones and those that are being ended are left alone."""
+    def cancel(self, session: str, request: RequestId) -> None:
+        """Cancel a request, at any edge; an unknown request, or one that is being answered, is left alone."""
         if not self._end_one(session, request) and len(str(request)) <= _LONGEST_ID:
             body = CallCancelled(session=session, request=request).model_dump_json().encode()
             try:
@@ -128,7 +131,7 @@ class InFlightRequests:
                 self._log.debug("cancel not sent", error=str(error))
 
     def end_all(self, session: str, *, deleted: bool) -> None:
-        """End what a session that is over still runs here; who has deleted it wants no answer (L8)."""
+        """End the requests of an ended session. Where the client has deleted it, they get no answer (L8)."""
         for request in self._open.get(session, {}).values():
             self._end(request, is_over=not deleted)
 
@@ -145,11 +148,11 @@ class InFlightRequests:
         self._end_one(cancelled.session, cancelled.request)
 
     def _end_one(self, session: str, request: RequestId) -> bool:
-        found = self._open.get(session, {}).get(request)
-        if found is None:
+        running = self._open.get(session, {}).get(request)
+        if running is None:
             self._remember(session, request)
             return False
-        self._end(found)
+        self._end(running)
         return True
 
     @staticmethod
@@ -160,19 +163,19 @@ class InFlightRequests:
             request.scope.cancel()
 
     def _remember(self, session: str, request: RequestId) -> None:
-        """Keep what is taken back and not here for a moment: it may overtake its request."""
+        """Keep a cancellation without a request for a moment: it may have overtaken the request."""
         now = time.monotonic()
         if len(str(request)) <= _LONGEST_ID:
-            self._taken_back[session, request] = now
-            self._taken_back.move_to_end((session, request))
-        while self._taken_back:
-            oldest = next(iter(self._taken_back))
-            if len(self._taken_back) <= _MOST_REMEMBERED and now - self._taken_back[oldest] < _REMEMBERED:
+            self._cancelled[session, request] = now
+            self._cancelled.move_to_end((session, request))
+        while self._cancelled:
+            oldest = next(iter(self._cancelled))
+            if len(self._cancelled) <= _MOST_REMEMBERED and now - self._cancelled[oldest] < _REMEMBERED:
                 break
-            del self._taken_back[oldest]
+            del self._cancelled[oldest]
 
-    def _was_taken_back(self, session: str, request: RequestId) -> bool:
-        if not self._taken_back:
+    def _was_cancelled(self, session: str, request: RequestId) -> bool:
+        if not self._cancelled:
             return False
-        since = self._taken_back.pop((session, request), None)
+        since = self._cancelled.pop((session, request), None)
         return since is not None and time.monotonic() - since < _REMEMBERED

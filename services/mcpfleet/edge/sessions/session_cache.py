@@ -1,4 +1,4 @@
-"""The sessions that an edge knows of: read from subscriptions when a request names one, and kept for a while (L5)."""
+"""Keeps sessions for a while: they are read from subscriptions when a request names one (L5)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ from mcpfleet.wire.errors import (
 
 SERVICE: Final = "the subscriptions service"
 _RETRY_AFTER: Final = 5
+"""Seconds after which a client may try again to begin a session."""
 _STALE_FOR: Final = 30
 """Serve a stale session this many times `session_kept` while subscriptions is unreachable."""
 
 
 class _Kept(NamedTuple):
-    named: SessionRef
+    ref: SessionRef
     since: float
+    """Monotonic seconds."""
 
 
 class SessionInfo(NamedTuple):
@@ -57,11 +59,11 @@ class SessionInfo(NamedTuple):
     client: Mapping[str, Any]
     capabilities: Mapping[str, Any]
     lists: Mapping[str, str]
-    """By each list's kind the digest of what is in it now."""
+    """By kinds of lists, the digest of the list as it is now."""
 
 
 class SessionCache:
-    """Finds sessions. What it keeps is dropped when a hint says that it is old, or after a while."""
+    """Finds sessions. A hint of a change drops a kept session, and so does its age."""
 
     def __init__(
         self, bus: Bus, client: SessionsClient, limits: Limits, settings: EdgeSettings, *, log: FilteringBoundLogger
@@ -73,48 +75,48 @@ class SessionCache:
         self._log = log
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._reading: Counter[str] = Counter()
-        """The sessions that are being read, and how often."""
-        self._spoiled: set[str] = set()
-        """Those of them of which a hint came meanwhile: what is read may know nothing of it."""
-        self._hearers: list[Callable[[SessionChanged], None]] = []
+        """The sessions that are being read, and the number of reads."""
+        self._outdated: set[str] = set()
+        """Those of them that had a hint meanwhile: the read may miss the change."""
+        self._listeners: list[Callable[[SessionChanged], None]] = []
 
-    def on_change(self, hear: Callable[[SessionChanged], None]) -> None:
-        """Have somebody hear of each session that has changed or ended."""
-        self._hearers.append(hear)
+    def on_change(self, listener: Callable[[SessionChanged], None]) -> None:
+        """Call a listener with each session that has changed or ended."""
+        self._listeners.append(listener)
 
     async def listen(self) -> None:
-        """Hear hints from now on."""
+        """Receive hints from now on."""
         await self._bus.subscribe(CHANGED_SUBJECT, self._on_hint)
 
-    async def begin(self, endpoint: str, principal: Principal, known: SessionInfo) -> str:
-        """Begin a session; returns its id, which nobody can guess (L18).
+    async def begin(self, endpoint: str, principal: Principal, info: SessionInfo) -> str:
+        """Begin a session, and return its id, which nobody can guess (L18).
 
         Raises:
-            Rejection: -32602 where the client says too much of itself, 503 where none can be begun now.
+            Rejection: -32602 where the client's description is too large, 503 where no session can begin now.
         """
-        check_declared(known.client, known.capabilities)
+        check_declared(info.client, info.capabilities)
         identifier = secrets.token_hex(16)
         question = BeginSession(
             session=session_key(identifier),
             owner=Binding.of(endpoint, principal).digest,
-            revision=known.revision,
-            client=dict(known.client),
-            capabilities=projection.capabilities(known.capabilities, known.revision),
-            lists=dict(known.lists),
+            revision=info.revision,
+            client=dict(info.client),
+            capabilities=projection.capabilities(info.capabilities, info.revision),
+            lists=dict(info.lists),
         )
         try:
             await self.client.begin(question)
         except BusError as error:
-            self._log.warning("a session could not begin", error=str(error))
+            self._log.warning("session not begun", error=str(error))
             raise no_capacity(_RETRY_AFTER) from None
         return identifier
 
     async def find(self, exchange: Exchange) -> SessionRef:
-        """Find the session that a request names. Whatever has to be asked for is limited: ids may be invented.
+        """Find the session that a request names. Reads from subscriptions are limited, since ids may be invented.
 
         Raises:
             Rejection: 404 where there is none of this caller at this endpoint, 400 where the request states another
-                revision than the session's, 429 where the caller asks too often, 504 where nobody can say.
+                revision than the session's, 429 where the caller asks too often, 504 where the session is unknown now.
         """
         endpoint, principal = exchange.endpoint, exchange.caller
         identifier = exchange.headers.session()
@@ -122,90 +124,90 @@ class SessionCache:
             raise UnknownSession
         key, owner = session_key(identifier.decode("latin-1")), Binding.of(endpoint, principal).digest
         kept = self._kept.get(key)
-        if kept is not None and (kept.named.owner != owner or self._age(kept) > self._settings.session_kept):
+        if kept is not None and (kept.ref.owner != owner or self._age(kept) > self._settings.session_kept):
             kept = None
         if kept is None:
-            await self._limits.take_look(endpoint, principal)
-        named = kept.named if kept is not None else await self._read_or_recall(key, owner)
+            await self._limits.take_lookup(endpoint, principal)
+        ref = kept.ref if kept is not None else await self._read_or_recall(key, owner)
         stated = exchange.headers.version()
-        if stated is not None and stated != named.session.revision:
+        if stated is not None and stated != ref.session.revision:
             raise other_revision()
-        return named
+        return ref
 
     async def _read_or_recall(self, key: str, owner: str) -> SessionRef:
-        """Ask; where nobody answers, a session that was known a while ago goes on as it was."""
+        """Read a session; where subscriptions does not answer, return the stale one that is kept."""
         try:
             return await self.read(key, owner)
         except NotAnswered:
             kept = self._kept.get(key)
-            if kept is None or kept.named.owner != owner or self._age(kept) > self._settings.session_kept * _STALE_FOR:
+            if kept is None or kept.ref.owner != owner or self._age(kept) > self._settings.session_kept * _STALE_FOR:
                 raise
-            return kept.named
+            return kept.ref
 
     @staticmethod
     def _age(kept: _Kept) -> float:
         return time.monotonic() - kept.since
 
     async def read(self, key: str, owner: str) -> SessionRef:
-        """Ask what a session is now.
+        """Read a session from subscriptions.
 
         Raises:
-            Rejection: 404 where there is none of this owner, 504 where nobody can say.
+            Rejection: 404 where this owner has no such session, 504 where subscriptions does not answer.
         """
         self._reading[key] += 1
         try:
             session = await self.client.read(key, owner)
         except BusError as error:
-            self._log.warning("a session could not be looked up", error=str(error))
+            self._log.warning("session not read", error=str(error))
             raise not_answered(SERVICE) from None
         finally:
-            is_old = key in self._spoiled
+            is_outdated = key in self._outdated
             self._reading[key] -= 1
             if not self._reading[key]:
                 del self._reading[key]
-                self._spoiled.discard(key)
+                self._outdated.discard(key)
         if session is None:
             kept = self._kept.get(key)
-            if kept is not None and kept.named.owner == owner:
+            if kept is not None and kept.ref.owner == owner:
                 del self._kept[key]
             raise UnknownSession
-        named = SessionRef(key, owner, session)
-        if not is_old:
-            # Requests need no URIs, of which there may be much.
-            self._kept[key] = _Kept(named._replace(session=session.model_copy(update={"uris": ()})), time.monotonic())
+        ref = SessionRef(key, owner, session)
+        if not is_outdated:
+            # Requests need no URIs, which may be large.
+            self._kept[key] = _Kept(ref._replace(session=session.model_copy(update={"uris": ()})), time.monotonic())
             self._kept.move_to_end(key)
             while len(self._kept) > self._settings.session_entries:
                 self._kept.popitem(last=False)
-        return named
+        return ref
 
-    async def change(self, named: SessionRef, **changes: Any) -> SessionRead:
-        """Change a session; the next request reads what it is then.
+    async def change(self, ref: SessionRef, **changes: Any) -> SessionRead:
+        """Change a session; the next request reads it again.
 
         Raises:
-            Rejection: 404 where it has ended, 504 where nobody can say whether it has changed.
+            Rejection: 404 where it has ended, 504 where it is unknown whether it has changed.
         """
         try:
-            read = await self.client.change(ChangeSession(session=named.key, owner=named.owner, **changes))
+            read = await self.client.change(ChangeSession(session=ref.key, owner=ref.owner, **changes))
         except BusError as error:
-            self._log.warning("a session could not be changed", error=str(error))
+            self._log.warning("session not changed", error=str(error))
             raise (unchanged if is_undone(error) else maybe_done)(SERVICE) from None
-        self._kept.pop(named.key, None)
+        self._kept.pop(ref.key, None)
         if read.session is None:
             raise UnknownSession
         return read
 
-    async def end(self, named: SessionRef) -> None:
+    async def end(self, ref: SessionRef) -> None:
         """End a session, at every edge.
 
         Raises:
-            Rejection: 504 where nobody can say whether it has ended.
+            Rejection: 504 where it is unknown whether it has ended.
         """
         try:
-            await self.client.end(named.key, named.owner)
+            await self.client.end(ref.key, ref.owner)
         except BusError as error:
-            self._log.warning("a session could not be ended", error=str(error))
+            self._log.warning("session not ended", error=str(error))
             raise (unchanged if is_undone(error) else maybe_done)(SERVICE) from None
-        self._hear(SessionChanged(session=named.key, ended=True, deleted=True))
+        self._notify(SessionChanged(session=ref.key, ended=True, deleted=True))
 
     def _on_hint(self, message: Incoming) -> None:
         try:
@@ -213,11 +215,11 @@ class SessionCache:
         except ValidationError:
             self._log.warning("malformed hint", subject=message.subject)
             return
-        self._hear(changed)
+        self._notify(changed)
 
-    def _hear(self, changed: SessionChanged) -> None:
+    def _notify(self, changed: SessionChanged) -> None:
         self._kept.pop(changed.session, None)
         if changed.session in self._reading:
-            self._spoiled.add(changed.session)
-        for hear in self._hearers:
-            hear(changed)
+            self._outdated.add(changed.session)
+        for listener in self._listeners:
+            listener(changed)

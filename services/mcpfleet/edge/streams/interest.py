@@ -1,4 +1,4 @@
-"""What this edge hears on the bus: the hints of just those resources that its streams watch."""
+"""Subscribes on the bus to the hints of exactly those resources that this edge's streams watch."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry.trace import TraceContext
 
 _BACK_AT: Final = 0.75
-"""Of the bound, the part from which keys are heard by themselves again."""
+"""At this part of the bound, each key has its own subscription again."""
 
-Hear = Callable[[str, str, str, TraceContext | None], None]
-"""Takes an endpoint, the pool that spoke, the URI, and the work that changed what is read there, where it is known."""
+OnHint = Callable[[str, str, str, TraceContext | None], None]
+"""Takes an endpoint, the pool that sent the hint, the URI, and the trace of the change, where it is recorded."""
 
 
 @dataclass(slots=True, eq=False)
 class _Endpoint:
     watchers: Counter[str] = field(default_factory=Counter)
     """How many streams watch each key."""
-    heard: dict[str, Subscription] = field(default_factory=dict)
-    """The keys that are heard by themselves."""
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    """By the keys that have their own."""
     all: Subscription | None = None
-    """All keys, where there are too many of them."""
+    """The subscription to all keys, where there are too many for their own."""
 
 
 class Interest:
-    """Hears keys for as long as somebody watches them; above a bound of them, all of an endpoint's."""
+    """Subscribes to keys while streams watch them; above a bound of them, to all of an endpoint's keys."""
 
-    def __init__(self, bus: Bus, hear: Hear, *, most: int) -> None:
-        """Hear nothing yet.
+    def __init__(self, bus: Bus, on_hint: OnHint, *, most: int) -> None:
+        """Begin without subscriptions.
 
         Args:
             bus: the edge's.
-            hear: is told of each hint; it does not wait.
-            most: keys of an endpoint that are heard by themselves.
+            on_hint: takes each hint; it does not wait.
+            most: keys of an endpoint that have their own subscriptions, at most.
         """
         self._bus = bus
-        self._hear = hear
+        self._forward = on_hint
         self._most = most
         self._endpoints: dict[str, _Endpoint] = {}
         self._tasks = TaskOwner()
@@ -56,19 +56,19 @@ class Interest:
         await self._tasks.run(task_status=task_status)
 
     async def watch(self, name: str, uris: Iterable[str]) -> None:
-        """Hear the hints of these URIs until `unwatch`; what is said of them after a flush of the bus is heard."""
+        """Subscribe to the hints of these URIs until `unwatch`; after a flush of the bus no hint is missed."""
         endpoint = self._endpoints.setdefault(name, _Endpoint())
         keys = [resource_key(uri) for uri in uris]
         for key in keys:
             endpoint.watchers[key] += 1
         if endpoint.all is None and len(endpoint.watchers) > self._most:
-            await self._hear_all(name, endpoint)
+            await self._subscribe_all(name, endpoint)
         elif endpoint.all is None:
             for key in keys:
-                await self._hear_key(name, endpoint, key)
+                await self._subscribe_key(name, endpoint, key)
 
     def unwatch(self, name: str, uris: Collection[str]) -> None:
-        """Undo `watch`, whether or not that came to its end."""
+        """Undo `watch`, whether it has returned or was cancelled."""
         endpoint = self._endpoints.get(name)
         if endpoint is None:
             return
@@ -76,42 +76,42 @@ class Interest:
             endpoint.watchers[key] -= 1
             if endpoint.watchers[key] <= 0:
                 del endpoint.watchers[key]
-                if (subscription := endpoint.heard.pop(key, None)) is not None:
+                if (subscription := endpoint.subscriptions.pop(key, None)) is not None:
                     self._leave(subscription)
         if endpoint.all is not None and len(endpoint.watchers) <= self._most * _BACK_AT and self._tasks.is_running:
             everything, endpoint.all = endpoint.all, None
-            self._tasks.start(self._hear_apart, name, endpoint, everything)
+            self._tasks.start(self._subscribe_each, name, endpoint, everything)
 
-    async def _hear_all(self, name: str, endpoint: _Endpoint) -> None:
+    async def _subscribe_all(self, name: str, endpoint: _Endpoint) -> None:
         everything = await self._bus.subscribe(resource_hints(name), self._on_hint)
-        if endpoint.all is not None:  # in the meantime
+        if endpoint.all is not None:  # meanwhile
             self._leave(everything)
             return
         endpoint.all = everything
-        apart, endpoint.heard = endpoint.heard, {}
+        apart, endpoint.subscriptions = endpoint.subscriptions, {}
         for subscription in apart.values():
             self._leave(subscription)
 
-    async def _hear_apart(self, name: str, endpoint: _Endpoint, everything: Subscription) -> None:
-        """Hear each key by itself again, and only then leave what hears them all."""
+    async def _subscribe_each(self, name: str, endpoint: _Endpoint, everything: Subscription) -> None:
+        """Subscribe to each key again, and only then leave the subscription to all."""
         for key in list(endpoint.watchers):
-            await self._hear_key(name, endpoint, key)
+            await self._subscribe_key(name, endpoint, key)
         self._leave(everything)
 
-    async def _hear_key(self, name: str, endpoint: _Endpoint, key: str) -> None:
-        if key in endpoint.heard or endpoint.all is not None or not endpoint.watchers[key]:
+    async def _subscribe_key(self, name: str, endpoint: _Endpoint, key: str) -> None:
+        if key in endpoint.subscriptions or endpoint.all is not None or not endpoint.watchers[key]:
             return
         subscription = await self._bus.subscribe(resource_hints(name, key), self._on_hint)
-        if key in endpoint.heard or not endpoint.watchers[key]:  # in the meantime
+        if key in endpoint.subscriptions or not endpoint.watchers[key]:  # meanwhile
             self._leave(subscription)
         else:
-            endpoint.heard[key] = subscription
+            endpoint.subscriptions[key] = subscription
 
     def _leave(self, subscription: Subscription) -> None:
         self._tasks.start(self._bus.leave, subscription)
 
     def _on_hint(self, message: Incoming) -> None:
-        """Pass a hint on. Where a key is heard twice for a moment its hint may come twice, which a hint may."""
+        """Pass a hint on. For a moment a key may have two subscriptions, and its hint come twice, as hints may."""
         _, _, endpoint, pool, _ = message.subject.split(".")
         sent = header.read(message.header)
-        self._hear(endpoint, pool, message.body.decode(), sent.trace if sent is not None else None)
+        self._forward(endpoint, pool, message.body.decode(), sent.trace if sent is not None else None)

@@ -1,99 +1,101 @@
-"""For how long a stream may go on, and how that is asked again: the stream's own seam to whoever admits callers."""
+"""How long a stream may go on, and how it gets more time from authorization."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Protocol
 
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.identity.admission import Admission, Permit
+from mcpfleet.edge.identity.admission import Admission
+from mcpfleet.edge.identity.verdict_cache import Verdict
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.wire.errors import NotAnswered, Rejection
 
 
-class Unasked(Exception):
-    """Raised when nobody could be asked whether a permission goes on; it is asked again until its end (K19)."""
+class RenewalUnanswered(Exception):
+    """Raised when nobody answered a renewal in time; it is tried again until the lease ends (K19)."""
 
 
-class Permission(Protocol):
-    """A stream's permission, which it keeps for its life."""
-
-    principal: Principal
-    """Whom it is given to, as the newest answer has it."""
-    expires: float
-    """Monotonic seconds until which it holds; infinite where nobody's permission ends."""
-    key: str | None
-    """Names what makes the credential good, where authorization can name it."""
-    asked_at: float
-    """When authorization was asked last (monotonic seconds)."""
-
-    async def renew(self) -> bool:
-        """Ask whether it goes on, and move its end; false where it was refused.
-
-        Raises:
-            Unasked: nobody answered in time.
-        """
-
-
-class Unending:
-    """The permission where callers need none (S1): it has no end."""
+class StreamLease:
+    """A stream's right to go on. This one has no end: its caller needs no credential (S1)."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
+        """The stream's caller, by the newest answer."""
         self.expires = math.inf
+        """Monotonic seconds until which the lease holds."""
         self.key: str | None = None
+        """Names the key that makes the credential valid, where authorization can name it."""
         self.asked_at = -math.inf
+        """When authorization was asked last (monotonic seconds)."""
 
     async def renew(self) -> bool:
-        """Go on."""
+        """Ask authorization whether the stream may go on, and extend the lease; return False for a refusal.
+
+        Raises:
+            RenewalUnanswered: nobody answered in time.
+        """
         return True
 
 
-class Lasting:
-    """The permission of who was admitted by a credential, which the stream keeps for its life and tells nobody else."""
+class VerdictLease(StreamLease):
+    """The lease of a caller with a credential, which the stream keeps for its life and shows to authorization alone."""
 
     def __init__(
-        self, admission: Admission, endpoint: str, credential: Credential, given: Permit, *, longest: float
+        self, admission: Admission, endpoint: str, credential: Credential, verdict: Verdict, *, longest: float
     ) -> None:
-        """Begin with what was given; it holds for `longest` seconds from its asking at most (N6)."""
+        """Begin by a verdict.
+
+        Args:
+            admission: gives newer verdicts.
+            endpoint: its name.
+            credential: the caller's.
+            verdict: the newest one on this credential.
+            longest: seconds that the lease holds after authorization was asked, at most (N6).
+        """
+        super().__init__(verdict.principal)
         self._admission = admission
         self._endpoint = endpoint
         self._credential = credential
         self._longest = longest
-        self._take(given)
+        self._extend(verdict)
 
-    def _take(self, given: Permit) -> None:
-        self.principal = given.principal
-        self.expires = min(given.expires, given.asked + self._longest)
-        self.asked_at = given.asked
-        self.key = given.key
+    def _extend(self, verdict: Verdict) -> None:
+        self.principal = verdict.principal
+        self.expires = min(verdict.valid_until, verdict.asked_at + self._longest)
+        self.asked_at = verdict.asked_at
+        self.key = verdict.admitted.key
 
     async def renew(self) -> bool:
-        """Ask authorization, unless others have for the same credential since."""
+        """Ask authorization, unless another stream with this credential has asked since."""
         try:
-            given = await self._admission.permit(self._endpoint, self._credential)
-            if given.asked <= self.asked_at:
-                given = await self._admission.permit(self._endpoint, self._credential, anew=True)
+            verdict = await self._admission.verdict(self._endpoint, self._credential)
+            if verdict.asked_at <= self.asked_at:
+                verdict = await self._admission.verdict(self._endpoint, self._credential, fresh=True)
         except NotAnswered as error:
-            raise Unasked from error
+            raise RenewalUnanswered from error
         except Rejection:
             return False
-        self._take(given)
+        self._extend(verdict)
         return True
 
 
-class Permits:
-    """Says who may have a stream, and for how long."""
+class StreamLeases:
+    """Decides who may have a stream, and for how long."""
 
     def __init__(self, admission: Admission, *, longest: float) -> None:
-        """Give permissions by verdicts; none holds longer than `longest` seconds without being asked for again."""
+        """Grant leases by verdicts.
+
+        Args:
+            admission: gives the verdicts.
+            longest: seconds that a lease holds without a new answer of authorization, at most (N6).
+        """
         self._admission = admission
         self._longest = longest
 
-    def check(self, exchange: Exchange, uris: Iterable[str]) -> None:
-        """Check that the caller's scopes cover the reading of what it watches (D10); what is not there needs none.
+    def check_scopes(self, exchange: Exchange, uris: Iterable[str]) -> None:
+        """Check that the caller has the scopes to read these URIs (D10). An unknown URI needs none.
 
         Raises:
             Rejection: 403, which names the scopes.
@@ -105,9 +107,9 @@ class Permits:
             if target is not None and target.listed.definition.scopes:
                 self._admission.require(exchange.endpoint, exchange.caller, target.listed.definition.scopes)
 
-    async def give(self, endpoint: str, principal: Principal, credential: Credential | None) -> Permission:
-        """Give a stream its permission; raises as `Admission.admit`."""
+    async def grant(self, endpoint: str, principal: Principal, credential: Credential | None) -> StreamLease:
+        """Grant a stream its lease; raises as `Admission.admit`."""
         if credential is None:
-            return Unending(principal)
-        given = await self._admission.permit(endpoint, credential)
-        return Lasting(self._admission, endpoint, credential, given, longest=self._longest)
+            return StreamLease(principal)
+        verdict = await self._admission.verdict(endpoint, credential)
+        return VerdictLease(self._admission, endpoint, credential, verdict, longest=self._longest)

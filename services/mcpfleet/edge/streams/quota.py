@@ -1,4 +1,4 @@
-"""Counts this edge's streams with the fleet's: a partition has so many of them at an endpoint, on whichever edges."""
+"""Counts this edge's streams for the fleet: a partition may have a number of them at an endpoint, on all edges."""
 
 from __future__ import annotations
 
@@ -24,45 +24,46 @@ from mcpfleet.contracts.subscriptions import (
 )
 
 _SETTLES: Final = 0.05
-"""Seconds in which several closings become one message."""
+"""Seconds in which closed streams gather for one message."""
 _PACE: Final = 0.2
-"""Seconds between two messages: where thousands of streams end, each message is a transaction that costs their ends."""
+"""Seconds between two such messages, since each one is a transaction."""
 _RETRY: Final = 1.0
+"""Seconds after which an unanswered message is sent again."""
 
 Key = tuple[str, str]
-"""An endpoint, and the key of a partition."""
+"""An endpoint's name, and a partition's key."""
 
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A stream that waits to be counted."""
+    """A stream that waits for its place in the count."""
 
     outcome: bool | BusError | None = None
     is_alone: bool = False
-    """With others it did not fit."""
+    """It did not fit together with others, so it is asked for alone."""
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """Those that wait for one partition at one endpoint."""
+    """The streams that wait for one partition at one endpoint."""
 
     turn: anyio.Lock = field(default_factory=anyio.Lock)
     waiting: dict[_Ticket, None] = field(default_factory=dict)
-    asked: frozenset[_Ticket] = frozenset()
-    """Those of them that are being asked for: they may have been counted in already."""
+    pending: frozenset[_Ticket] = frozenset()
+    """Those in the current question, which may have been counted already."""
 
 
 class Quota:
-    """Asks before a stream opens, and says when streams have closed. Whoever has no partition is not counted (D7)."""
+    """Asks subscriptions before a stream opens, and reports closed streams. Anonymous callers are not counted (D7)."""
 
     def __init__(self, client: SubscriptionsClient, edge: str, *, interval: float, log: FilteringBoundLogger) -> None:
-        """Count nothing yet.
+        """Begin without streams.
 
         Args:
             client: of subscriptions.
             edge: this process's id.
-            interval: seconds between two leases.
-            log: for what an operator should know.
+            interval: seconds between two lease renewals.
+            log: reports a silent service.
         """
         self._client = client
         self._edge = edge
@@ -71,23 +72,23 @@ class Quota:
         self._sequence = count(1)
         self._streams: Counter[Key] = Counter()
         self._lines: dict[Key, _Line] = {}
-        self._untold: set[Key] = set()
-        """Of which subscriptions may have another number."""
-        self._has_news = anyio.Event()
-        self._is_known = False
-        """Something was said to subscriptions, so that it has a row of this edge."""
+        self._unreported: set[Key] = set()
+        """The keys whose number subscriptions may not have."""
+        self._has_closed = anyio.Event()
+        self._is_counted = False
+        """Subscriptions may have a row for this edge, which needs a lease."""
 
     async def open(self, endpoint: str, partition: str | None) -> bool:
-        """Ask for a place among the partition's; where it is granted, `close` gives it back.
+        """Ask for a place in a partition's quota; return False where it is full. `close` gives a place back.
 
         Raises:
-            BusError: nobody could be asked; no place is taken.
+            BusError: nobody answered; no place is taken.
         """
         if partition is None:
             return True
         key = endpoint, partition_key(partition)
         self._streams[key] += 1
-        self._is_known = True
+        self._is_counted = True
         granted = False
         try:
             granted = await self._ask(key)
@@ -97,7 +98,7 @@ class Quota:
         return granted
 
     async def _ask(self, key: Key) -> bool:
-        """Ask by one question for all that came while the last one was under way, since a question is a transaction."""
+        """Ask in one question for all streams that came during the last question, since each one is a transaction."""
         line, mine = self._lines.setdefault(key, _Line()), _Ticket()
         line.waiting[mine] = None
         try:
@@ -113,26 +114,26 @@ class Quota:
             raise mine.outcome
         return mine.outcome
 
-    async def _ask_for(self, key: Key, line: _Line, asked: list[_Ticket]) -> None:
-        """Ask whether all of these fit; where they do not, each is asked for by itself next."""
-        count = Count(endpoint=key[0], partition=key[1], streams=self._streams[key] - len(line.waiting) + len(asked))
+    async def _ask_for(self, key: Key, line: _Line, tickets: list[_Ticket]) -> None:
+        """Ask whether all these streams fit; where they do not, each is asked for alone next."""
+        count = Count(endpoint=key[0], partition=key[1], streams=self._streams[key] - len(line.waiting) + len(tickets))
         outcome: bool | BusError
-        line.asked = frozenset(asked)
+        line.pending = frozenset(tickets)
         try:
             outcome = await self._client.open(OpenStream(edge=self._edge, sequence=next(self._sequence), count=count))
         except BusError as error:
             outcome = error
         finally:
-            line.asked = frozenset()
-        for ticket in asked:
-            if outcome is False and len(asked) > 1:
+            line.pending = frozenset()
+        for ticket in tickets:
+            if outcome is False and len(tickets) > 1:
                 ticket.is_alone = True
             else:
                 ticket.outcome = outcome
                 line.waiting.pop(ticket, None)
 
     def close(self, endpoint: str, partition: str | None) -> None:
-        """Give a place back; subscriptions hears of it soon."""
+        """Give a place back; subscriptions is told soon."""
         if partition is not None:
             self._forget((endpoint, partition_key(partition)))
 
@@ -140,54 +141,54 @@ class Quota:
         self._streams[key] -= 1
         if self._streams[key] <= 0:
             del self._streams[key]
-        self._untold.add(key)
-        self._has_news.set()
+        self._unreported.add(key)
+        self._has_closed.set()
 
     def _count(self, key: Key) -> Count:
-        """Count the streams that there are, or may be: who has yet to be asked for keeps nobody else out."""
+        """Count the open streams, and those in the current question; streams that still wait do not count."""
         line, streams = self._lines.get(key), self._streams.get(key, 0)
         if line is not None:
-            streams -= len(line.waiting.keys() - line.asked)
+            streams -= len(line.waiting.keys() - line.pending)
         return Count(endpoint=key[0], partition=key[1], streams=streams)
 
     async def run(self) -> None:
-        """Tell what has closed, and that this edge lives, until cancelled."""
+        """Report closed streams, and renew this edge's lease, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._tell_closed)
-            tasks.start_soon(self._lease)
+            tasks.start_soon(self._report_closed)
+            tasks.start_soon(self._renew_lease)
 
-    async def _tell_closed(self) -> None:
-        told = -math.inf
+    async def _report_closed(self) -> None:
+        sent_at = -math.inf
         while True:
-            await self._has_news.wait()
-            await anyio.sleep(max(_SETTLES, told + _PACE - time.monotonic()))
-            told = time.monotonic()
-            self._has_news = anyio.Event()
-            while self._untold:
-                if not await self._tell_some():
+            await self._has_closed.wait()
+            await anyio.sleep(max(_SETTLES, sent_at + _PACE - time.monotonic()))
+            sent_at = time.monotonic()
+            self._has_closed = anyio.Event()
+            while self._unreported:
+                if not await self._report_some():
                     await anyio.sleep(_RETRY * random.uniform(0.5, 1.5))  # noqa: S311  # no secret
 
-    async def _tell_some(self) -> bool:
-        told = [self._untold.pop() for _ in range(min(MOST_COUNTS, len(self._untold)))]
+    async def _report_some(self) -> bool:
+        keys = [self._unreported.pop() for _ in range(min(MOST_COUNTS, len(self._unreported)))]
         sequence = next(self._sequence)
-        counts = tuple(map(self._count, told))
+        counts = tuple(map(self._count, keys))
         try:
             await self._client.close(CloseStreams(edge=self._edge, sequence=sequence, counts=counts))
         except BusError as error:
-            self._untold.update(told)
-            self._log.debug("subscriptions does not know what has closed", error=str(error))
+            self._unreported.update(keys)
+            self._log.debug("closed streams not reported", error=str(error))
             return False
         return True
 
-    async def _lease(self) -> None:
-        """Keep what is counted for this edge; without it, it would be forgotten as that of a dead one."""
+    async def _renew_lease(self) -> None:
+        """Renew this edge's lease; without it, subscriptions removes the counts as those of a dead edge."""
         while True:
             await anyio.sleep(self._interval * random.uniform(0.8, 1.2))  # noqa: S311  # no secret
-            if not self._is_known:
+            if not self._is_counted:
                 continue
             try:
                 if await self._client.lease(self._edge):
-                    self._untold.update(self._streams)
-                    self._has_news.set()
+                    self._unreported.update(self._streams)
+                    self._has_closed.set()
             except BusError as error:
-                self._log.warning("subscriptions does not answer", error=str(error))
+                self._log.warning("stream lease not renewed", error=str(error))

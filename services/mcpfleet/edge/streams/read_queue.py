@@ -1,4 +1,4 @@
-"""The order in which an edge asks resources whether listeners may read them: bounded for each pool and each caller."""
+"""The order of an edge's read checks, with bounds for each pool and each caller."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from anyio.abc import TaskStatus
 from mcpfleet.process.task_owner import TaskOwner
 
 AT_ONCE: Final = 16
-"""Readings of a pool that an edge has under way at once: a pool that hangs holds up no other."""
+"""Checks of one pool that run at once, so that a pool that hangs holds up no other."""
 OF_A_CALLER: Final = 8
-"""Readings of one caller among them: a caller whose resources hang leaves places to others."""
+"""Checks of one caller among them, so that a caller whose resources hang leaves places to others."""
 RENEWING: Final = 8
-"""Renewals among them: a stream or a change that waits finds a place."""
-_LOOKS: Final = 32
-"""Renewals that are looked through for one whose caller has a place."""
+"""Renewals among them, so that a waiting stream or change finds a place."""
+_SEARCHED: Final = 32
+"""Renewals that are searched for one whose caller has a place."""
 
 T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(slots=True, eq=False)
 class _Line(Generic[T]):
-    """The readings that wait for one pool, and how many are under way."""
+    """The checks that wait for one pool, and the number that runs."""
 
     awaited: dict[Hashable, dict[T, None]] = field(default_factory=dict)
-    """By their callers, in the order of their turns: a stream or a change waits for these."""
+    """By callers, in the order of their turns. A stream or a change waits for these checks."""
     renewals: dict[T, Hashable] = field(default_factory=dict)
     running: Counter[Hashable] = field(default_factory=Counter)
-    """By their callers."""
+    """By callers."""
     renewing: int = 0
 
     def take(self) -> tuple[T, Hashable, bool] | None:
-        """Take the next one out: it, its caller, and whether it is a renewal; none where none may begin now."""
+        """Take the next check: it, its caller, and whether it is a renewal. Return None where none may begin now."""
         if self.running.total() >= AT_ONCE:
             return None
         for caller, waiting in self.awaited.items():
             if self.running[caller] < OF_A_CALLER:
                 item = next(iter(waiting))
                 del self.awaited[caller], waiting[item]
-                if waiting:  # the others' turn comes first
+                if waiting:  # other callers come first
                     self.awaited[caller] = waiting
                 return item, caller, False
         if self.renewing < RENEWING:
-            for item, caller in islice(self.renewals.items(), _LOOKS):
+            for item, caller in islice(self.renewals.items(), _SEARCHED):
                 if self.running[caller] < OF_A_CALLER:
                     del self.renewals[item]
                     return item, caller, True
@@ -56,7 +56,7 @@ class _Line(Generic[T]):
 
 
 class ReadQueue(Generic[T]):
-    """Performs what is added, each thing once at a time; what waits may be taken back."""
+    """Performs the checks that are added; a waiting check may be cancelled."""
 
     def __init__(self, perform: Callable[[T], Awaitable[None]]) -> None:
         """Perform nothing before `run`.
@@ -69,15 +69,15 @@ class ReadQueue(Generic[T]):
         self._tasks = TaskOwner()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of waiting checks."""
         return sum(len(line.renewals) + sum(map(len, line.awaited.values())) for line in self._lines.values())
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Own what is under way, until cancelled."""
+        """Own the running checks, until cancelled."""
         await self._tasks.run(task_status=task_status)
 
     def add(self, item: T, pool: str, caller: Hashable, *, renews: bool) -> None:
-        """Have something performed in its turn, that neither waits nor is under way."""
+        """Queue a check that neither waits nor runs."""
         line = self._lines.setdefault(pool, _Line())
         if renews:
             line.renewals[item] = caller
@@ -86,14 +86,14 @@ class ReadQueue(Generic[T]):
         self._begin(pool, line)
 
     def hasten(self, item: T, pool: str, caller: Hashable) -> None:
-        """Let what waits as a renewal go before the others: somebody waits for it now."""
+        """Move a waiting renewal before the others: a stream or a change waits for it now."""
         line = self._lines.get(pool)
         if line is not None and line.renewals.pop(item, None) is not None:
             line.awaited.setdefault(caller, {})[item] = None
             self._begin(pool, line)
 
-    def take_back(self, item: T, pool: str, caller: Hashable) -> bool:
-        """Perform it not; false where it does not wait, as it is under way or done."""
+    def cancel(self, item: T, pool: str, caller: Hashable) -> bool:
+        """Remove a waiting check; return False where it runs or is done."""
         line = self._lines.get(pool)
         if line is None:
             return False

@@ -1,8 +1,8 @@
-"""Makes good for resource hints that were lost with the link to NATS: the streams that watch are told to read again.
+"""Makes up for resource hints that were lost with the link to NATS: it tells subscribed clients to read again.
 
-Catalogs heal by their numbers. A resource has none, nor has what a pool's lists return, so a stream gets one hint for
-each URI that it watches and one for the lists, slowly, and for a limited time; what is left then, and what was lost
-without a sign, is bounded by `ttlMs`.
+Catalogs recover by their numbers. Resources and the results of listers have no numbers. So each stream gets one change
+for each URI that it watches, and one for its lists: slowly, and for a limited time. `ttlMs` bounds how long a client
+trusts what it read otherwise.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.hints import LISTS
 from mcpfleet.edge.streams.stream import Stream
 
-_TURN: Final = 0.1
+_PAUSE: Final = 0.1
 """Seconds between two batches."""
 
 
 class Recovery:
-    """Waits for gaps, and catches up after each."""
+    """Waits for gaps in the link, and catches up after each."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Recovery:
 
         Args:
             bus: the edge's.
-            streams: those that are open.
-            catch_up: tells a stream that a URI, or what lists return, may have changed.
-            rate: hints a second, of all streams together.
-            lasts: seconds after which the rest is left to `ttlMs`.
+            streams: returns the open streams.
+            catch_up: tells a stream that a URI, or the result of its lists, may have changed.
+            rate: changes a second, for all streams together.
+            lasts: seconds after which catching up ends.
         """
         self._streams = streams
         self._catch_up = catch_up
-        self._batch = max(1, round(rate * _TURN))
+        self._batch = max(1, round(rate * _PAUSE))
         self._lasts = lasts
         self._has_gap = False
         self._gap_is_over = anyio.Event()
@@ -58,7 +58,7 @@ class Recovery:
             self._gap_is_over.set()
 
     async def run(self) -> None:
-        """Catch up after each gap, until cancelled; one that comes meanwhile begins anew."""
+        """Catch up after each gap, until cancelled; a gap that comes meanwhile begins it again."""
         while True:
             await self._gap_is_over.wait()
             self._gap_is_over = anyio.Event()
@@ -72,7 +72,7 @@ class Recovery:
             if not stream.is_over:
                 self._catch_up(stream, uri)
             if number % self._batch == 0:
-                await anyio.sleep(_TURN)
+                await anyio.sleep(_PAUSE)
 
 
 def _watched(stream: Stream) -> list[str]:
@@ -80,7 +80,7 @@ def _watched(stream: Stream) -> list[str]:
 
 
 def _turns(streams: list[Stream]) -> Iterator[tuple[Stream, str]]:
-    """One URI of each stream after the other, then the next of each, all in an order by chance."""
+    """Yield one URI of each stream in turn, then the next of each, in random order."""
     left = [(stream, watched) for stream in streams if (watched := _watched(stream))]
     while left:
         random.shuffle(left)

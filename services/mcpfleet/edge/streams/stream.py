@@ -1,4 +1,4 @@
-"""One listen stream: what waits to be told, and the loop that writes it until one of the stream's named ends."""
+"""One listen stream: the changes that wait, and the loop that writes them until the stream ends."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, NamedTuple, TypeAlias
 
-from mcpfleet.edge.streams.lease import Permission
-from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange, while_there
+from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.streams.lease import StreamLease
+from mcpfleet.edge.transport.http_exchange import ClientStalled, while_there
 from mcpfleet.views.view import View
 from mcpfleet.wire import notices, reply
 from mcpfleet.wire.filter import Filter, ListKind
@@ -30,82 +31,77 @@ class Exit(StrEnum):
     PERMISSION_ENDED = "permission_ended"
     SHUTDOWN = "shutdown"
     TOO_SLOW = "too_slow"
-    """More changes waited than a stream may have."""
+    """More changes waited than may wait for one stream."""
     WRITE_FAILED = "write_failed"
     """The client did not read what it was sent."""
     LIFETIME = "lifetime"
     NOTHING_HONOURED = "nothing_honoured"
-    """The endpoint has nothing of what was asked for (D6)."""
+    """The endpoint offers nothing that the filter names (D6)."""
     SESSION_ENDED = "session_ended"
-    """The session is over that the stream was of."""
+    """The stream's session has ended."""
     REPLACED = "replaced"
-    """The session has newer streams than it may have (N10)."""
+    """The session has the newest streams that it may have, and this is none of them (N10)."""
     NO_ROOM = "no_room"
     """The session subscribes to more than this edge has memory for."""
 
 
-class Terms(TypedDict):
-    """What the settings say of a stream."""
+class StreamBounds(NamedTuple):
+    """The settings of one stream."""
 
     keepalive: float
+    """Seconds of silence after which a comment is sent."""
     lasts: float
-    bound: int
+    """Seconds after which the stream ends in any case."""
+    pending: int
+    """Changes that may wait."""
 
 
 class Stream:
-    """One client's stream. `run` is its loop; all else may be called at any time, from the same event loop.
+    """One client's stream. `run` is its loop; the other methods may be called at any time from the same event loop.
 
-    What is offered before the acknowledgment, and while the stream is fenced, waits; equal changes wait once. A change
-    of what is just being written waits again, since the client may have read before it (S16).
+    A change waits until the stream is acknowledged, and while it is fenced; equal changes wait once. A change that
+    comes while an equal one is written waits again, since the client may have read before it (S16).
     """
 
     __slots__ = (
         "_exchange", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
-        "_written", "bound", "digests", "endpoint", "holds_until", "honoured", "id", "on_written", "permission", "view",
+        "_written", "bound", "digests", "endpoint", "holds_until", "honoured", "id", "lease", "on_written", "view",
     )  # fmt: skip
 
     def __init__(
         self,
-        exchange: HttpExchange,
+        exchange: Exchange,
         identifier: bytes,
         *,
-        endpoint: str,
-        permission: Permission,
+        lease: StreamLease,
         honoured: Filter,
-        view: View,
-        keepalive: float,
-        lasts: float,
-        bound: int,
+        bounds: StreamBounds,
     ) -> None:
-        """Describe a stream, which is told nothing before `run`.
+        """Prepare a stream, which sends nothing before `run`.
 
         Args:
-            exchange: the listen request's.
+            exchange: the listen request's. The stream keeps its view, and compares later views with it.
             identifier: the listen request's id, as JSON.
-            endpoint: the endpoint's name.
-            permission: by which it goes on.
-            honoured: what it tells of.
-            view: what its caller sees, with which later views are compared.
-            keepalive: seconds of silence after which a comment is sent.
-            lasts: seconds after which it ends whatever happens.
-            bound: changes that may wait.
+            lease: lets the stream go on.
+            honoured: the part of the client's filter that the stream serves.
+            bounds: from the settings.
         """
         self.id = identifier
-        self.endpoint = endpoint
-        self.permission = permission
-        self.holds_until = permission.expires
-        """Monotonic seconds until which it may go on without being renewed."""
+        self.endpoint = exchange.endpoint
+        self.lease = lease
+        self.holds_until = lease.expires
+        """Monotonic seconds until which the stream may go on without a renewal."""
         self.honoured = honoured
-        self.view = view
-        self.digests: dict[ListKind, bytes] = {kind: view.list_digest(kind) for kind in honoured.lists}
-        """Of the lists as the client may have seen them last (S15)."""
+        self.view = exchange.view
+        self.digests: dict[ListKind, bytes] = {kind: self.view.list_digest(kind) for kind in honoured.lists}
+        """The digests of the lists that the client may have seen last (S15)."""
         self.on_written: Callable[[int], None] = lambda _: None
-        """Hears how many changes were written."""
+        """Called with the number of changes that were written."""
         self._exchange = exchange
-        self.bound = bound
+        self.bound = bounds.pending
         """Changes that may wait."""
-        self._keepalive = keepalive
-        self._lasts_until = time.monotonic() + lasts
+        self._keepalive = bounds.keepalive
+        self._lasts_until = time.monotonic() + bounds.lasts
         self._written = time.monotonic()
         self._pending: dict[str, Notice] = {}
         self._exit: Exit | None = None
@@ -115,17 +111,17 @@ class Stream:
 
     @property
     def has_connection(self) -> bool:
-        """Whether nothing else can come over its connection: HTTP/1.1 has one for each request."""
+        """Whether it occupies a connection alone, as each request of HTTP/1.1 does."""
         return not self._exchange.http_version.startswith("2")
 
-    # -- what happens to it -------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def offer(self, key: str, notice: Notice) -> None:
-        """Have a change told, unless the same one waits already.
+        """Queue a change, unless an equal one waits already.
 
         Args:
-            key: what changed: the list's kind or the URI.
-            notice: what is written of it.
+            key: names what has changed: a list's kind or a URI.
+            notice: the notification to write.
         """
         if self._exit is not None or key in self._pending:
             return
@@ -134,64 +130,64 @@ class Stream:
             return
         self._pending[key] = notice
         if self._wake is not None and not self._is_fenced:
-            self._rouse()
+            self._wake_up()
 
     def offer_newest(self, key: str, notice: Notice) -> None:
-        """Have a change told in the place of an older one of the same thing that waits."""
+        """Queue a change, in place of an older one with the same key."""
         if key in self._pending and self._exit is None:
             self._pending[key] = notice
         else:
             self.offer(key, notice)
 
     def withdraw(self, key: str) -> None:
-        """Have a change not told that waits."""
+        """Remove a change that waits."""
         self._pending.pop(key, None)
 
     def see(self, view: View) -> None:
-        """Take what the caller sees from now on, and tell of the lists that differ."""
+        """Take the caller's newest view, and queue a change for each list that differs."""
         self.view = view
-        for kind, known in self.digests.items():
+        for kind, former in self.digests.items():
             digest = view.list_digest(kind)
-            if digest != known:
+            if digest != former:
                 self.digests[kind] = digest
                 self.offer(kind, LIST_CHANGED[kind])
 
     def fence(self) -> None:
-        """Write nothing more until `lift`: whether the permission goes on is being asked (S3)."""
+        """Write nothing more until `lift`: the lease is being renewed (S3)."""
         self._is_fenced = True
 
     def lift(self, *, may_watch: Callable[[str], bool]) -> None:
-        """Go on after a fence.
+        """Write again after a fence.
 
         Args:
-            may_watch: says which of the URIs that wait the caller may still hear of.
+            may_watch: returns whether the caller may still receive a waiting change of this key.
         """
         self._is_fenced = False
         self._pending = {key: each for key, each in self._pending.items() if key in LIST_CHANGED or may_watch(key)}
-        self._rouse()
+        self._wake_up()
 
     def end(self, why: Exit) -> None:
-        """Have the stream end; of several reasons the first counts, and what waits is not told any more (S12)."""
+        """End the stream. The first reason counts, and waiting changes are dropped (S12)."""
         if self._exit is None:
             self._exit = why
             self._pending.clear()
-            self._rouse()
+            self._wake_up()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, or is about to."""
+        """Whether the stream has ended, or is about to."""
         return self._exit is not None
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> Exit:
-        """Acknowledge, tell what changes, and close the stream; returns why it ended.
+        """Acknowledge, write changes, and close the stream; return why it ended.
 
         Raises:
-            ClientStalled: the client does not read what it is sent.
+            ClientStalled: the client does not read.
         """
         failure: ClientStalled | None = None
-        # asyncio's own group, and one task beside the loop: there may be thousands of streams.
+        # asyncio's own group and one more task cost little: there may be thousands of streams.
         async with asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(self._watch_client())
             try:
@@ -208,7 +204,7 @@ class Stream:
         return self._exit
 
     async def while_there(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what is to be done before it runs; raises `ClientGone` where the client leaves meanwhile."""
+        """Do work before the stream runs; raise `ClientGone` where the client leaves meanwhile."""
         await while_there(self._exchange, work)
 
     async def _watch_client(self) -> None:
@@ -227,20 +223,20 @@ class Stream:
             await self._exchange.close_stream()
 
     def _opening(self) -> bytes:
-        """What is said first."""
+        """Return the bytes to begin with."""
         return notices.acknowledged(self.honoured.echo()).event(self.id)
 
-    def _telling(self, pending: Iterable[Notice]) -> bytes:
-        """What is said of changes."""
+    def _changes(self, pending: Iterable[Notice]) -> bytes:
+        """Return the bytes for changes."""
         identifier = self.id
         return b"".join([notice.event(identifier) for notice in pending])
 
     def _closing(self) -> bytes:
-        """What is said last, where there is somebody to hear it."""
+        """Return the bytes to end with, for a client that is still there."""
         return notices.ended(self.id, self.view.server)
 
     async def _go_on(self) -> None:
-        """Write what waits, else wait for news, a time of silence, or the end of the stream's time."""
+        """Write waiting changes, or wait for a change, the next keepalive, or the end of the lease or lifetime."""
         now = time.monotonic()
         if now >= self._lasts_until:
             self.end(Exit.LIFETIME)
@@ -248,7 +244,7 @@ class Stream:
             self.end(Exit.PERMISSION_ENDED)
         elif self._pending and not self._is_fenced:
             pending, self._pending = self._pending, {}
-            await self._send(self._telling(pending.values()))
+            await self._send(self._changes(pending.values()))
             self.on_written(len(pending))
         elif now >= self._written + self._keepalive:
             await self._send(reply.KEEPALIVE)
@@ -270,20 +266,20 @@ class Stream:
             self._wake = None
 
     def _left(self) -> float:
-        """Seconds until there is something to do without news."""
+        """Return the seconds until something is due without a change."""
         due = min(self._written + self._keepalive, self._lasts_until, self.holds_until)
         return max(0.0, due - time.monotonic())
 
     def _on_time(self) -> None:
-        """Look whether anything is due. The timer is not moved at each writing, which would cost more than this."""
+        """Wake the loop where something is due. Moving the timer at each write would cost more than this check."""
         self._timer = None
         left = self._left()
         if not left:
-            self._rouse()
+            self._wake_up()
         elif self._wake is not None:
             self._timer = asyncio.get_running_loop().call_later(left, self._on_time)
 
-    def _rouse(self) -> None:
+    def _wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 

@@ -1,7 +1,8 @@
-"""Tells listen streams of the tasks that they name: hints are heard, and each stream reads with its own rights (K15).
+"""Sends listen streams the changes of the tasks that they name; each task is read with its caller's rights (K15).
 
-A hint names no task and carries no state. Whoever watches reads again, one task after the other within a stream, and
-is told what `tasks/get` would say (M73). What was told never goes back; what a lost hint hid is found by its version.
+A hint carries no state: the edge reads the task again, one task after the other for each stream. The stream is sent
+what `tasks/get` would return (M73), and never an older version than before. Comparing versions finds what a lost hint
+has hidden.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from mcpfleet.wire.notices import Notice, task_changed
 from mcpfleet.wire.reply import NotSpliceable
 
 KEY: Final = "task "
-"""Begins the key under which a task's change waits in its stream; no URI does."""
+"""The prefix of the keys under which tasks' changes wait in streams; no URI begins with it."""
 _HINT: Final = task_hint_subject("{key}")
 _AT_ONCE: Final = 64
 """Streams whose tasks are read at once."""
-_AGAIN: Final = 1.0
-"""Seconds before a reading that was not answered is tried again."""
+_RETRY: Final = 1.0
+"""Seconds after which a task is read again that could not be read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,29 +50,29 @@ class _Watch:
 
     stream: Stream
     capabilities: dict[str, Any]
-    told: dict[str, int]
-    """By each task the version that the stream was told last, or that was there when it began."""
+    versions: dict[str, int]
+    """By tasks, the version that the stream was sent last, or the version at its begin."""
     changed: dict[str, TraceContext | None] = field(default_factory=dict)
-    """Tasks to be read, in the order of their first hints, and what changed them where that is recorded."""
-    untold: set[str] = field(default_factory=set)
-    """Tasks of which the version in `told` did not reach the stream: it is to be told as if it were newer."""
+    """Tasks to be read, in the order of their first hints, and the traces of their changes where they are recorded."""
+    unsent: set[str] = field(default_factory=set)
+    """Tasks whose version in `versions` did not reach the stream, and counts as newer."""
     is_running: bool = False
     has_begun: bool = False
 
     def lacks(self, task: str, version: int) -> bool:
-        """Whether a version is one to tell of; of a task that the stream does not name, none is."""
-        told = self.told.get(task)
-        return told is not None and (version > told or (version == told and task in self.untold))
+        """Return whether the stream needs a version; it needs none of a task that it does not name."""
+        sent = self.versions.get(task)
+        return sent is not None and (version > sent or (version == sent and task in self.unsent))
 
-    def note_told(self, task: str, version: int) -> None:
-        """Note what the stream is told."""
-        self.told[task] = version
-        self.untold.discard(task)
+    def note_sent(self, task: str, version: int) -> None:
+        """Note the version that the stream is sent."""
+        self.versions[task] = version
+        self.unsent.discard(task)
 
     def drop(self, task: str) -> None:
-        """Name a task no more."""
-        del self.told[task]
-        self.untold.discard(task)
+        """Remove a task."""
+        del self.versions[task]
+        self.unsent.discard(task)
 
 
 class TaskUpdates:
@@ -81,7 +82,7 @@ class TaskUpdates:
         self,
         bus: Bus,
         client: TasksClient,
-        showing: Sanitizer,
+        sanitizer: Sanitizer,
         settings: EdgeSettings,
         *,
         tracer: Tracer,
@@ -89,35 +90,35 @@ class TaskUpdates:
     ) -> None:
         self._bus = bus
         self._client = client
-        self._showing = showing
+        self._sanitizer = sanitizer
         self._settings = settings
         self._tracer = tracer
         self._log = log
         self._watches: dict[Stream, _Watch] = {}
         self._by_key: dict[str, dict[_Watch, str]] = {}
-        """By the hint's key: who watches, and the task's id."""
-        self._heard: dict[str, Subscription] = {}
+        """By the keys of hints, the watches and their tasks' ids."""
+        self._subscriptions: dict[str, Subscription] = {}
         self._places = anyio.Semaphore(_AT_ONCE)
         self._gap_is_over = anyio.Event()
         self._tasks: TaskGroup | None = None
         bus.on_link(self._on_link)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Read what has changed, and compare versions from time to time, until cancelled."""
+        """Read changed tasks, and compare versions from time to time, until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             task_status.started()
             while True:
                 with anyio.move_on_after(self._settings.heal_interval * random.uniform(0.75, 1.25)):  # noqa: S311  # no secret
                     await self._gap_is_over.wait()
                 self._gap_is_over = anyio.Event()
-                await self._heal()
+                await self._compare_versions()
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
     def join(self, stream: Stream) -> bool:
-        """Take the places of a stream's tasks until `unwatch`; false, and none, where there are too few.
+        """Take a place for each of a stream's tasks until `unwatch`; return False where too few are left.
 
-        All at once: streams that open together would each find the places free that they all are about to take.
+        It takes all of them without waiting: streams that open together would else find the same places free.
         """
         keys = {task_key(task): task for task in stream.honoured.task_ids if is_task_id(task)}
         if len(self._by_key) + len(keys.keys() - self._by_key.keys()) > self._settings.watched_tasks:
@@ -128,24 +129,24 @@ class TaskUpdates:
         return True
 
     async def watch(self, stream: Stream, capabilities: dict[str, Any]) -> None:
-        """Hear the hints of what a stream has joined with; those that come before it begins are kept (K18)."""
+        """Subscribe to the hints of a stream's tasks; changes before its begin are kept (K18)."""
         watch = self._watches[stream]
         watch.capabilities = capabilities
-        for task in list(watch.told):
+        for task in list(watch.versions):
             key = task_key(task)
-            if key not in self._heard:
+            if key not in self._subscriptions:
                 subscription = await self._bus.subscribe(task_hint_subject(key), self._on_hint)
-                if key in self._heard or key not in self._by_key:  # in the meantime
+                if key in self._subscriptions or key not in self._by_key:  # meanwhile
                     await self._bus.leave(subscription)
                 else:
-                    self._heard[key] = subscription
+                    self._subscriptions[key] = subscription
 
     def unwatch(self, stream: Stream) -> None:
-        """Undo `join` and `watch`, whether or not that came to its end."""
+        """Undo `join` and `watch`, whether that has returned or was cancelled."""
         watch = self._watches.pop(stream, None)
         if watch is None:
             return
-        for task in watch.told:
+        for task in watch.versions:
             self._forget(watch, task)
 
     def _forget(self, watch: _Watch, task: str) -> None:
@@ -154,18 +155,18 @@ class TaskUpdates:
         watchers.pop(watch, None)
         if not watchers:
             self._by_key.pop(key, None)
-            subscription = self._heard.pop(key, None)
+            subscription = self._subscriptions.pop(key, None)
             if subscription is not None and self._tasks is not None:
                 self._tasks.start_soon(self._bus.leave, subscription)
 
     async def accept(self, stream: Stream) -> None:
-        """Look each task up, and leave those out that are not there for the stream's caller (K16, D2).
+        """Look each task up, and remove those that the stream's caller may not see (K16, D2).
 
         Raises:
             Rejection: 504.
         """
         watch = self._watches[stream]
-        for task in list(watch.told):
+        for task in list(watch.versions):
             try:
                 view = await self._read(stream, task)
             except BusError:
@@ -174,13 +175,13 @@ class TaskUpdates:
                 watch.drop(task)
                 self._forget(watch, task)
             elif task not in watch.changed:
-                watch.told[task] = view.version
-        stream.honoured = replace(stream.honoured, task_ids=tuple(watch.told))
-        watch.changed = {task: cause for task, cause in watch.changed.items() if task in watch.told}
+                watch.versions[task] = view.version
+        stream.honoured = replace(stream.honoured, task_ids=tuple(watch.versions))
+        watch.changed = {task: cause for task, cause in watch.changed.items() if task in watch.versions}
         watch.has_begun = True
-        self._go_on(watch)
+        self._start(watch)
 
-    # -- what changes -------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def _on_hint(self, message: Incoming) -> None:
         key = message.subject.rpartition(".")[2]
@@ -188,54 +189,54 @@ class TaskUpdates:
         sent = header.read(message.header)
         for watch, task in list(self._by_key.get(key, {}).items()):
             if watch.lacks(task, version) or not watch.has_begun:
-                self.look_again(watch.stream, task, sent.trace if sent is not None else None)
+                self.read_again(watch.stream, task, sent.trace if sent is not None else None)
 
-    def look_again(self, stream: Stream, task: str, cause: TraceContext | None = None) -> None:
-        """Read a task for a stream, and tell it what is new."""
+    def read_again(self, stream: Stream, task: str, cause: TraceContext | None = None) -> None:
+        """Read a task for a stream, and send what is new."""
         watch = self._watches.get(stream)
-        if watch is not None and task in watch.told:
+        if watch is not None and task in watch.versions:
             watch.changed.setdefault(task, cause)
-            self._go_on(watch)
+            self._start(watch)
 
-    def tell_again(self, stream: Stream, task: str) -> None:
-        """Read a task for a stream of which what waited was not told: it may be as whom it belongs to now (S4)."""
+    def send_again(self, stream: Stream, task: str) -> None:
+        """Read a task again whose change did not reach the stream: its caller may have other rights now (S4)."""
         watch = self._watches.get(stream)
-        if watch is not None and task in watch.told:
-            watch.untold.add(task)
-            self.look_again(stream, task)
+        if watch is not None and task in watch.versions:
+            watch.unsent.add(task)
+            self.read_again(stream, task)
 
-    def _go_on(self, watch: _Watch) -> None:
+    def _start(self, watch: _Watch) -> None:
         if watch.has_begun and watch.changed and not watch.is_running and self._tasks is not None:
             watch.is_running = True
-            self._tasks.start_soon(self._project, watch)
+            self._tasks.start_soon(self._send_changes, watch)
 
-    async def _project(self, watch: _Watch) -> None:
-        """Read a stream's changed tasks, one after the other (K17)."""
+    async def _send_changes(self, watch: _Watch) -> None:
+        """Read and send a stream's changed tasks, one after the other (K17)."""
         try:
             async with self._places:
                 while watch.changed and not watch.stream.is_over and watch.stream in self._watches:
                     task = next(iter(watch.changed))
                     cause = watch.changed.pop(task)
-                    with self._told_of(task, cause):
-                        was_read = await self._tell(watch, task)
+                    with self._span(task, cause):
+                        was_read = await self._send(watch, task)
                     if not was_read:
                         watch.changed.setdefault(task, cause)
-                        await anyio.sleep(_AGAIN)
+                        await anyio.sleep(_RETRY)
         finally:
             watch.is_running = False
 
-    def _told_of(self, task: str, cause: TraceContext | None) -> AbstractContextManager[object]:
-        """The span of telling one stream; none where nobody records the change."""
+    def _span(self, task: str, cause: TraceContext | None) -> AbstractContextManager[object]:
+        """Return the span of one stream's update; an empty one where nobody records the change."""
         if cause is None or not cause.sampled:
             return nullcontext()
         return consumer_span(self._tracer, _HINT, task_hint_subject(task_key(task)), cause, links=[cause])
 
-    async def _tell(self, watch: _Watch, task: str) -> bool:
-        """Tell a stream what a task is now; false where nobody could be asked.
+    async def _send(self, watch: _Watch, task: str) -> bool:
+        """Send a stream a task as it is now; return False where the task could not be read.
 
-        What this stream's caller may not see now is not told, and counts as untold: healing comes back to it (K12).
+        A version that the caller may not see now is not sent, and stays needed: comparing versions retries it (K12).
         """
-        principal = watch.stream.permission.principal
+        principal = watch.stream.lease.principal
         try:
             view = await self._read(watch.stream, task)
         except BusError:
@@ -243,34 +244,34 @@ class TaskUpdates:
         if view is None or not watch.lacks(task, view.version):
             return True
         notice = await self._notice(watch, view, principal)
-        if watch.stream.permission.principal != principal:  # it was cleared for who may not see as much any more
+        if watch.stream.lease.principal != principal:  # it was sanitized for other rights than those of now
             return False
         if notice is not None and watch.lacks(task, view.version):
-            watch.note_told(task, view.version)
+            watch.note_sent(task, view.version)
             watch.stream.offer_newest(KEY + task, notice)
         return True
 
     async def _notice(self, watch: _Watch, view: TaskView, principal: Principal) -> Notice | None:
-        """What a poll would say; none where that would be refused (K11, K12)."""
+        """Return what a poll would get; None where the poll would be refused (K11, K12)."""
         try:
             check_answerable(view.requests, watch.capabilities)
-            return task_changed(results.detailed(await self._showing.shown(view, principal, watch.capabilities)))
+            return task_changed(results.detailed(await self._sanitizer.sanitize(view, principal, watch.capabilities)))
         except Rejection:
             return None
         except NotSpliceable as error:
-            self._log.error("a task's end is malformed", pool=view.pool, error=str(error))
+            self._log.error("malformed task end", pool=view.pool, error=str(error))
             return None
 
     async def _read(self, stream: Stream, task: str) -> TaskView | None:
-        return await find(self._client, task, stream.endpoint, stream.permission.principal)
+        return await find(self._client, task, stream.endpoint, stream.lease.principal)
 
-    # -- healing ------------------------------------------------------------------------------------------------------
+    # -- recovery -----------------------------------------------------------------------------------------------------
 
     def _on_link(self, is_up: bool) -> None:
         if is_up:
             self._gap_is_over.set()
 
-    async def _heal(self) -> None:
+    async def _compare_versions(self) -> None:
         """Find changes whose hints were lost."""
         watched = {task for watchers in self._by_key.values() for task in watchers.values()}
         if not watched:
@@ -278,9 +279,9 @@ class TaskUpdates:
         try:
             versions = await self._client.versions(watched)
         except BusError as error:
-            self._log.debug("the versions of tasks are not known", error=str(error))
+            self._log.debug("task versions not read", error=str(error))
             return
         for watch in list(self._watches.values()):
-            for task in list(watch.told):
+            for task in list(watch.versions):
                 if watch.lacks(task, versions.get(task, 0)) and watch.has_begun:
-                    self.look_again(watch.stream, task)
+                    self.read_again(watch.stream, task)

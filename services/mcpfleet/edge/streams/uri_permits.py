@@ -1,8 +1,7 @@
-"""Keeps which URIs each caller may hear of: a URI's resource is asked whether the caller may read it (S21, S22).
+"""Keeps of which URIs each caller may receive changes: a read check asks the URI's resource (S21, S22).
 
-A decision is one caller's on one URI, shared by all streams and sessions of the caller. It holds for a permission's
-time (N6). While it holds, changes are told without a question. Then a change waits, as one bit, until the resource was
-asked again: silence delays it, a refusal drops it.
+All streams and sessions of a caller share one decision for each URI. It holds as long as a lease (N6). While it holds,
+changes are sent at once. Later a change waits, as one bit, for a new check: no answer delays it, a refusal drops it.
 """
 
 from __future__ import annotations
@@ -28,66 +27,67 @@ from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import Target
 
-_LOOKS: Final = 20
-"""How often within a permission's time is looked whose decisions are to be renewed."""
+_ROUNDS: Final = 20
+"""Searches for decisions to renew, within the time that a decision holds."""
 _SETTLES: Final = 0.05
-"""Seconds in which several changes of the catalog become one."""
+"""Seconds in which several snapshots count as one change."""
 _TURN: Final = 256
-"""Decisions that are looked at in one turn of the event loop."""
+"""Decisions that are examined in one turn of the event loop."""
 _RETRY: Final = 1.0
-"""Seconds before what was not decided is asked again; twice as many after each further time."""
+"""Seconds before a failed check is repeated; doubled after each further failure."""
 
 
-class Decides(Protocol):
-    """Decides reads: the resource's handler, or whatever else can say so for it."""
+class ReadChecker(Protocol):
+    """Decides whether callers may read: by the resource's handler, or by other means."""
 
     def find(self, question: ReadQuestion) -> Target | None:
-        """Find what serves a URI to a caller now."""
+        """Return the target that serves a URI to a caller now; None where there is none."""
 
     async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
-        """Ask whether a caller may read a URI; raises `Undecided`."""
+        """Decide whether a caller may read a URI; raise `Undecided`."""
 
 
 @dataclass(slots=True, eq=False)
 class _Caller:
-    """One caller at one endpoint, as the resource's handler sees it: by its names and scopes."""
+    """One caller at one endpoint, with all its permits."""
 
     key: tuple[str, Principal]
     permits: dict[str, UriPermit] = field(default_factory=dict)
-    """By their URIs."""
+    """By URIs."""
 
 
 @dataclass(slots=True, eq=False)
 class UriPermit:
-    """Whether a caller may hear of a URI."""
+    """Whether a caller may receive changes of a URI."""
 
     caller: _Caller
     uri: str
     streams: set[Stream] = field(default_factory=set)
-    """The caller's that watch the URI."""
+    """The caller's streams that watch the URI."""
     may_read: bool | None = None
-    """The last decision; none before the first."""
+    """The last decision; None before the first."""
     definition: str | None = None
     """The digest of the definition that decided."""
     until: float = -math.inf
     """Monotonic seconds until which the decision holds."""
-    has_news: bool = False
+    has_change: bool = False
     """A change waits for the decision."""
     catalog: int = -1
-    """The change of the catalog up to which the definition is known to be the one that decided."""
+    """The endpoint's snapshot at which the definition was last found unchanged."""
     generation: int = 0
-    """Grows where a decision may have been taken back: one that was asked for before does not count."""
+    """Rises when rights may have ended: a check that began before does not count."""
     pool: str | None = None
-    """The pool whose worker is being asked, or waited for; none where nobody is."""
+    """The pool that the current check asks; None without a check."""
     outcome: anyio.Event | None = None
-    """Is set when nobody is being asked any more."""
+    """Set when the current check has ended."""
     awaited: int = 0
-    """Requests that wait for it."""
+    """Requests that wait for the decision."""
     counts: bool = False
-    """The question counts against the rate of the caller's requests: a request or a change waits for it."""
-    again: float = -math.inf
-    """Monotonic seconds before which nobody is asked again, after no answer."""
+    """The check counts against the caller's rate of requests, since a request or a change waits for it."""
+    retry_at: float = -math.inf
+    """Monotonic seconds at which a failed check may be repeated."""
     failures: int = 0
+    """Failed checks in a row."""
 
     @property
     def principal(self) -> Principal:
@@ -96,47 +96,47 @@ class UriPermit:
 
     @property
     def question(self) -> ReadQuestion:
-        """The question that is asked for it."""
+        """The question of its check."""
         return ReadQuestion(*self.caller.key, self.uri)
 
     @property
     def is_refused(self) -> bool:
-        """Whether a resource is there for the caller, and does not let it read; what is not there may come (T12)."""
+        """Whether the caller's view has the resource, and it refuses reads. A missing resource may come later (T12)."""
         return self.may_read is False and self.definition is not None
 
 
 class UriPermits:
-    """Keeps decisions: those on what is watched, and the newest of the others."""
+    """Keeps the permits of watched URIs, and a bounded number of others."""
 
     def __init__(
-        self, decides: Decides, settings: EdgeSettings, *, instruments: StreamInstruments, log: FilteringBoundLogger
+        self, checker: ReadChecker, settings: EdgeSettings, *, instruments: StreamInstruments, log: FilteringBoundLogger
     ) -> None:
-        self._decides = decides
+        self._checker = checker
         self._lasts = settings.permission_lasts
-        self._within = settings.read_checked_within
+        self._timeout = settings.read_checked_within
         self._pause = 1 / settings.read_checks_rate
         self._kept = settings.read_checks_kept
         self._log = log
         self._callers: dict[tuple[str, Principal], _Caller] = {}
         self._idle: OrderedDict[UriPermit, None] = OrderedDict()
-        """Those that no stream watches, the longest idle first."""
+        """Permits that no stream watches, the longest idle first."""
         self._queue: ReadQueue[UriPermit] = ReadQueue(self._decide)
         self._changed: set[str] = set()
-        """Endpoints whose definitions have changed."""
+        """Endpoints with a new snapshot."""
         self._catalogs: Counter[str] = Counter()
-        """How often those of each have."""
+        """How many snapshots each endpoint has had."""
         self._anonymous: dict[str, _Caller] = {}
-        """By endpoints, for thousands of streams may be of callers without a name."""
+        """By endpoints, since thousands of streams may have an anonymous caller."""
         self._has_changed = anyio.Event()
-        self._hear: Callable[[UriPermit, bool], None] = lambda _permit, _has_news: None
+        self._listener: Callable[[UriPermit, bool], None] = lambda _permit, _has_change: None
         instruments.read_checks_waiting.observe(lambda: len(self._queue))
 
-    def on_decision(self, hear: Callable[[UriPermit, bool], None]) -> None:
-        """Have somebody hear of each decision that is another than before, and whether a change waited for it."""
-        self._hear = hear
+    def on_decision(self, listener: Callable[[UriPermit, bool], None]) -> None:
+        """Call a listener with each decision that differs from the last, and whether a change waited for it."""
+        self._listener = listener
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Ask, and renew what is watched, until cancelled."""
+        """Make decisions, and renew those on watched URIs, until cancelled."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._queue.run)
             tasks.start_soon(self._renew)
@@ -145,10 +145,10 @@ class UriPermits:
     # -- watching -----------------------------------------------------------------------------------------------------
 
     def watch(self, stream: Stream, uris: Collection[str]) -> list[UriPermit]:
-        """Note that a stream watches URIs, as its principal, until `unwatch`; nobody is asked by that."""
+        """Add a stream to its principal's permits for URIs until `unwatch`; this begins no check."""
         if not uris:
             return []
-        caller = self._caller(stream.endpoint, stream.permission.principal)
+        caller = self._caller(stream.endpoint, stream.lease.principal)
         permits = [self._permit(caller, uri) for uri in uris]
         for permit in permits:
             permit.streams.add(stream)
@@ -156,10 +156,10 @@ class UriPermits:
         return permits
 
     def unwatch(self, stream: Stream, permit: UriPermit) -> None:
-        """Note that a stream watches no more."""
+        """Remove a stream from a permit."""
         permit.streams.discard(stream)
         if not permit.streams:
-            self._rest(permit)
+            self._release(permit)
 
     def _caller(self, endpoint: str, principal: Principal) -> _Caller:
         if principal is ANONYMOUS and (caller := self._anonymous.get(endpoint)) is not None:
@@ -176,11 +176,11 @@ class UriPermits:
             permit = caller.permits[uri] = UriPermit(caller, uri)
         return permit
 
-    def _rest(self, permit: UriPermit) -> None:
-        """Keep the decision of what nobody watches for a while, where there is one or it is on its way."""
-        permit.has_news = False
-        if permit.pool is not None and not permit.awaited and self._queue.take_back(permit, permit.pool, permit.caller):
-            self._settle(permit)
+    def _release(self, permit: UriPermit) -> None:
+        """Keep a permit without streams for a while, where it has a decision or a running check."""
+        permit.has_change = False
+        if permit.pool is not None and not permit.awaited and self._queue.cancel(permit, permit.pool, permit.caller):
+            self._end_check(permit)
         if permit.pool is not None:
             return
         if permit.until <= time.monotonic():
@@ -198,52 +198,52 @@ class UriPermits:
             if self._anonymous.get(permit.caller.key[0]) is permit.caller:
                 del self._anonymous[permit.caller.key[0]]
 
-    # -- what was decided ---------------------------------------------------------------------------------------------
+    # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def may_tell(self, permit: UriPermit, definition: str) -> bool:
-        """Whether a change may be told now; where nobody knows, it waits, and the resource is asked.
+    def may_send(self, permit: UriPermit, definition: str) -> bool:
+        """Return whether a change may be sent now; where that is unknown, the change waits for a check.
 
         Args:
-            permit: of who would be told.
+            permit: the receiving caller's.
             definition: the digest of the definition that serves the URI to it now.
         """
         if time.monotonic() < permit.until and permit.definition == definition:
             return permit.may_read is True
-        permit.has_news = True
+        permit.has_change = True
         self._ask(permit)
         return False
 
     def is_known(self, permit: UriPermit) -> bool:
-        """Whether the last decision holds, for the definition that there is now."""
+        """Return whether the last decision holds, and is one of the current definition."""
         if time.monotonic() >= permit.until:
             return False
         catalog = self._catalogs[permit.caller.key[0]]
         if permit.catalog != catalog:
-            target = self._decides.find(permit.question)
+            target = self._checker.find(permit.question)
             if permit.definition != (None if target is None else target.listed.digest):
                 return False
             permit.catalog = catalog
         return True
 
     def want(self, permits: Iterable[UriPermit]) -> list[UriPermit]:
-        """Have resources asked where no decision holds; returns those that can be waited for."""
+        """Begin checks where no decision holds; return the permits whose checks can be waited for."""
         unknown = [permit for permit in permits if not self.is_known(permit)]
         for permit in unknown:
             self._ask(permit)
         return [permit for permit in unknown if permit.outcome is not None]
 
     async def wait(self, permits: Iterable[UriPermit]) -> None:
-        """Wait until nobody is asked about them any more, within MCPFLEET_READ_CHECKED_WITHIN."""
-        with anyio.move_on_after(self._within):
+        """Wait until the checks of permits have ended, at most MCPFLEET_READ_CHECKED_WITHIN."""
+        with anyio.move_on_after(self._timeout):
             for permit in permits:
                 if permit.outcome is not None:
                     await permit.outcome.wait()
 
     async def may_read(self, question: ReadQuestion) -> bool:
-        """Whether a caller may read a URI.
+        """Return whether a caller may read a URI.
 
         Raises:
-            Undecided: nobody could say so in time.
+            Undecided: there was no decision in time.
         """
         permit = self._permit(self._caller(question.endpoint, question.principal), question.uri)
         permit.awaited += 1
@@ -255,46 +255,46 @@ class UriPermits:
         finally:
             permit.awaited -= 1
             if not permit.streams:
-                self._rest(permit)
+                self._release(permit)
 
-    def take_back(self, concerns: Callable[[Principal], bool], *, spread: bool) -> None:
-        """Let no decision hold on callers whose permissions may have ended; they are asked again.
+    def take_back(self, matches: Callable[[Principal], bool], *, spread: bool) -> None:
+        """End the decisions on callers whose rights may have ended; new checks follow.
 
         Args:
-            concerns: says which.
-            spread: they are all, and end at moments by chance, within half of a permission's time.
+            matches: returns whether a caller's rights may have ended.
+            spread: end the decisions on all callers, each at a random moment within half of a decision's time.
         """
         now = time.monotonic()
         for caller in list(self._callers.values()):
-            if not spread and not concerns(caller.key[1]):
+            if not spread and not matches(caller.key[1]):
                 continue
             for permit in list(caller.permits.values()):
                 permit.generation += 1
-                permit.again = -math.inf
+                permit.retry_at = -math.inf
                 end = now + random.uniform(0, self._lasts / 2) if spread else -math.inf  # noqa: S311  # no secret
                 permit.until = min(permit.until, end)
                 if permit in self._idle and permit.until <= now:
                     self._forget(permit)
 
     def catalog_changed(self, endpoint: str) -> None:
-        """Hear that other definitions may serve an endpoint's URIs: they are asked again."""
+        """Note a new snapshot: other definitions may serve an endpoint's URIs, so new checks follow."""
         self._catalogs[endpoint] += 1
         self._changed.add(endpoint)
         self._has_changed.set()
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def _ask(self, permit: UriPermit, *, renews: bool = False) -> bool:
-        """Have a resource asked, unless it did not answer just now; returns whether a further reading waits by that."""
-        if time.monotonic() < permit.again:
+        """Queue a check, unless one has failed just now; return whether one more check waits."""
+        if time.monotonic() < permit.retry_at:
             return False
         permit.counts = not renews or (permit.counts and permit.pool is not None)
         if permit.pool is not None:
             if not renews:
                 self._queue.hasten(permit, permit.pool, permit.caller)
             return False
-        target = self._decides.find(permit.question)
-        if target is None:  # nothing is there for the caller: nobody need be asked
+        target = self._checker.find(permit.question)
+        if target is None:  # the caller's view has nothing there, which needs no check
             self._take(permit, Decision(may_read=False, definition=None), time.monotonic())
             return False
         permit.pool, permit.outcome = target.listed.pool, anyio.Event()
@@ -302,51 +302,51 @@ class UriPermits:
         return True
 
     async def _decide(self, permit: UriPermit) -> None:
-        """Ask for a decision, once more where something was taken back meanwhile."""
-        generation, asked = -1, 0.0
+        """Run a check, and repeat it where rights may have ended meanwhile."""
+        generation, began = -1, 0.0
         decision: Decision | None = None
         try:
             while generation != permit.generation and (permit.streams or permit.awaited):
-                generation, asked = permit.generation, time.monotonic()
-                decision = await self._decides.ask(permit.question, counts=permit.counts)
+                generation, began = permit.generation, time.monotonic()
+                decision = await self._checker.ask(permit.question, counts=permit.counts)
         except Undecided:
             decision = None
         except Exception:
             decision = None
             self._log.exception("read check failed")
-        self._settle(permit)
+        self._end_check(permit)
         if decision is not None and generation == permit.generation:
-            self._take(permit, decision, asked)
+            self._take(permit, decision, began)
         else:
             permit.failures += 1
-            permit.again = time.monotonic() + min(_RETRY * 2 ** (permit.failures - 1), self._lasts)
+            permit.retry_at = time.monotonic() + min(_RETRY * 2 ** (permit.failures - 1), self._lasts)
         if not permit.streams and not permit.awaited:
-            self._rest(permit)
+            self._release(permit)
 
     @staticmethod
-    def _settle(permit: UriPermit) -> None:
-        """Note that nobody is being asked any more."""
+    def _end_check(permit: UriPermit) -> None:
+        """Note the end of a permit's check."""
         permit.pool = None
         if permit.outcome is not None:
             permit.outcome.set()
             permit.outcome = None
 
-    def _take(self, permit: UriPermit, decision: Decision, asked: float) -> None:
-        """Go by a decision; who could not read before and can now may have missed a change."""
-        is_other, comes_back = permit.may_read is not decision.may_read, permit.is_refused
+    def _take(self, permit: UriPermit, decision: Decision, began: float) -> None:
+        """Apply a decision. A caller who could not read before, and can now, may have missed a change."""
+        is_other, was_refused = permit.may_read is not decision.may_read, permit.is_refused
         permit.may_read, permit.definition = decision
         permit.catalog = -1
-        # A reading may take longer than its decision holds: what it permits is told once nonetheless.
-        permit.until = max(asked + self._lasts, time.monotonic() + self._lasts / _LOOKS)
-        permit.failures, permit.again = 0, -math.inf
-        has_news, permit.has_news = permit.has_news or comes_back, False
-        if permit.streams and (is_other or has_news):
-            self._hear(permit, has_news)
+        # A check may take longer than its decision holds: the change that waits is sent nonetheless.
+        permit.until = max(began + self._lasts, time.monotonic() + self._lasts / _ROUNDS)
+        permit.failures, permit.retry_at = 0, -math.inf
+        has_change, permit.has_change = permit.has_change or was_refused, False
+        if permit.streams and (is_other or has_change):
+            self._listener(permit, has_change)
 
     async def _renew(self) -> None:
-        """Renew decisions on what is watched, until cancelled: so many a second; the rest once there is a change."""
+        """Renew decisions on watched URIs, until cancelled: a number a second, others at their next change."""
         while True:
-            with anyio.move_on_after(self._lasts / _LOOKS):
+            with anyio.move_on_after(self._lasts / _ROUNDS):
                 await self._has_changed.wait()
                 await anyio.sleep(_SETTLES)
             changed, self._changed, self._has_changed = self._changed, set(), anyio.Event()

@@ -1,4 +1,4 @@
-"""States to each pool which of its URIs this edge's streams watch: the pool's application watches their sources."""
+"""Reports to each pool which of its URIs this edge's streams watch, so that its application watches their sources."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from mcpfleet.edge.streams.uri_permits import UriPermit
 from mcpfleet.process.logs import reporting
 
 _PAUSE: Final = 1.0
-"""Seconds between two statements, for each of a set's parts: what many URIs cost has a bound as well."""
+"""Seconds between two reports, for each message of the last one, so that many URIs have a bounded cost."""
 _TURN: Final = 256
-"""URIs that are looked at in one turn of the event loop."""
+"""URIs that are looked up in one turn of the event loop."""
+
 Key = tuple[str, str]
 """An endpoint, and a URI that is watched there."""
 
 
 class WatchReporter:
-    """Knows the pool of each watched URI, and says what has changed."""
+    """Knows the pool of each watched URI, and reports what has changed."""
 
     def __init__(
         self,
@@ -39,14 +40,14 @@ class WatchReporter:
         interval: float,
         log: FilteringBoundLogger,
     ) -> None:
-        """State nothing yet.
+        """Begin without reports.
 
         Args:
             bus: the edge's.
-            watched: the URIs that are watched now, each with those who watch it.
-            pool_of: says which pool serves a URI to one of these watchers; none where it is there for none of them.
-            interval: seconds after which all is stated again.
-            log: for what an operator should know.
+            watched: returns the URIs that are watched now, each with its watchers.
+            pool_of: returns the pool that serves a URI to one of these watchers; None where no pool does.
+            interval: seconds after which all URIs are reported again.
+            log: names reports that were not sent.
         """
         self._bus = bus
         self._watched = watched
@@ -55,45 +56,45 @@ class WatchReporter:
         self._log = log
         self._numbers = count(1)
         self._pools: dict[Key, str] = {}
-        self._stated: dict[str, frozenset[str]] = {}
-        """What each pool was told last."""
-        self._looked_at = -interval
+        self._reported: dict[str, frozenset[str]] = {}
+        """By pools, the URIs of the last report."""
+        self._reported_at = -interval
         self._has_changed = anyio.Event()
         self._is_stale = True
-        """Other pools may serve the URIs than before."""
+        """Other pools than before may serve the URIs."""
 
-    def joined(self, key: Key) -> None:
-        """Hear that one more watches a URI; nothing is new where others do for whom it is there."""
+    def note_watched(self, key: Key) -> None:
+        """Note one more watcher of a URI, which changes nothing where the URI's pool is known."""
         if key not in self._pools:
             self._has_changed.set()
 
-    def left(self) -> None:
-        """Hear that nobody watches some URI any more."""
+    def note_unwatched(self) -> None:
+        """Note that a URI has lost its last watcher."""
         self._has_changed.set()
 
     def catalog_changed(self) -> None:
-        """Hear that an endpoint offers something else."""
+        """Note a new snapshot of an endpoint."""
         self._is_stale = True
         self._has_changed.set()
 
     async def run(self) -> None:
-        """State what changes, until cancelled."""
+        """Report changes, until cancelled."""
         while True:
             with anyio.move_on_after(self._interval * random.uniform(0.75, 1)):  # noqa: S311  # no secret
                 await self._has_changed.wait()
             self._has_changed = anyio.Event()
-            is_time = time.monotonic() - self._looked_at >= self._interval * 0.75
+            is_time = time.monotonic() - self._reported_at >= self._interval * 0.75
             if is_time or self._is_stale:
                 self._is_stale = False
                 self._pools.clear()
-            told = 0
-            with reporting(self._log, "what is watched"):
-                await self._look()
-                told = self._state(again=is_time)
-            await anyio.sleep(_PAUSE * max(1, told))
+            sent = 0
+            with reporting(self._log, "watch report"):
+                await self._find_pools()
+                sent = self._report(again=is_time)
+            await anyio.sleep(_PAUSE * max(1, sent))
 
-    async def _look(self) -> None:
-        """Find the pools of the URIs that have none yet, and forget those that nobody watches."""
+    async def _find_pools(self) -> None:
+        """Find the pools of the URIs that have none yet, and remove URIs that nobody watches."""
         watched = self._watched()
         self._pools = {key: pool for key, pool in self._pools.items() if key in watched}
         for number, key in enumerate([key for key in watched if key not in self._pools], 1):
@@ -104,31 +105,31 @@ class WatchReporter:
             if number % _TURN == 0:
                 await anyio.lowlevel.checkpoint()
 
-    def _state(self, *, again: bool) -> int:
-        """Tell the pools whose sets are others than before, or all of them; returns the messages that it took."""
-        sets: dict[str, set[str]] = {pool: set() for pool in self._stated}
+    def _report(self, *, again: bool) -> int:
+        """Report to the pools whose URIs have changed, or to all pools; return the number of messages."""
+        sets: dict[str, set[str]] = {pool: set() for pool in self._reported}
         for (_, uri), pool in self._pools.items():
             sets.setdefault(pool, set()).add(uri)
-        told = 0
+        sent = 0
         for pool, uris in sets.items():
             whole = frozenset(uris)
-            if again or self._stated.get(pool) != whole:
-                told += self._tell(pool, whole)
+            if again or self._reported.get(pool) != whole:
+                sent += self._send(pool, whole)
         if again:
-            self._looked_at = time.monotonic()
-        return told
+            self._reported_at = time.monotonic()
+        return sent
 
-    def _tell(self, pool: str, uris: frozenset[str]) -> int:
+    def _send(self, pool: str, uris: frozenset[str]) -> int:
         messages = statements(self._bus.process, next(self._numbers), uris)
         try:
             for message in messages:
                 self._bus.publish(watched_subject(pool), message.model_dump_json().encode())
-        except BusError as error:  # the next statement makes good for it
-            self._log.debug("what is watched was not stated", pool=pool, error=str(error))
-            self._stated[pool] = frozenset()
+        except BusError as error:  # the next report makes up for it
+            self._log.debug("watch report not sent", pool=pool, error=str(error))
+            self._reported[pool] = frozenset()
             return len(messages)
         if uris:
-            self._stated[pool] = uris
+            self._reported[pool] = uris
         else:
-            self._stated.pop(pool, None)
+            self._reported.pop(pool, None)
         return len(messages)

@@ -1,4 +1,4 @@
-"""Which streams watch which URIs, and how a change of one reaches those of them that may hear of it."""
+"""Knows which streams watch which URIs, and sends a change to those streams that may receive it."""
 
 from __future__ import annotations
 
@@ -38,39 +38,38 @@ class Watchers:
     def __init__(
         self,
         bus: Bus,
+        permits: UriPermits,
         settings: EdgeSettings,
         *,
-        permits: UriPermits,
-        turns: FanOut,
         tracer: Tracer,
         log: FilteringBoundLogger,
     ) -> None:
-        self._permits = permits
-        self._turns = turns
+        self.permits = permits
+        self._fan_out = FanOut()
         self._tracer = tracer
-        self._room = settings.watched_room
+        self._budget = settings.watched_room
         self._size = 0
-        """Bytes of the URIs that are watched, as often as they are."""
+        """Total URI bytes, counted per stream."""
         self._by_uri: dict[tuple[str, str], dict[Stream, UriPermit]] = {}
         self._interest = Interest(bus, self.on_resource, most=settings.watched_keys)
-        self._stating = WatchReporter(
+        self._reporter = WatchReporter(
             bus, lambda: self._by_uri, self._pool_of, interval=settings.watched_stated, log=log
         )
         permits.on_decision(self._on_decision)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Ask who may hear, and tell pools what is watched, until cancelled."""
+        """Decide what callers may receive, and report to pools what is watched, until cancelled."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._interest.run)
-            await tasks.start(self._permits.run)
-            tasks.start_soon(self._stating.run)
+            await tasks.start(self.permits.run)
+            tasks.start_soon(self._reporter.run)
             task_status.started()
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def has_room(self, uris: Collection[str]) -> bool:
-        """Whether there is memory for these URIs (MCPFLEET_WATCHED_ROOM)."""
-        return self._size + sum(map(len, uris)) <= self._room
+    def fits(self, uris: Collection[str]) -> bool:
+        """Return whether there is memory for these URIs (MCPFLEET_WATCHED_ROOM)."""
+        return self._size + sum(map(len, uris)) <= self._budget
 
     def add(self, stream: Stream, uris: Collection[str]) -> None:
         """Have a stream watch URIs, until `remove`."""
@@ -78,156 +77,154 @@ class Watchers:
         self._watch(stream, uris)
 
     def _watch(self, stream: Stream, uris: Collection[str]) -> None:
-        for permit in self._permits.watch(stream, uris):
+        for permit in self.permits.watch(stream, uris):
             self._by_uri.setdefault((stream.endpoint, permit.uri), {})[stream] = permit
-            self._stating.joined((stream.endpoint, permit.uri))
+            self._reporter.note_watched((stream.endpoint, permit.uri))
 
     def remove(self, stream: Stream, uris: Collection[str]) -> None:
-        """Have a stream watch them no more, whether or not `hear` came to its end."""
+        """Undo `add` and `subscribe`, whether that has returned or was cancelled."""
         self._size -= sum(map(len, uris))
         for uri in uris:
             watchers = self._by_uri[stream.endpoint, uri]
-            self._permits.unwatch(stream, watchers.pop(stream))
+            self.permits.unwatch(stream, watchers.pop(stream))
             if not watchers:
                 del self._by_uri[stream.endpoint, uri]
-                self._stating.left()
+                self._reporter.note_unwatched()
         self._interest.unwatch(stream.endpoint, uris)
 
-    async def hear(self, stream: Stream, uris: Collection[str]) -> None:
-        """Hear the hints of URIs that a stream watches; raises `BusError`."""
+    async def subscribe(self, stream: Stream, uris: Collection[str]) -> None:
+        """Subscribe to the hints of URIs that a stream watches; raises `BusError`."""
         if uris:
             await self._interest.watch(stream.endpoint, uris)
 
-    # -- who may hear -------------------------------------------------------------------------------------------------
+    # -- permits ------------------------------------------------------------------------------------------------------
 
     def want(self, stream: Stream, uris: Collection[str]) -> None:
-        """Have it decided soon which of its URIs a stream may hear of."""
-        self._permits.want(self._of(stream, uris))
+        """Have permits for some of a stream's URIs decided soon."""
+        self.permits.want(self._of(stream, uris))
 
     def _of(self, stream: Stream, uris: Collection[str]) -> list[UriPermit]:
-        """The permits by which a stream watches URIs; of one that has left there are none."""
-        found = [self._by_uri.get((stream.endpoint, uri), {}).get(stream) for uri in uris]
-        return [permit for permit in found if permit is not None]
+        """Return a stream's permits for URIs; none for a stream that has left."""
+        permits = [self._by_uri.get((stream.endpoint, uri), {}).get(stream) for uri in uris]
+        return [permit for permit in permits if permit is not None]
 
-    async def leave_out(self, stream: Stream) -> None:
-        """Leave out what a stream's caller may not read (S21).
+    async def remove_unreadable(self, stream: Stream) -> None:
+        """Remove the URIs that a stream's caller may not read (S21).
 
-        A URI without a decision in time is honoured, and nothing is told of it before there is one (S22).
+        A URI without a decision in time is honoured, but its changes wait for the decision (S22).
 
         Raises:
             ClientGone: the client has left meanwhile.
         """
-        self.watch_anew(stream)
-        if asked := self._permits.want(self._of(stream, stream.honoured.uris)):
-            await stream.while_there(partial(self._permits.wait, asked))
-        permits = self._of(stream, stream.honoured.uris)  # as whom it watches now
+        self.change_principal(stream)
+        if pending := self.permits.want(self._of(stream, stream.honoured.uris)):
+            await stream.while_there(partial(self.permits.wait, pending))
+        permits = self._of(stream, stream.honoured.uris)  # those of its principal now
         refused = [permit.uri for permit in permits if permit.is_refused]
         if refused:
-            left = tuple(permit.uri for permit in permits if not permit.is_refused)
+            readable = tuple(permit.uri for permit in permits if not permit.is_refused)
             self.remove(stream, refused)
-            stream.honoured = replace(stream.honoured, uris=left)
+            stream.honoured = replace(stream.honoured, uris=readable)
 
-    def watch_anew(self, stream: Stream) -> None:
-        """Have a stream watch as whom its permission is given to now: that may be somebody with other scopes."""
+    def change_principal(self, stream: Stream) -> None:
+        """Watch a stream's URIs as the principal of its newest lease, which may have other scopes."""
         uris = stream.honoured.uris
-        first, principal = self._of(stream, uris[:1]), stream.permission.principal
+        first, principal = self._of(stream, uris[:1]), stream.lease.principal
         if not first or first[0].principal is principal or first[0].principal == principal:
             return
         former = self._of(stream, uris)
         self._watch(stream, uris)
         for permit in former:
-            self._permits.unwatch(stream, permit)
+            self.permits.unwatch(stream, permit)
 
-    def may_hear(self, stream: Stream, uri: str) -> bool:
-        """Whether a stream may be told of a URI now; where nobody knows, it is told once that was decided."""
+    def may_send(self, stream: Stream, uri: str) -> bool:
+        """Return whether a change of a URI may be sent now; where that is undecided, it is sent with the decision."""
         permits = self._of(stream, (uri,))
-        return bool(permits) and self._may_hear(stream, permits[0], _serving(stream.view, uri))
+        return bool(permits) and self._may_send(stream, permits[0], _serving(stream.view, uri))
 
-    def _may_hear(self, stream: Stream, permit: UriPermit, listed: Listed | None) -> bool:
-        if listed is None or not covers(listed.definition, stream.permission.principal):
+    def _may_send(self, stream: Stream, permit: UriPermit, listed: Listed | None) -> bool:
+        if listed is None or not covers(listed.definition, stream.lease.principal):
             return False
-        return self._permits.may_tell(permit, listed.digest)
+        return self.permits.may_send(permit, listed.digest)
 
     def catalog_changed(self, endpoint: str) -> None:
-        """Hear that an endpoint offers something else: what serves a URI, and who may read it, may be others."""
-        self._stating.catalog_changed()
-        self._permits.catalog_changed(endpoint)
+        """Note a new snapshot: other definitions may serve an endpoint's URIs, and other callers may read them."""
+        self._reporter.catalog_changed()
+        self.permits.catalog_changed(endpoint)
 
     def _pool_of(self, uri: str, watchers: Mapping[Stream, UriPermit]) -> str | None:
-        """The pool that serves a URI to one of those who watch it, and whom its resource lets read."""
+        """Return the pool that serves a URI to one of its watchers who may read it."""
         for stream, permit in watchers.items():
             target = stream.view.find_resource(uri) if permit.may_read else None
-            if target is not None and covers(target.listed.definition, stream.permission.principal):
+            if target is not None and covers(target.listed.definition, stream.lease.principal):
                 return target.listed.pool
         return None
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def on_resource(self, endpoint: str, pool: str, uri: str, cause: TraceContext | None = None) -> None:
-        """Tell the streams that watch a URI, where the pool that speaks serves it to their callers.
+        """Send a change of a URI to the streams that watch it, where the hint's pool serves it to their callers.
 
         Args:
             endpoint: the endpoint's name.
-            pool: who says that it has changed.
-            uri: what is read.
-            cause: the work that changed it, where that is recorded: what this edge does of it is shown with it.
+            pool: the pool that sent the hint.
+            uri: names the resource.
+            cause: the trace of the change, where it is recorded; this edge's part is added to it.
         """
         watchers = self._by_uri.get((endpoint, uri))
         if watchers is None:
             return
-        with self._told_of(endpoint, pool, uri, cause):
-            self._turns.begin((endpoint, pool, uri), watchers, lambda: self._telling(pool, uri, watchers))
+        with self._span(endpoint, pool, uri, cause):
+            self._fan_out.begin((endpoint, pool, uri), watchers, lambda: self._sender(pool, uri, watchers))
 
-    def _told_of(
-        self, endpoint: str, pool: str, uri: str, cause: TraceContext | None
-    ) -> AbstractContextManager[object]:
-        """The span of one edge's telling, whatever the number of streams; none where nobody records the change."""
+    def _span(self, endpoint: str, pool: str, uri: str, cause: TraceContext | None) -> AbstractContextManager[object]:
+        """Return the span of this edge's part, for all streams together; an empty one where nothing is recorded."""
         if cause is None or not cause.sampled:
             return nullcontext()
         subject = resource_hint_subject(endpoint, pool, resource_key(uri))
         return consumer_span(self._tracer, _HINT, subject, cause, links=[cause])
 
     def _on_decision(self, permit: UriPermit, has_news: bool) -> None:
-        """Tell a caller's streams what waited for a decision, or drop what waits in them still."""
+        """Send a caller's streams the change that waited for a decision, or withdraw the changes that wait in them."""
         uri = permit.uri
         if not permit.may_read:
             for stream in permit.streams:
                 stream.withdraw(uri)
             return
-        self._stating.joined((permit.caller.key[0], uri))
+        self._reporter.note_watched((permit.caller.key[0], uri))
         if has_news:
             watchers = dict.fromkeys(permit.streams, permit)
-            self._turns.begin(permit, watchers, lambda: self._telling(OPERATOR_TOKEN, uri, watchers))
+            self._fan_out.begin(permit, watchers, lambda: self._sender(OPERATOR_TOKEN, uri, watchers))
 
-    def _telling(self, pool: str, uri: str, watchers: Mapping[Stream, UriPermit]) -> Tell:
-        """Make what tells streams that a pool says that a URI has changed, where their callers may hear of it."""
+    def _sender(self, pool: str, uri: str, watchers: Mapping[Stream, UriPermit]) -> Tell:
+        """Return a function that queues a change of a URI for one stream, where its caller may receive it."""
         notice = resource_updated(uri)
-        known: dict[int, tuple[View, Listed | None]] = {}
-        """By the view's identity, for most streams share one; the view itself keeps that from being another's."""
-        told: tuple[View, UriPermit] | None = None
-        """By which view and permit the last stream was told: those of one caller share both."""
+        serving: dict[int, tuple[View, Listed | None]] = {}
+        """By the view's identity, as most streams share one. Keeping the view keeps its identity from reuse."""
+        last: tuple[View, UriPermit] | None = None
+        """The view and the permit of the last stream that was sent the change; streams of one caller share both."""
 
-        def tell(stream: Stream) -> None:
-            nonlocal told
+        def send(stream: Stream) -> None:
+            nonlocal last
             view, permit = stream.view, watchers.get(stream)
-            if told is None or permit is not told[1] or view is not told[0]:
-                found = known.get(id(view))
-                if found is None:
-                    found = known[id(view)] = view, _serving(view, uri, pool)
-                if permit is None or not self._may_hear(stream, permit, found[1]):
+            if last is None or permit is not last[1] or view is not last[0]:
+                entry = serving.get(id(view))
+                if entry is None:
+                    entry = serving[id(view)] = view, _serving(view, uri, pool)
+                if permit is None or not self._may_send(stream, permit, entry[1]):
                     return
-                told = view, permit
+                last = view, permit
             stream.offer(uri, notice)
 
-        return tell
+        return send
 
 
 def _serving(view: View, uri: str, pool: str = OPERATOR_TOKEN) -> Listed | None:
-    """The listed resource that serves a URI; none where the view's callers have none there, or another pool's."""
+    """Return the listed resource that serves a URI; None where the view has none, or one of another pool."""
     target = view.find_resource(uri)
     return None if target is None or pool not in (OPERATOR_TOKEN, target.listed.pool) else target.listed
 
 
 def covers(definition: Definition, principal: Principal) -> bool:
-    """Whether somebody's scopes are those that a definition needs."""
+    """Return whether a principal has the scopes that a definition needs."""
     return not definition.scopes or holds(principal, definition.scopes)

@@ -1,1 +1,1 @@
-"""Durable tasks at the edge: made, read, answered and ended for their clients (the Tasks extension)."""
+"""Durable tasks at the edge: created, read, updated and cancelled for clients (the Tasks extension)."""

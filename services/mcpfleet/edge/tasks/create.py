@@ -1,4 +1,4 @@
-"""Makes tasks of calls, and hands their handles out once their callers can read them (K4, K5)."""
+"""Creates tasks from calls. A client gets a task's handle only once it can read the task (K4, K5)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from mcpfleet.app.validation import Validator
 
 _MOST_VALIDATORS: Final = 256
-"""Schemas that are kept ready."""
+"""Compiled schemas that are kept."""
 
 
 class TaskCreation:
-    """Makes tasks."""
+    """Creates tasks."""
 
     def __init__(self, client: TasksClient, endpoints: Mapping[str, Endpoint], *, log: FilteringBoundLogger) -> None:
         self._client = client
@@ -41,17 +41,17 @@ class TaskCreation:
         self._log = log
 
     def deferring(self, exchange: Exchange, definition: Definition) -> Deferring | None:
-        """What lets a worker make a task of a call; none where the caller takes none, or the endpoint has none."""
+        """Return what lets a worker turn a call into a task; None where the client or the endpoint has no tasks."""
         endpoint = exchange.endpoint
         if not self._endpoints[endpoint].tasks or not declares(exchange):
             return None
         return Deferring(endpoint, policy_of(definition))
 
     async def create(self, exchange: Exchange, target: Target, call: CallBody, once: Once | None = None) -> str | None:
-        """Answer a call whose tool makes a task of each; returns the error's type, or None for a result.
+        """Answer a call whose tool creates a task for each call; return the error's type, or None for a result.
 
         Raises:
-            Rejection: 504 where nothing was made.
+            Rejection: 504 where no task was created.
         """
         if not exchange.revision.takes_tasks:
             return await self._send(exchange, tool_failed(exchange, texts.NO_TASKS, "no_tasks"))
@@ -61,7 +61,7 @@ class TaskCreation:
         try:
             created = await self._client.create(self._task(exchange, target, call), once)
         except BusError as error:
-            return await self._send(exchange, self._not_made(exchange, error))
+            return await self._send(exchange, self._failure(exchange, error))
         if created.outcome is KeyOutcome.MISMATCH:
             return await self._send(exchange, tool_failed(exchange, texts.KEY_MISMATCH, "key_mismatch"))
         if created.task is None:
@@ -85,8 +85,8 @@ class TaskCreation:
             retention=definition.retention,
         )
 
-    def _not_made(self, exchange: Exchange, error: BusError) -> CallEnd:
-        self._log.warning("a task was not made", error=str(error))
+    def _failure(self, exchange: Exchange, error: BusError) -> CallEnd:
+        self._log.warning("task not created", error=str(error))
         if isinstance(error, Failed) and error.kind == Fault.TOO_LARGE:
             return tool_failed(exchange, str(error), "too_large")
         if is_undone(error):
@@ -94,44 +94,44 @@ class TaskCreation:
         return tool_failed(exchange, texts.UNCERTAIN_TASK, "uncertain_task")
 
     async def handle(self, exchange: Exchange, task: bytes) -> bytes:
-        """The result of a call that has become a task while it ran, which is read as its caller first (K5).
+        """Return the result of a call that a worker has turned into a task, once its caller can read the task (K5).
 
         Raises:
-            Rejection: it cannot be read.
+            Rejection: the task cannot be read.
         """
         view = await read(self._client, exchange, task.decode("ascii", "replace"))
         return results.created(view)
 
     @staticmethod
-    async def _send(exchange: Exchange, told: CallEnd) -> str | None:
-        await exchange.answer(told.status, told.body)
-        return told.error_type
+    async def _send(exchange: Exchange, end: CallEnd) -> str | None:
+        await exchange.answer(end.status, end.body)
+        return end.error_type
 
 
 class ArgumentChecks:
-    """Checks arguments against their tools' schemas, before a task is made of them (K4)."""
+    """Checks arguments against their tools' schemas, before a task is created (K4)."""
 
     def __init__(self) -> None:
-        self._ready: OrderedDict[str, Validator | None] = OrderedDict()
+        self._compiled: OrderedDict[str, Validator | None] = OrderedDict()
 
     def problems(self, listed: Listed, arguments: dict[str, Any]) -> str | None:
-        """Say how arguments break a tool's schema, and repeat nothing of them; None where they do not."""
+        """Return how arguments break a tool's schema, without repeating them; None where they do not."""
         validator = self._validator(listed)
         if validator is None or validator.accepts(arguments):
             return None
         return "Invalid arguments: " + "; ".join(map(str, validator.problems(arguments)))
 
     def _validator(self, listed: Listed) -> Validator | None:
-        if listed.digest not in self._ready:
-            self._ready[listed.digest] = _made(listed.definition.wire.get("inputSchema"))
-            if len(self._ready) > _MOST_VALIDATORS:
-                self._ready.popitem(last=False)
-        return self._ready[listed.digest]
+        if listed.digest not in self._compiled:
+            self._compiled[listed.digest] = _compile(listed.definition.wire.get("inputSchema"))
+            if len(self._compiled) > _MOST_VALIDATORS:
+                self._compiled.popitem(last=False)
+        return self._compiled[listed.digest]
 
 
-def _made(schema: Any) -> Validator | None:
-    """Make a schema ready; one that is not usable is left to the worker, which checks again."""
-    # Imported where it is used: an edge without tasks needs none of it.
+def _compile(schema: Any) -> Validator | None:
+    """Compile a schema; return None for an unusable one, since the worker checks again."""
+    # Imported here, since an edge without tasks does not need it.
     from mcpfleet.app.errors import Mistake  # noqa: PLC0415
     from mcpfleet.app.validation import Validator  # noqa: PLC0415
 

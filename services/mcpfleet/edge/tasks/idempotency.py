@@ -1,7 +1,7 @@
-"""Calls under an idempotency key: the first runs, and its repeats get what it gave; nothing runs twice (D9, I1 to I3).
+"""Runs a call with an idempotency key once; repeats get the result of the first call (D9, I1 to I3).
 
-Repeats wait here, and never in a worker's slot. What the first call came to is kept by its worker, before the result
-leaves; where nobody knows, the key stays uncertain, and each repeat is told so.
+Repeats wait here, and never in a worker's slot. The worker stores the first call's result before it sends it. Where the
+result is unknown, the key stays uncertain, and each repeat is told so.
 """
 
 from __future__ import annotations
@@ -49,26 +49,28 @@ from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
 from mcpfleet.wire.strict import canonical
 
-_KEPT: Final = {
+_REFUSALS: Final = {
     KeyOutcome.MISMATCH: (texts.KEY_MISMATCH, "key_mismatch"),
     KeyOutcome.UNCERTAIN: (texts.KEY_UNCERTAIN, "key_uncertain"),
 }
 _MARGIN: Final = 15.0
-"""Seconds that a reservation lasts beyond its call's time: the call may wait for a worker before that begins."""
-_AGAIN: Final = 1.0
-_LONGEST_AGAIN: Final = 8.0
-"""Seconds after which a repeat asks without having been told, at first and at last."""
-_END_WITHIN: Final = 5.0
+"""Seconds that a reservation lasts beyond its call's timeout, since the call may wait for a worker first."""
+_POLL: Final = 1.0
+"""Seconds after which a waiting repeat first asks without a hint; doubled each time."""
+_LONGEST_POLL: Final = 8.0
+"""Seconds between two such questions, at most."""
+_END_TIMEOUT: Final = 5.0
+"""Seconds to record how the first call has ended."""
 
 Run = Callable[[Reservation, Callable[[Call], None]], Awaitable[str | None]]
-"""Runs the call itself under its reservation, and lets each placing of it be seen; returns the error's type."""
+"""Runs the call itself under its reservation, passes each attempt to the callback, and returns the error's type."""
 
 
 def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> str | None:
-    """The idempotency key of a call to a tool that takes one: its argument's, or else that of `_meta`.
+    """Return the idempotency key of a call: from its argument, or else from `_meta`; None where it has none.
 
     Raises:
-        Rejection: -32602 for one in `_meta` that is none: who means to be safe must not be served as if it had none.
+        Rejection: -32602 for a malformed key in `_meta`, since its client relies on the key.
     """
     value = None if definition.idempotency_key is None else arguments.get(definition.idempotency_key)
     if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
@@ -82,63 +84,63 @@ def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[s
 
 
 def once_of(exchange: Exchange, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
-    """Name a key within its endpoint, principal and tool, and the arguments that it came with."""
+    """Return a key with its endpoint, principal and tool, and the digest of its arguments."""
     binding = Binding.of(exchange.endpoint, exchange.caller)
     return Once(key=once_key(binding, tool, key), arguments=digest_of(canonical(arguments)))
 
 
 @dataclass(slots=True, eq=False)
 class _First:
-    """The first call, as far as its edge knows."""
+    """The first call under a key, as far as its edge knows."""
 
     call: Call | None = None
-    """Its newest placing that was sent."""
+    """The newest attempt that was sent."""
 
     def see(self, call: Call) -> None:
         self.call = call
 
     def ended(self, *, goes_on: bool) -> str | None:
-        """What its key must hear; nothing of a result, which its worker has kept.
+        """Return how the call has ended, to be recorded under its key; None where its worker stores a result.
 
         Args:
-            goes_on: the call goes on where its client leaves, and its worker will keep the result (D12).
+            goes_on: the call goes on when its client leaves, so its worker stores the result later (D12).
         """
         call = self.call
         if call is None or call.refusal is not None:
             return "not_run"
         if call.end in (End.RESULT, End.TASK, End.RESULT_LOST) or (call.end is None and goes_on):
             return None
-        asked = call.end is End.ASK or (call.end is End.ERROR and (call.line or "").startswith(LACKING))
-        return "not_run" if asked else "uncertain"
+        needs_input = call.end is End.ASK or (call.end is End.ERROR and (call.line or "").startswith(LACKING))
+        return "not_run" if needs_input else "uncertain"
 
 
 @dataclass(slots=True, eq=False)
 class Idempotency:
-    """Runs calls once."""
+    """Runs each call under a key once."""
 
     bus: Bus
     client: TasksClient
     log: FilteringBoundLogger
     most: int
-    """Repeats that may wait here."""
+    """Repeats that may wait at this edge."""
     _waiting: int = field(default=0)
 
     async def answer(
         self, exchange: Exchange, target: Target, once: Once, run: Run, *, goes_on: Callable[[], bool]
     ) -> str | None:
-        """Run a call, or answer with what the first one under its key gave; returns the error's type.
+        """Run a call, or answer with the result of the first call under its key; return the error's type.
 
         Args:
             exchange: the request.
             target: the tool.
             once: the key.
             run: runs the call, where it is the first.
-            goes_on: says whether the call does when nobody waits for it any more.
+            goes_on: returns whether the call goes on when nobody waits for it.
 
         Raises:
-            Rejection: 504 where the key cannot be asked for, 503 where too many wait (MCPFLEET_REPEATS_WAITING),
-                -32021 where the first call became a task and the client takes none.
-            ClientGone: nobody waits any more.
+            Rejection: 504 where the key cannot be reserved, 503 where too many repeats wait (MCPFLEET_REPEATS_WAITING),
+                -32021 where the first call became a task, and the client has no tasks.
+            ClientGone: the client has left.
         """
         definition, holder = target.listed.definition, secrets.token_hex(16)
         wanted = Reserve(
@@ -153,7 +155,7 @@ class Idempotency:
             reserved = await self._wait(exchange, wanted, definition.timeout + _MARGIN)
         if reserved.outcome is KeyOutcome.NEW:
             return await self._run(wanted, once.reserved(reserved.fence), run, goes_on=goes_on)
-        end = await self._repeated(exchange, reserved, definition)
+        end = await self._repeat_end(exchange, reserved, definition)
         await exchange.end(end.status, end.body)
         return end.error_type
 
@@ -161,7 +163,7 @@ class Idempotency:
         try:
             return await self.client.reserve(wanted)
         except BusError as error:
-            self.log.warning("an idempotency key could not be asked for", error=str(error))
+            self.log.warning("idempotency key not reserved", error=str(error))
             raise not_answered(SERVICE) from None
 
     async def _run(
@@ -172,18 +174,18 @@ class Idempotency:
             return await run(reservation, first.see)
         finally:
             if (ended := first.ended(goes_on=goes_on())) is not None:
-                with anyio.move_on_after(_END_WITHIN, shield=True):
+                with anyio.move_on_after(_END_TIMEOUT, shield=True):
                     await self._end(wanted.model_copy(update={"ended": ended}))
 
     async def _end(self, wanted: Reserve) -> None:
-        """Say how the first call ended; unsaid, its key is uncertain once its time is over."""
+        """Record how the first call has ended; otherwise its key becomes uncertain at the end of its time."""
         try:
             await self.client.reserve(wanted)
         except BusError as error:
-            self.log.warning("the end of a call under an idempotency key was not noted", error=str(error))
+            self.log.warning("idempotency key not released", error=str(error))
 
     async def _wait(self, exchange: Exchange, wanted: Reserve, seconds: float) -> Reserved:
-        """Wait for the first call's end: told by a hint, and by asking, since hints may be lost."""
+        """Wait for the first call's end: by hints, and by asking, since hints may be lost."""
         if self._waiting >= self.most:
             raise no_capacity(1)
         self._waiting += 1
@@ -194,53 +196,53 @@ class Idempotency:
             self._waiting -= 1
 
     async def _ask_until(self, wanted: Reserve, deadline: float) -> Reserved:
-        told = anyio.Event()
+        hinted = anyio.Event()
 
-        def hear(_message: Incoming) -> None:
-            told.set()
+        def on_hint(_message: Incoming) -> None:
+            hinted.set()
 
-        subscription = await self.bus.subscribe(task_hint_subject(wanted.once.key), hear)
+        subscription = await self.bus.subscribe(task_hint_subject(wanted.once.key), on_hint)
         try:
-            pause = _AGAIN
+            pause = _POLL
             while True:
                 try:
                     reserved = await self._reserve(wanted)
-                except Rejection:  # a moment without the service ends no waiting
+                except Rejection:  # a short absence of the service does not end the wait
                     reserved = Reserved(outcome=KeyOutcome.RUNNING)
                     if time.monotonic() > deadline:
                         raise
                 if reserved.outcome is not KeyOutcome.RUNNING or time.monotonic() > deadline:
                     return reserved
                 with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret
-                    await told.wait()
-                pause = min(2 * pause, _LONGEST_AGAIN)
-                told = anyio.Event()
+                    await hinted.wait()
+                pause = min(2 * pause, _LONGEST_POLL)
+                hinted = anyio.Event()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
                 await self.bus.leave(subscription)
 
-    async def _repeated(self, exchange: Exchange, reserved: Reserved, definition: Definition) -> CallEnd:
-        """Return the end of a repeat."""
+    async def _repeat_end(self, exchange: Exchange, reserved: Reserved, definition: Definition) -> CallEnd:
+        """Return how a repeat ends."""
         if reserved.task is not None:
             return await self.handle(exchange, reserved.task)
         if reserved.outcome is KeyOutcome.REPEAT:
             if reserved.result is None:
                 return tool_failed(exchange, texts.KEY_TOO_LARGE, "key_result_too_large")
             return CallEnd(200, exchange.response(marked(reserved.result.encode()), definition), None)
-        text, error_type = _KEPT.get(reserved.outcome, _KEPT[KeyOutcome.UNCERTAIN])
+        text, error_type = _REFUSALS.get(reserved.outcome, _REFUSALS[KeyOutcome.UNCERTAIN])
         return tool_failed(exchange, text, error_type)
 
     async def handle(self, exchange: Exchange, task: str) -> CallEnd:
-        """The handle of the first call's task."""
+        """Return the handle of the first call's task."""
         view = await read(self.client, exchange, task)
         return handle_again(exchange, view)
 
 
 def handle_again(exchange: Exchange, view: TaskView) -> CallEnd:
-    """A task's handle, as a repeat gets it.
+    """Return a task's handle for a repeat.
 
     Raises:
-        Rejection: -32021 where the client takes no tasks.
+        Rejection: -32021 where the client has no tasks.
     """
     if not declares(exchange):
         raise missing_capabilities((TASKS,))
@@ -251,7 +253,7 @@ def marked(result: bytes) -> bytes:
     """Mark a result as a repeat (I2).
 
     Raises:
-        NotSpliceable: it is none of ours.
+        NotSpliceable: the result does not have our form.
     """
     if not result.startswith(RESULT_HEAD):
         raise NotSpliceable("a result must begin with its _meta")

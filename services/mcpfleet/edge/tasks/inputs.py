@@ -1,4 +1,4 @@
-"""A task's outstanding questions: whether a caller can answer them (K11), and whether an answer fits (K9)."""
+"""Checks a task's outstanding input requests: whether a client can answer them (K11), and whether answers fit (K9)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mcpfleet.wire.errors import bad_params, missing_capabilities
 
 
 def check_answerable(requests: Mapping[str, str], capabilities: dict[str, Any]) -> None:
-    """Hold a poll to what its client has declared; nothing of the task changes.
+    """Check that a client has the capabilities for a task's outstanding requests.
 
     Raises:
-        Rejection: -32021 with what is missing, and only that.
+        Rejection: -32021, which names the missing capabilities.
     """
     needed = dict.fromkeys(_need(from_json(text)) for text in requests.values())
     if lacking := missing(needed, capabilities):
@@ -25,10 +25,10 @@ def check_answerable(requests: Mapping[str, str], capabilities: dict[str, Any]) 
 
 
 def check_answers(requests: Mapping[str, str], answers: Mapping[str, Any]) -> None:
-    """Hold the answers to outstanding questions to their forms; the others are not looked at.
+    """Check the form of the answers to outstanding requests; other answers are ignored.
 
     Raises:
-        Rejection: -32602; of such an update nothing is taken.
+        Rejection: -32602; no answer of the update is used then.
     """
     for key, text in requests.items():
         if key in answers and not _fits(from_json(text), answers[key]):
@@ -63,10 +63,10 @@ def _fits(request: dict[str, Any], answer: Any) -> bool:
 
 
 def _fills(schema: Any, answer: dict[str, Any]) -> bool:
-    """Whether what was filled in is what the form asks for; clients send null for a field that was left empty."""
+    """Return whether an answer fits its form. Some clients send null for an empty field."""
     if not isinstance(schema, dict):
         return True
-    # Imported where it is used: most edges have no forms to check.
+    # Imported here, since most edges have no forms to check.
     from mcpfleet.app.errors import Mistake  # noqa: PLC0415
     from mcpfleet.app.validation import Validator  # noqa: PLC0415
 
@@ -74,5 +74,5 @@ def _fills(schema: Any, answer: dict[str, Any]) -> bool:
     filled = {name: value for name, value in content.items() if value is not None}
     try:
         return Validator(schema, formats=True).accepts(filled)
-    except Mistake:  # the worker's form is none; its handler reads the answer
+    except Mistake:  # the worker's schema is unusable, so its handler checks the answer
         return True

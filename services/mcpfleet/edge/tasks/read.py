@@ -1,6 +1,6 @@
-"""Reads tasks for their owners: everybody else is told that there is none (K8, K12).
+"""Reads tasks for their owners; for all other callers they do not exist (K8, K12).
 
-A tool may be gone when its task is read. So its rules for callers are kept with the task, from its creation on.
+A tool may be gone when its task is read. So each task keeps the tool's rules for callers, from its creation on.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SERVICE: Final = "the tasks service"
 
 
 async def find(client: TasksClient, task: str, endpoint: str, principal: Principal) -> TaskView | None:
-    """Read a task as a caller of an endpoint; none where there is none for this caller.
+    """Read a task as a caller of an endpoint; return None where this caller has no such task.
 
     Raises:
-        BusError: nobody could be asked.
+        BusError: the tasks service did not answer.
     """
     view = await client.get(task, Binding.of(endpoint, principal))
     return view if view is not None and policy_allows(view.policy, principal) else None
@@ -36,7 +36,7 @@ async def read(client: TasksClient, exchange: Exchange, task: str) -> TaskView:
     """Read a task as the caller of a request.
 
     Raises:
-        Rejection: -32602, always in the same words, where there is none for this caller (K8, K12); 504.
+        Rejection: -32602, always in the same words, where this caller has no such task (K8, K12); 504.
     """
     if not is_task_id(task):
         raise unknown_task()
@@ -50,23 +50,23 @@ async def read(client: TasksClient, exchange: Exchange, task: str) -> TaskView:
 
 
 def unknown_task() -> Rejection:
-    """There is no such task, for this caller (K8)."""
+    """Return the rejection for a task that the caller does not have (K8)."""
     return bad_params("unknown task")
 
 
 def declares(exchange: Exchange) -> bool:
-    """Return whether the client takes tasks: it says so on each request (K2)."""
+    """Return whether the client has declared tasks on this request (K2)."""
     return not missing((TASKS,), exchange.message.meta[CLIENT_CAPABILITIES_META_KEY])
 
 
 def takes_tasks(exchange: Exchange) -> bool:
-    """Return whether the endpoint has tasks for this client: some of its tools make them, or once did (K12)."""
+    """Return whether the endpoint has tasks for this client: its tools create them, or once did (K12)."""
     view = exchange.view
     return view.has_tasks and (TASKS_EXTENSION in view.capabilities.get("extensions", {}) or declares(exchange))
 
 
 def policy_of(definition: Definition) -> str | None:
-    """Return the rules of a tool as text, to be kept with its tasks; None where it has none."""
+    """Return a tool's rules for callers as text, to be kept with its tasks; None where it has none."""
     if not definition.scopes and not definition.only_for:
         return None
     return to_json({"scopes": definition.scopes, "only_for": definition.only_for}).decode()

@@ -1,4 +1,4 @@
-"""What clients are told of tasks: one shape for each of the extension's results (M66 to M68)."""
+"""Composes the results of the Tasks extension (M66 to M68)."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from mcpfleet.contracts.tasks import Status, TaskView
 from mcpfleet.wire.reply import NotSpliceable, result_body
 
 ACKNOWLEDGED: Final = result_body({"resultType": "complete"})
-"""What `tasks/update` and `tasks/cancel` answer, and nothing of the task in it (M67)."""
+"""The result of `tasks/update` and `tasks/cancel`, without any part of the task (M67)."""
 
 
 def created(view: TaskView, meta: Mapping[str, Any] | None = None) -> bytes:
-    """The result of a call that is a task: a bare task, without result, error or questions (M66)."""
+    """Return the result of a call that became a task: the task without result, error or input requests (M66)."""
     return result_body({"resultType": "task", **_bare(view)}, meta)
 
 
 def got(view: TaskView) -> bytes:
-    """The result of `tasks/get`: what a notification says too (M73).
+    """Return the result of `tasks/get`; a notification has the same members (M73).
 
     Raises:
-        NotSpliceable: what a worker left is malformed.
+        NotSpliceable: the task's stored end is malformed.
     """
     return b'{"_meta":{},"resultType":"complete",%b' % detailed(view)[1:]
 
 
 def detailed(view: TaskView) -> bytes:
-    """A task with what its status has: questions, result or error; spliced in as they were written.
+    """Return a task with its input requests, result or error, in their stored bytes.
 
     Raises:
-        NotSpliceable: what a worker left is malformed.
+        NotSpliceable: the task's stored end is malformed.
     """
     more = b""
     if view.status is Status.INPUT_REQUIRED:
@@ -58,7 +58,7 @@ def _bare(view: TaskView) -> dict[str, Any]:
 
 
 def _moment(seconds: float) -> str:
-    """RFC 3339 in UTC."""
+    """Return a time as RFC 3339 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,7 +1,7 @@
-"""Shows each reader of a task a result that its tool's sanitizer has cleared for them (K13).
+"""Has a task's result sanitized for each of its readers, by its tool's sanitizer (K13).
 
-A sanitizer is code of the application, so a worker runs it, as a call that runs nothing else. The task's row stays as
-it is: what cannot be cleared is told to nobody, and may be read later (K12).
+A sanitizer is code of the application, so a worker runs it, by a call of its own kind. The stored result stays as it
+is: a result that cannot be sanitized now may be read later (K12).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Sanitizer:
         self._settings = settings
         self._log = log
 
-    async def shown(
+    async def sanitize(
         self, view: TaskView, principal: Principal, capabilities: Mapping[str, Any], trace: TraceContext | None = None
     ) -> TaskView:
-        """The task as a reader may see it; itself, where no sanitizer has to look.
+        """Return a task as its reader may see it; the same task, where its tool has no sanitizer.
 
         Raises:
-            Rejection: 503 where no worker can clear it now, 200 with -32603 where the sanitizer could not.
+            Rejection: 503 where no worker can run the sanitizer now, 200 with -32603 where the sanitizer failed.
         """
         if view.status is not Status.COMPLETED or view.end is None or not is_kept(view.end):
             return view
@@ -59,23 +59,23 @@ class Sanitizer:
 
         def make_order() -> Order:
             pool, definition = view.pool, view.definition
-            if next(tries) % 2:  # its own definition may be gone with a rollout: the tool's newer one has its sanitizer
+            if next(tries) % 2:  # a rollout may have removed its definition; the tool's newer one has a sanitizer
                 definition = self._newer(view, principal) or definition
             deadline = time.monotonic() + self._settings.task_shown_within
             return Order(pool, definition, body, deadline, trace, SHOWS)
 
-        cleared = await self._cleared(view, make_order)
-        return view.model_copy(update={"end": cleared.decode()})
+        sanitized = await self._run(view, make_order)
+        return view.model_copy(update={"end": sanitized.decode()})
 
     def _newer(self, view: TaskView, principal: Principal) -> str | None:
-        """What the tool of this name is for the reader now, where it has a sanitizer of its tasks."""
-        seen = self._snapshots.view(view.endpoint, principal)
-        target = None if seen is None else seen.find("tool", view.name)
+        """Return the tool's definition of now, as the reader sees it; None where it has no sanitizer."""
+        catalog_view = self._snapshots.view(view.endpoint, principal)
+        target = None if catalog_view is None else catalog_view.find("tool", view.name)
         if target is None or target.listed.pool != view.pool or not target.listed.definition.sanitizes:
             return None
         return target.listed.digest
 
-    async def _cleared(self, view: TaskView, make_order: MakeOrder) -> bytes:
+    async def _run(self, view: TaskView, make_order: MakeOrder) -> bytes:
         try:
             async with self._queue.ended(make_order) as call:
                 if call.remote is None:
@@ -83,11 +83,11 @@ class Sanitizer:
                 async with self._large_results.fetched(call.remote) as body:
                     return body
         except ResultLost as error:
-            self._log.warning("a cleared result was lost", pool=view.pool, error=str(error))
+            self._log.warning("sanitized result lost", pool=view.pool, error=str(error))
             raise no_capacity(1) from None
         except Rejection as rejection:
             self._log.warning(
-                "a task's result is not shown",
+                "task result not sanitized",
                 tool=view.name,
                 pool=view.pool,
                 definition=view.definition,
@@ -97,7 +97,7 @@ class Sanitizer:
 
 
 def _result(call: Call) -> bytes:
-    """What came of clearing it: reading is safe to repeat, so what was lost with a worker is asked for again."""
+    """Return the sanitized result. A sanitizer may run again, so a lost call is rejected with a retry."""
     match call.end:
         case End.RESULT:
             return call.body

@@ -1,4 +1,4 @@
-"""Which Host and Origin may come in, so that no web page makes a browser call a server on its own network."""
+"""Checks Host and Origin, so that no web page can make a browser call a server on the browser's own network."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from mcpfleet.process.settings import host_and_port
 from mcpfleet.wire.errors import foreign_host, foreign_origin
 from mcpfleet.wire.headers import Headers
 
-_NAMES_REMEMBERED: Final = 256
+_NAMES_CACHED: Final = 256
+"""Names whose check is cached."""
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
-"""A host and perhaps a port, and nothing that another reader could take for a user or a path."""
-_LONGEST_TOLD: Final = 100
-"""Characters of a refused name that the log has."""
+"""A host, and optionally a port; nothing that another parser could read as a user or a path."""
+_LONGEST_LOGGED: Final = 100
+"""Characters of a refused name in the log."""
 
 
 class AllowedHosts:
-    """The names by which clients may call us; loopback's names count where we listen on loopback."""
+    """The host names that clients may use; loopback's names count where the edge listens on loopback."""
 
     def __init__(
         self,
@@ -32,33 +33,33 @@ class AllowedHosts:
         *,
         log: FilteringBoundLogger,
     ) -> None:
-        """Set the names up.
+        """Set the names.
 
         Args:
             bind: where the edge listens.
-            public_hosts: `host` or `host:port` in clients' URLs; without a port, any.
+            public_hosts: `host` or `host:port` in clients' URLs; a name without a port allows any port.
             origins: other origins whose pages may call.
-            log: names what was refused.
+            log: names refused hosts and origins.
         """
         self._log = log
         self._origins = origins
         self._loopback = is_loopback(host_and_port(bind)[0])
         self._public = frozenset(host.lower() for host in public_hosts)
-        self._is_ours = lru_cache(maxsize=_NAMES_REMEMBERED)(self._judge)
+        self._is_allowed = lru_cache(maxsize=_NAMES_CACHED)(self._check_authority)
 
     def check_host(self, headers: Headers) -> None:
-        """Check that the request was meant for us.
+        """Check that the request was meant for this edge.
 
         Raises:
             Rejection: 403.
         """
         hosts = headers.all(b"host")
-        if len(hosts) != 1 or not self._is_ours(hosts[0].decode("latin-1")):
+        if len(hosts) != 1 or not self._is_allowed(hosts[0].decode("latin-1")):
             self._log.warning("host refused", name=_printable(hosts))
             raise foreign_host()
 
     def check_origin(self, headers: Headers) -> None:
-        """Check where a browser's request comes from; `null` is nowhere we know (M17).
+        """Check where a browser's request comes from; the origin `null` is refused (M17).
 
         Raises:
             Rejection: 403.
@@ -67,11 +68,11 @@ class AllowedHosts:
         if not origins or (len(origins) == 1 and origins[0] in self._origins):
             return
         scheme, separator, authority = origins[0].decode("latin-1").partition("://")
-        if len(origins) > 1 or not separator or scheme not in ("http", "https") or not self._is_ours(authority):
+        if len(origins) > 1 or not separator or scheme not in ("http", "https") or not self._is_allowed(authority):
             self._log.warning("origin refused", name=_printable(origins))
             raise foreign_origin()
 
-    def _judge(self, authority: str) -> bool:
+    def _check_authority(self, authority: str) -> bool:
         parts = _AUTHORITY.fullmatch(authority.lower())
         if parts is None:
             return False
@@ -80,5 +81,5 @@ class AllowedHosts:
 
 
 def _printable(values: tuple[bytes, ...]) -> str:
-    """A refused name, which a stranger made: in ASCII, and cut short."""
-    return ascii(b", ".join(values)[:_LONGEST_TOLD].decode("latin-1"))
+    """Return a refused name for the log: in ASCII, and cut short, since a stranger wrote it."""
+    return ascii(b", ".join(values)[:_LONGEST_LOGGED].decode("latin-1"))

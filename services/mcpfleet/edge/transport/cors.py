@@ -1,4 +1,4 @@
-"""Web pages of other origins that may call (CORS): off unless origins are named (M17)."""
+"""CORS: lets web pages of configured origins call (M17)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcpfleet.wire.headers import Headers
 from mcpfleet.wire.mirror import PREFIX
 
 _REQUESTED: Final = 64
-"""Headers that a preflight may ask for."""
+"""Headers that a preflight may request."""
 _ALLOWED: Final = (
     "authorization",
     "content-type",
@@ -26,20 +26,20 @@ _EXPOSED: Final = (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authe
 _MIRRORED: Final = re.compile(rb"%b[a-z0-9!#$%%&'*+.^_`|~-]+" % re.escape(PREFIX))
 """The name of a header that mirrors an argument."""
 _MAX_AGE: Final = 600
-"""Seconds that a browser may remember a preflight's answer."""
+"""Seconds that a browser may cache a preflight's answer."""
 
 Pairs = list[tuple[bytes, bytes]]
 
 
 class Cors:
-    """Which origins may call, and what their browsers are told."""
+    """Knows the origins that may call, and composes the headers for their browsers."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         """Allow these origins, each as a browser sends it: scheme, host, and the port where it is not the usual one."""
         self.origins = frozenset(origin.encode() for origin in origins)
 
     def headers(self, headers: Headers) -> Pairs:
-        """What a response carries: nothing for requests that come from no page, or from one of our own origin."""
+        """Return the headers of a response; none of them where no origins are configured."""
         if not self.origins:
             return []
         pairs = [(b"vary", b"Origin")]
@@ -47,14 +47,14 @@ class Cors:
         return pairs if origin is None else [*pairs, (b"access-control-allow-origin", origin), _EXPOSED]
 
     def is_preflight(self, method: str, headers: Headers) -> bool:
-        """Whether a browser asks what it may send."""
+        """Return whether a request is a preflight of an allowed origin."""
         asks = bool(headers.all(b"access-control-request-method"))
         return method == "OPTIONS" and asks and self._origin(headers) is not None
 
     def preflight(self, headers: Headers) -> dict[str, str]:
-        """What the answer to a preflight carries beside the rest: `Mcp-Param-…` is allowed as it is asked for."""
-        asked = b",".join(headers.all(b"access-control-request-headers")).lower().split(b",")[:_REQUESTED]
-        mirrored = [name.strip() for name in asked if _MIRRORED.fullmatch(name.strip())]
+        """Return the further headers of a preflight's answer; each requested `Mcp-Param-…` is allowed."""
+        requested = b",".join(headers.all(b"access-control-request-headers")).lower().split(b",")[:_REQUESTED]
+        mirrored = [name.strip() for name in requested if _MIRRORED.fullmatch(name.strip())]
         allowed = [*_ALLOWED, *(name.decode() for name in mirrored)]
         return {
             "Access-Control-Allow-Methods": "POST, GET, DELETE",

@@ -1,4 +1,4 @@
-"""One HTTP request and its one response: reads the body, sends the answer, and notices a client that leaves."""
+"""One HTTP request and its response: reads the body, sends the answer, and notices when the client leaves."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Value = TypeVar("Value")
 
 Charge = Callable[[int], Awaitable[None]]
-"""Takes room for so many bytes, and waits for it."""
+"""Takes memory for a number of bytes, and waits for it."""
 
 _JSON: Final = (b"content-type", b"application/json")
 _EVENTS: Final = (
     (b"content-type", b"text/event-stream"),
-    (b"x-accel-buffering", b"no"),  # M11: proxies deliver events as they come
+    (b"x-accel-buffering", b"no"),  # M11: proxies pass events on at once
 )
 
 _SMALL: Final = 64 * 1024
-"""Bytes that the socket takes without waiting; where even they stay, the system ends the connection
-(`edge.http.server`).
+"""Bytes that the socket takes without waiting. The kernel ends a connection whose client takes none
+(`hypercorn.server`).
 """
 _SLICE: Final = 256 * 1024
-"""Bytes of a large body that are sent at a time: a client that reads as many in each write timeout is not given up."""
+"""Bytes of a large body that are sent at a time. A client must read as many within each write timeout."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -46,34 +46,34 @@ def _nothing() -> None:
 
 
 def _refuse(_: bytes) -> bool:
-    """Write no chunk: there is no connection of ours below, or it speaks HTTP/2."""
+    """Write no chunk: the connection is not one of ours, or it speaks HTTP/2."""
     return False
 
 
 async def _drop(_: MutableMapping[str, Any]) -> None:
-    """Send nothing: nobody is there."""
+    """Send nothing, since the client has left."""
 
 
 class ClientGone(Exception):
-    """Raised when the client left before its answer, or is to get no answer."""
+    """Raised when the client has left before its answer, or must get no answer."""
 
 
 class ClientStalled(Exception):
-    """Raised when the client did not read in time; its connection is of no more use."""
+    """Raised when the client did not read in time. Its connection cannot be used any more."""
 
 
 class HttpExchange:
-    """One HTTP request and its response. The server below drops what is sent after the client left (M15)."""
+    """One HTTP request and its response. The server drops what is sent after the client has left (M15)."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
         """Begin an exchange from an ASGI request.
 
         Args:
             scope: the request's head.
-            receive: ASGI's way to the body and to the news that the client left.
-            send: ASGI's way back.
-            closing: tell the client to make a new connection for its next request, since this edge drains.
-            write_timeout: seconds that the client may take to read what it is sent.
+            receive: ASGI's function that returns parts of the body, and the end of the connection.
+            send: ASGI's function that sends parts of the response.
+            closing: tell the client to make a new connection for its next request, since the edge drains.
+            write_timeout: seconds that the client may take to read.
         """
         self.http_method: str = scope["method"]
         self.http_version: str = scope["http_version"]
@@ -83,21 +83,21 @@ class HttpExchange:
         self.query: bytes = scope.get("query_string", b"")
         self.headers = Headers(scope["headers"])
         self.credential: Credential | None = None
-        """The bearer token of the head; None where the endpoint needs none."""
+        """The bearer token; None where the endpoint needs none."""
         self.address: str | None = (scope.get("client") or (None,))[0]
         self.extra: list[tuple[bytes, bytes]] = []
-        """Headers of every answer to this request."""
+        """Headers for every answer to this request."""
         self.forget_body: Callable[[], None] = _nothing
-        """Gives the body's memory back, for an answer that outlives it."""
+        """Gives the body's memory back, for an answer that lasts longer than it."""
         self.is_streaming = False
         self.is_answered = False
-        """The answer has begun, so no other can be given."""
+        """The answer has begun, so no other answer is possible."""
         self.is_ending = False
-        """The answer's end is being sent, and nothing can stop it any more."""
+        """The end of the answer is being sent, which nothing can stop."""
         self.is_unwanted = False
-        """The client said that it wants no answer any more."""
+        """The client has cancelled the request."""
         self.is_gone = False
-        """The client has left what goes on without it."""
+        """The client has left, and the request goes on without it."""
         self._connection: Any = scope.get("state", _NOTHING).get(CONNECTION)
         self._write_chunk: Callable[[bytes], bool] = _refuse
         self._receive = receive
@@ -107,10 +107,10 @@ class HttpExchange:
         self._closing = closing and not self.http_version.startswith("2")
 
     def stated_size(self, limit: int) -> int | None:
-        """How large the head says that the body is; None where it does not say.
+        """Return the body's size by Content-Length; None without that header.
 
         Raises:
-            Rejection: 413 where it says more than the limit.
+            Rejection: 413 where it is over the limit.
         """
         stated = self.headers.all(b"content-length")
         size = int(stated[0]) if stated and stated[0].isdigit() else None
@@ -120,7 +120,7 @@ class HttpExchange:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the whole request is known to be here; over HTTP/2 nobody knows it before it is read."""
+        """Whether the whole request has arrived. Over HTTP/2 that is unknown before the body is read."""
         return self._connection is not None and self._connection.has_request
 
     async def read_body(self, limit: int, timeout: float, charge: Charge | None = None) -> bytes:
@@ -129,14 +129,14 @@ class HttpExchange:
         Args:
             limit: in bytes.
             timeout: seconds that it may take.
-            charge: takes room in memory for bytes that have arrived, where there must be some.
+            charge: takes memory for bytes that have arrived; None where none need be taken.
 
         Raises:
-            Rejection: 413 over the limit, 408 when it takes too long.
-            ClientGone: the client left before it was whole.
+            Rejection: 413 over the limit, 408 after the timeout.
+            ClientGone: the client has left before the body was whole.
         """
         if charge is None and self.has_arrived:
-            return await self._read_parts(limit)  # nothing is waited for: a timeout costs a call ten microseconds
+            return await self._read_parts(limit)  # nothing waits here, and a timeout would cost ten microseconds
         try:
             async with asyncio.timeout(timeout):
                 return await self._read_parts(limit, charge)
@@ -167,14 +167,14 @@ class HttpExchange:
             pass
 
     def leave(self) -> None:
-        """Free the connection of a client that has left, while its request goes on; what is sent is dropped now."""
+        """Close the connection of a client that has left, while its request goes on. What is sent is dropped from now on."""
         self.is_gone = True
         if self._connection is not None and not self.http_version.startswith("2"):
             self._connection.hang_up()
         self._send, self._write_chunk, self._connection = _drop, _refuse, None
 
     async def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Send the whole answer: JSON, or nothing but a status.
+        """Send the whole answer: JSON, or only a status.
 
         Raises:
             ClientStalled: the client does not read it.
@@ -203,7 +203,7 @@ class HttpExchange:
         await self.close_stream()
 
     async def _send_slices(self, data: bytes) -> None:
-        """Send a part of the body so that no more than a slice of it is copied on its way; each must be taken in time.
+        """Send a part of the body in slices, of which each must be read in time; no more than a slice is copied at once.
 
         Raises:
             ClientStalled: the client does not read.
@@ -211,7 +211,7 @@ class HttpExchange:
         for begin in range(0, len(data), _SLICE):
             part = data if len(data) <= _SLICE else data[begin : begin + _SLICE]
             try:
-                # Not `_in_time`, which costs as much again: one change is sent to thousands of streams.
+                # `_in_time` would double the cost, and one change is sent to thousands of streams.
                 async with asyncio.timeout(self._write_timeout):
                     await self._send({"type": "http.response.body", "body": part, "more_body": True})
             except TimeoutError:
@@ -220,8 +220,8 @@ class HttpExchange:
     async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Answer a request whose body still arrives, and close its connection.
 
-        Parts are taken and dropped meanwhile: Hypercorn's queue of them is bounded, and it puts the news that the
-        request is over into the same one, which nobody else would empty.
+        Meanwhile parts of the body are read and dropped: Hypercorn's queue of them is bounded, and it puts the end of
+        the request into the same queue.
         """
         if not self.http_version.startswith("2") and all(name != b"connection" for name, _ in head):
             head.append((b"connection", b"close"))
@@ -231,14 +231,14 @@ class HttpExchange:
             discarding.cancel()
 
     def _has_no_body(self) -> bool:
-        """Whether the head says so; HTTP/2 has other ways to say it."""
+        """Return whether the head says that there is no body; HTTP/2 says it in another way."""
         if self.http_version.startswith("2"):
             return False
         stated = self.headers.all(b"content-length")
         return not self.headers.all(b"transfer-encoding") and (not stated or stated[0] == b"0")
 
     async def open_stream(self) -> None:
-        """Commit the answer to be a stream of events."""
+        """Begin the answer as a stream of events."""
         self.is_streaming = True
         async with self._in_time():
             await self._send({"type": "http.response.start", "status": 200, "headers": self._begin(list(_EVENTS))})
@@ -260,7 +260,7 @@ class HttpExchange:
             await self._send({"type": "http.response.body", "body": b""})
 
     async def end(self, status: int, body: bytes) -> None:
-        """Send the one end: the whole answer, or the last event where the answer is a stream already (D17).
+        """Send the end: the whole answer, or the last event where the answer is a stream already (D17).
 
         Raises:
             ClientStalled: the client does not read it.
@@ -273,7 +273,7 @@ class HttpExchange:
         await self.close_stream()
 
     async def end_early(self) -> None:
-        """End the answer without a result: a stream, which has no events where none were sent."""
+        """End the answer as a stream without a result, perhaps without any event."""
         if self.is_answered and not self.is_streaming:
             return  # it has ended already
         if not self.is_streaming:
@@ -289,7 +289,7 @@ class HttpExchange:
             raise ClientStalled from None
 
     def _begin(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Begin the answer: its whole head."""
+        """Return the whole head of the answer, which begins now."""
         self.is_answered = True
         self.is_ending = not self.is_streaming
         headers += self.extra
@@ -298,24 +298,24 @@ class HttpExchange:
         return headers
 
     async def cut(self) -> None:
-        """Close the connection without an answer: a promised byte that never comes is all that HTTP offers for it."""
+        """Close the connection without an answer. HTTP's only way is to announce a byte that never comes."""
         head = self._begin([(b"content-length", b"1"), (b"connection", b"close")])
         await self._send({"type": "http.response.start", "status": 200, "headers": head})
 
 
 async def while_there(exchange: HttpExchange, work: Callable[[], Awaitable[Value]], *, goes_on: bool = False) -> Value:
-    """Do the work that a client waits for, until the client leaves.
+    """Do work that a client waits for, until the client leaves.
 
     An error of the work is raised outside of the task group, which would wrap it.
 
     Args:
         exchange: the client's.
         work: does it.
-        goes_on: the work goes on when the client leaves; `is_gone` tells it so.
+        goes_on: continue the work when the client leaves, and set `is_gone`.
 
     Raises:
-        ClientGone: it left, and the work was cancelled.
-        Exception: whatever the work raises.
+        ClientGone: the client has left, and the work was cancelled.
+        Exception: as the work.
     """
     done: list[Value] = []
     failure: Exception | None = None

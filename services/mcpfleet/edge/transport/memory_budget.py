@@ -1,4 +1,4 @@
-"""A budget of memory for large bodies: those who need some wait in turn, and give it back."""
+"""A memory budget for large bodies: each takes its share in turn, and gives it back."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from contextlib import asynccontextmanager
 import anyio
 
 
-class NoRoom(Exception):
-    """Raised when room for a body did not come free in time."""
+class BudgetExhausted(Exception):
+    """Raised when memory for a body did not become free in time."""
 
 
 class BudgetAccount:
-    """What one body has taken so far."""
+    """The memory that one body has taken so far."""
 
-    def __init__(self, room: MemoryBudget, within: float) -> None:
-        self._room = room
+    def __init__(self, budget: MemoryBudget, within: float) -> None:
+        self._budget = budget
         self._within = within
         self._taken = 0
 
     async def charge(self, size: int) -> None:
-        """Take more; raises `NoRoom` where it does not come free in time."""
-        await self._room.take(size, self._within)
+        """Take more memory; raise `BudgetExhausted` where it does not become free in time."""
+        await self._budget.take(size, self._within)
         self._taken += size
 
     def close(self) -> None:
         """Give all of it back."""
-        self._room.give(self._taken)
+        self._budget.give(self._taken)
         self._taken = 0
 
 
@@ -36,11 +36,11 @@ class MemoryBudget:
     """A number of bytes that all large bodies of a kind share, so that no number of clients fills an edge's memory."""
 
     def __init__(self, size: int, setting: str) -> None:
-        """Set the room up.
+        """Set the budget.
 
         Args:
             size: in bytes.
-            setting: the variable that says so, for the operator.
+            setting: the variable that sets it, named in errors.
         """
         self._setting = setting
         self._free = size
@@ -54,10 +54,10 @@ class MemoryBudget:
 
     @asynccontextmanager
     async def hold(self, size: int, *, within: float) -> AsyncIterator[None]:
-        """Take room for the length of a block; what is larger than all of it takes all of it.
+        """Take memory for the length of a block; a body larger than the budget takes all of it.
 
         Raises:
-            NoRoom: it did not come free within so many seconds.
+            BudgetExhausted: it did not become free within so many seconds.
         """
         size = min(size, self._size)
         await self.take(size, within)
@@ -67,23 +67,23 @@ class MemoryBudget:
             self.give(size)
 
     def open(self, *, within: float) -> BudgetAccount:
-        """Open an account that takes memory bit by bit; its `close` gives all of it back."""
+        """Open an account that takes memory piece by piece; its `close` gives all of it back."""
         return BudgetAccount(self, within)
 
     async def take(self, size: int, within: float) -> None:
-        """Take room that is given back by `give`; raises `NoRoom`."""
+        """Take memory until `give`; raise `BudgetExhausted`."""
         if not self.try_take(size):
             await self._wait(size, within)
 
     def try_take(self, size: int) -> bool:
-        """Take room that is given back by `give`, if there is some now."""
+        """Take memory until `give`, if it is free now."""
         if self._waiting or size > self._free:
             return False
         self._free -= size
         return True
 
     def give(self, size: int) -> None:
-        """Give room back, to those who wait for it."""
+        """Give memory back, to those who wait for it."""
         self._free += size
         self._serve()
 
@@ -94,18 +94,18 @@ class MemoryBudget:
             with anyio.fail_after(within):
                 await place[1].wait()
         except BaseException as error:
-            if place[1].is_set():  # given, and given back in the same moment
+            if place[1].is_set():  # it got the memory at the moment of its timeout or cancellation
                 self._free += size
             else:
                 self._waiting.remove(place)
             self._serve()
             if isinstance(error, TimeoutError):
-                raise NoRoom(f"no room for {size} bytes within {within:g} s ({self._setting})") from None
+                raise BudgetExhausted(f"no room for {size} bytes within {within:g} s ({self._setting})") from None
             raise
 
     def _serve(self) -> None:
-        """Give room to those who wait, in their order."""
+        """Give memory to those who wait, in their order."""
         while self._waiting and self._waiting[0][0] <= self._free:
-            size, given = self._waiting.popleft()
+            size, granted = self._waiting.popleft()
             self._free -= size
-            given.set()
+            granted.set()

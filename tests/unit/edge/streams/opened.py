@@ -7,9 +7,10 @@ from typing import Any
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.streams.lease import Unending
-from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange
+from mcpfleet.edge.protocol.exchange import Exchange as Listening
+from mcpfleet.edge.streams.lease import StreamLease
+from mcpfleet.edge.streams.stream import Stream, StreamBounds
+from mcpfleet.edge.transport.http_exchange import ClientStalled
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 from mcpfleet.wire.filter import Filter
@@ -48,10 +49,10 @@ class Open:
 def stream(honoured: Filter | None = None, *, write_timeout: float = 5.0, **settings: Any) -> Open:
     """A stream of the tool list and of one resource, unless told otherwise, that has yet to run."""
     exchange = Exchange(Post(), parts=[])
-    client = HttpExchange(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=write_timeout)
-    chosen: dict[str, Any] = {"keepalive": 60.0, "lasts": 60.0, "bound": 4} | settings
-    made = Stream(
-        client, b'"s"', endpoint="mcp", permission=chosen.pop("permission", Unending(ANONYMOUS)),
-        honoured=Filter(frozenset({"tools"}), (URI,)) if honoured is None else honoured, view=seen("search"), **chosen,
-    )  # fmt: skip
+    request = Listening(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=write_timeout)
+    request.endpoint, request.view = "mcp", seen("search")
+    chosen: dict[str, Any] = {"keepalive": 60.0, "lasts": 60.0, "pending": 4} | settings
+    lease = chosen.pop("lease", StreamLease(ANONYMOUS))
+    wanted = Filter(frozenset({"tools"}), (URI,)) if honoured is None else honoured
+    made = Stream(request, b'"s"', lease=lease, honoured=wanted, bounds=StreamBounds(**chosen))
     return Open(made, exchange)

@@ -1,4 +1,4 @@
-"""Whose lists a stream is told of."""
+"""Which lists' changes a stream is sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.streams.hub import lists_for
-from mcpfleet.edge.streams.lease import Unending
+from mcpfleet.edge.streams.lease import StreamLease
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import view_of
@@ -20,7 +20,7 @@ def seeing(*scopes: str, principal: Principal | None = None) -> Stream:
     definition = Definition(kind="lister", name="shelf", wire={}, scopes=("read",))
     listed = (Listed(pool="library", digest="0" * 32, definition=definition),)
     snapshot = Snapshot(endpoint="mcp", number=1, name="library", version="1", listed=listed)
-    opened = stream(permission=Unending(principal or Principal(subject="ann", scopes=scopes))).stream
+    opened = stream(lease=StreamLease(principal or Principal(subject="ann", scopes=scopes))).stream
     opened.see(view_of(snapshot, Policy.of(snapshot, hides_uncovered=False), Rights(is_named=True)))
     return opened
 

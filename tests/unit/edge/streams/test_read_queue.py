@@ -102,9 +102,9 @@ async def test_what_waits_can_be_taken_back() -> None:
     async with readings() as made:
         made.add(OF_A_CALLER + 2, "a")
         await made.running(OF_A_CALLER)
-        assert made.queue.take_back(f"a{OF_A_CALLER}", "library", "a")
-        assert not made.queue.take_back("a0", "library", "a"), "it is under way"
-        assert not made.queue.take_back("a0", "other", "a")
+        assert made.queue.cancel(f"a{OF_A_CALLER}", "library", "a")
+        assert not made.queue.cancel("a0", "library", "a"), "it is under way"
+        assert not made.queue.cancel("a0", "other", "a")
         await made.end("a0")
         assert (await made.running(OF_A_CALLER + 1))[-1] == f"a{OF_A_CALLER + 1}"
         assert len(made.queue) == 0

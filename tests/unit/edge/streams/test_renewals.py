@@ -1,4 +1,4 @@
-"""Permissions with an end: asked again in time, in bounded numbers, and a stream ends with its own at latest."""
+"""Leases with an end: renewed in time, in bounded numbers; a stream ends with its lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.streams.lease import Unasked, Unending
+from mcpfleet.edge.streams.lease import RenewalUnanswered, StreamLease
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
 from tests.kit.waiting import until
@@ -23,12 +23,13 @@ pytestmark = pytest.mark.usefixtures("jumping")
 ANN = Principal(subject="ann")
 
 
-class Lasting:
-    """A permission that goes on for a while each time, as long as the test lets it."""
+class TestedLease(StreamLease):
+    """A lease that each renewal extends, as long as the test lets it."""
+
+    __test__ = False
 
     def __init__(self, seconds: float, answer: Callable[[], bool] = lambda: True) -> None:
-        self.principal = ANN
-        self.key: str | None = None
+        super().__init__(ANN)
         self.asked_at = time.monotonic()
         self.seconds = seconds
         self.expires = time.monotonic() + seconds
@@ -62,37 +63,37 @@ async def renewing(refresh: Callable[[Stream], None] = lambda _: None, longest: 
         tasks.cancel_scope.cancel()
 
 
-def lasting(permission: Lasting) -> Stream:
-    return stream(permission=permission).stream
+def leased(lease: TestedLease) -> Stream:
+    return stream(lease=lease).stream
 
 
-async def test_n13_a_permission_is_renewed_from_half_of_its_life_on() -> None:
+async def test_n13_a_lease_is_renewed_from_half_of_its_life_on() -> None:
     refreshed: list[Stream] = []
     async with renewing(refreshed.append) as renewals:
-        permission = Lasting(0.4)
-        one, began = lasting(permission), time.monotonic()
+        lease = TestedLease(0.4)
+        one, began = leased(lease), time.monotonic()
         renewals.add(one)
         await until(lambda: len(refreshed) >= 2, within=5)
-        assert 0.2 <= permission.asked[0] - began < 0.35
-        assert one.holds_until > permission.asked[0]
+        assert 0.2 <= lease.asked[0] - began < 0.35
+        assert one.holds_until > lease.asked[0]
         assert not one.is_over
         renewals.remove(one)
         assert renewals._timers == {}
 
 
-async def test_n6_no_permission_holds_longer_than_an_edge_lets_it() -> None:
+async def test_n6_no_lease_holds_longer_than_an_edge_lets_it() -> None:
     async with renewing(longest=0.4) as renewals:
-        permission = Lasting(3600)
-        one = lasting(permission)
+        lease = TestedLease(3600)
+        one = leased(lease)
         renewals.add(one)
         assert one.holds_until <= time.monotonic() + 0.4
-        await until(lambda: permission.asked, within=5)
+        await until(lambda: lease.asked, within=5)
         renewals.remove(one)
 
 
-async def test_a_permission_without_an_end_is_never_asked_for() -> None:
+async def test_a_lease_without_an_end_is_never_renewed() -> None:
     async with renewing() as renewals:
-        one = stream(permission=Unending(ANN)).stream
+        one = stream(lease=StreamLease(ANN)).stream
         renewals.add(one)
         assert one.holds_until == math.inf
         assert renewals._timers == {}
@@ -100,48 +101,48 @@ async def test_a_permission_without_an_end_is_never_asked_for() -> None:
 
 async def test_s1_a_refusal_ends_the_stream() -> None:
     async with renewing() as renewals:
-        one = lasting(Lasting(0.2, lambda: False))
+        one = leased(TestedLease(0.2, lambda: False))
         renewals.add(one)
         await until(lambda: one.is_over, within=5)
         assert one._exit is Exit.PERMISSION_ENDED
 
 
-async def test_s1_a_mistake_of_who_answers_ends_the_stream() -> None:
+async def test_s1_a_failed_renewal_ends_the_stream() -> None:
     async with renewing() as renewals:
-        one = lasting(Lasting(0.2, lambda: bool(1 / 0)))
+        one = leased(TestedLease(0.2, lambda: bool(1 / 0)))
         renewals.add(one)
         await until(lambda: one.is_over, within=5)
 
 
-async def test_k19_who_cannot_be_asked_is_asked_again_until_the_permission_has_ended() -> None:
+async def test_k19_an_unanswered_renewal_is_repeated_until_the_lease_ends() -> None:
     def nobody() -> bool:
-        raise Unasked
+        raise RenewalUnanswered
 
-    opened = stream(permission=Lasting(0.5, nobody))
-    permission = opened.stream.permission
-    assert isinstance(permission, Lasting)
+    opened = stream(lease=TestedLease(0.5, nobody))
+    lease = opened.stream.lease
+    assert isinstance(lease, TestedLease)
     async with renewing() as renewals, anyio.create_task_group() as tasks:
         renewals.add(opened.stream)
         tasks.start_soon(opened.run)
         await opened.exchange.until(lambda: opened.exchange.is_over)
         renewals.remove(opened.stream)
     assert opened.ends == [Exit.PERMISSION_ENDED]
-    assert len(permission.asked) >= 2
+    assert len(lease.asked) >= 2
 
 
-async def test_n12_so_many_are_asked_for_at_once_and_no_more() -> None:
+async def test_n12_a_bounded_number_of_renewals_runs_at_once() -> None:
     async with renewing() as renewals:
-        permission = Lasting(60)
-        permission.gate = anyio.Event()
-        streams = [lasting(permission) for _ in range(3 * AT_ONCE)]
+        lease = TestedLease(60)
+        lease.gate = anyio.Event()
+        streams = [leased(lease) for _ in range(3 * AT_ONCE)]
         for one in streams:
             renewals.add(one)
             renewals.renew_now(one)
-        await until(lambda: permission.running == AT_ONCE, within=5)
+        await until(lambda: lease.running == AT_ONCE, within=5)
         await anyio.wait_all_tasks_blocked()
-        permission.gate.set()
-        await until(lambda: len(permission.asked) == len(streams), within=5)
-        assert permission.most == AT_ONCE
+        lease.gate.set()
+        await until(lambda: len(lease.asked) == len(streams), within=5)
+        assert lease.most == AT_ONCE
         for one in streams:
             renewals.remove(one)
 
@@ -151,18 +152,18 @@ async def test_n15_a_wave_takes_as_many_turns_as_its_owners_fill() -> None:
     """3,000 owners whose answers take 50 ms each are done in 9.4 s of 29; here their turns are counted."""
     owners, turns = 480, 0
     async with renewing() as renewals:
-        permission = Lasting(60)
-        permission.gate = anyio.Event()
-        streams = [lasting(permission) for _ in range(owners)]
+        lease = TestedLease(60)
+        lease.gate = anyio.Event()
+        streams = [leased(lease) for _ in range(owners)]
         for one in streams:
             renewals.renew_now(one)
-        while len(permission.asked) < owners:
-            await until(lambda: permission.running == AT_ONCE, within=5)
-            answered, permission.gate = permission.gate, anyio.Event()
+        while len(lease.asked) < owners:
+            await until(lambda: lease.running == AT_ONCE, within=5)
+            answered, lease.gate = lease.gate, anyio.Event()
             answered.set()
             turns += 1
             await anyio.wait_all_tasks_blocked()
-        permission.gate.set()
+        lease.gate.set()
         for one in streams:
             renewals.remove(one)
     assert turns == owners / AT_ONCE - 1, "the last one is under way"
@@ -171,22 +172,22 @@ async def test_n15_a_wave_takes_as_many_turns_as_its_owners_fill() -> None:
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 60.0, 3600.0])
 async def test_n13_the_stagger_is_small(seconds: float) -> None:
     async with renewing(longest=2 * seconds) as renewals:
-        one = lasting(Lasting(seconds))
+        one = leased(TestedLease(seconds))
         renewals.add(one)
         when = renewals._timers[one].when() - anyio.current_time()
         assert seconds / 2 - 0.05 <= when <= seconds / 2 + min(1.0, seconds / 20)
         renewals.remove(one)
 
 
-async def test_what_concerns_everybody_is_asked_for_bit_by_bit() -> None:
-    """Within half of a permission's life, each stream's at a moment of its own."""
+async def test_renewals_of_all_streams_spread_out() -> None:
+    """Within half of a lease's life, each stream's at a moment of its own."""
     async with renewing(longest=2.0) as renewals:
-        permission = Lasting(3600)
-        streams = [lasting(permission) for _ in range(50)]
+        lease = TestedLease(3600)
+        streams = [leased(lease) for _ in range(50)]
         for one in streams:
             renewals.add(one)
             renewals.renew_soon(one)
-        assert permission.asked == []
+        assert lease.asked == []
         due = sorted(timer.when() - anyio.current_time() for timer in renewals._timers.values())
         assert len(due) == len(streams)
         assert due[0] < 0.5 < due[-1] <= 1.1

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.edge.streams.lease import Unending
+from mcpfleet.edge.streams.lease import StreamLease
 from mcpfleet.edge.streams.stream import Exit
 from mcpfleet.edge.transport.http_exchange import ClientStalled
 from mcpfleet.wire.filter import Filter
@@ -118,7 +118,7 @@ async def test_m15_a_client_that_leaves_is_told_nothing_more() -> None:
 
 
 async def test_n3_a_stream_for_which_too_much_waits_is_ended_and_keeps_place_for_its_end() -> None:
-    async with running(stream(bound=2)) as opened:
+    async with running(stream(pending=2)) as opened:
         opened.exchange.pause()
         for key in "abcd":
             opened.stream.offer(key, resource_updated(f"{key}:"))
@@ -152,17 +152,17 @@ async def test_n2_a_stream_ends_when_it_is_old_however_busy_it_is() -> None:
     assert opened.ends == [Exit.LIFETIME]
 
 
-async def test_s2_keepalives_do_not_extend_a_permission() -> None:
-    permission = Unending(ANONYMOUS)
-    permission.expires = anyio.current_time() + 0.2  # of the same clock as time.monotonic
-    async with running(stream(keepalive=0.05, permission=permission)) as opened:
+async def test_s2_keepalives_do_not_extend_a_lease() -> None:
+    lease = StreamLease(ANONYMOUS)
+    lease.expires = anyio.current_time() + 0.2  # of the same clock as time.monotonic
+    async with running(stream(keepalive=0.05, lease=lease)) as opened:
         await opened.exchange.until(lambda: opened.exchange.is_over)
     assert opened.ends == [Exit.PERMISSION_ENDED]
-    assert permission.expires < math.inf
+    assert lease.expires < math.inf
 
 
 @pytest.mark.rule("L14")
-async def test_s3_nothing_is_told_while_a_permission_is_asked_and_nothing_is_lost() -> None:
+async def test_s3_nothing_is_sent_while_a_lease_is_renewed_and_nothing_is_lost() -> None:
     async with running(stream()) as opened:
         opened.stream.fence()
         opened.stream.offer(URI, resource_updated(URI))

@@ -76,7 +76,7 @@ class Made:
     def watch(self, principal: Principal = ANN) -> tuple[Stream, UriPermit]:
         """A stream of somebody that watches the URI."""
         opened = stream().stream
-        opened.permission.principal = principal
+        opened.lease.principal = principal
         [permit] = self.permits.watch(opened, [URI])
         return opened, permit
 
@@ -89,7 +89,7 @@ async def made(resource: Resource | None = None, **settings: Any) -> AsyncIterat
     log = captured(LogCapture())
     permits = UriPermits(resource, EdgeSettings(**chosen), instruments=instruments, log=log)
     found = Made(permits, resource)
-    permits.on_decision(lambda permit, has_news: found.heard.append((permit.may_read, has_news)))
+    permits.on_decision(lambda permit, has_change: found.heard.append((permit.may_read, has_change)))
     async with anyio.create_task_group() as tasks:
         await tasks.start(permits.run)
         yield found
@@ -99,12 +99,12 @@ async def made(resource: Resource | None = None, **settings: Any) -> AsyncIterat
 async def test_s22_a_change_asks_once_waits_and_is_told_by_the_decision() -> None:
     async with made() as it:
         _, permit = it.watch()
-        assert not it.permits.may_tell(permit, DIGEST)
-        assert not it.permits.may_tell(permit, DIGEST)
+        assert not it.permits.may_send(permit, DIGEST)
+        assert not it.permits.may_send(permit, DIGEST)
         await until(lambda: it.heard == [(True, True)])
         assert it.resource.asked == [("ann", True)]
-        assert it.permits.may_tell(permit, DIGEST)
-        assert not it.permits.may_tell(permit, "other"), "another definition has not decided"
+        assert it.permits.may_send(permit, DIGEST)
+        assert not it.permits.may_send(permit, "other"), "another definition has not decided"
 
 
 async def test_s22_a_decision_lapses_and_is_renewed_without_a_change() -> None:
@@ -124,7 +124,7 @@ async def test_s22_what_was_asked_before_a_permission_was_taken_back_does_not_co
     resource = Resource(gate=anyio.Event())
     async with made(resource) as it:
         _, permit = it.watch()
-        it.permits.may_tell(permit, DIGEST)
+        it.permits.may_send(permit, DIGEST)
         await until(lambda: resource.asked)
         resource.answers["ann"] = False
         it.permits.take_back(lambda principal: principal == ANN, spread=False)
@@ -151,13 +151,13 @@ async def test_s22_silence_is_asked_again_ever_later_and_a_failure_decides_nothi
         _, permit = it.watch()
         for _ in range(3):
             await it.decide([permit])
-            assert not it.permits.may_tell(permit, DIGEST)
+            assert not it.permits.may_send(permit, DIGEST)
         assert len(resource.asked) == 1, "it did not answer just now"
-        assert 0.5 < permit.again - time.monotonic() <= 1
-        permit.again = 0.0
+        assert 0.5 < permit.retry_at - time.monotonic() <= 1
+        permit.retry_at = 0.0
         await it.decide([permit])
-        assert 1.5 < permit.again - time.monotonic() <= 2
-        resource.answers["ann"], permit.again = True, 0.0
+        assert 1.5 < permit.retry_at - time.monotonic() <= 2
+        resource.answers["ann"], permit.retry_at = True, 0.0
         await it.decide([permit])
         assert it.heard == [(True, True)]
 
@@ -201,7 +201,7 @@ async def test_a_stream_that_leaves_leaves_nothing_behind() -> None:
         for principal in (ANN, BOB):
             for _ in range(3):
                 opened, permit = it.watch(principal)
-                it.permits.may_tell(permit, DIGEST)
+                it.permits.may_send(permit, DIGEST)
                 it.permits.unwatch(opened, permit)
         assert resource.gate is not None
         resource.gate.set()
