@@ -38,7 +38,7 @@ async def answer(path: str, method: str = "GET", host: str = "127.0.0.1", **sett
         Post(path=path, method=method, raw=b"", headers={"host": host, "origin": "https://any.example"})
     )
     client = exchange.client()
-    if not metadata.is_asked_by(client):
+    if not metadata.takes(client):
         return None
     await metadata.answer(client)
     return exchange

@@ -42,7 +42,7 @@ class _Endpoint:
     """When the catalog last confirmed the snapshot as the newest (monotonic seconds)."""
     wanted: int = 0
     """The highest number in a hint."""
-    is_asking: bool = False
+    is_fetching: bool = False
     cause: TraceContext | None = None
     """The trace of the change that the newest hint reports, until the catalog is asked for it."""
     tasks: bool = True
@@ -144,12 +144,12 @@ class Snapshots:
 
     def _refresh(self, name: str) -> None:
         endpoint = self._endpoints[name]
-        if self._tasks is None or endpoint.is_asking:
+        if self._tasks is None or endpoint.is_fetching:
             return
-        endpoint.is_asking = True
-        self._tasks.start_soon(self._ask, name, endpoint)
+        endpoint.is_fetching = True
+        self._tasks.start_soon(self._fetch, name, endpoint)
 
-    async def _ask(self, name: str, endpoint: _Endpoint) -> None:
+    async def _fetch(self, name: str, endpoint: _Endpoint) -> None:
         """Ask until the snapshot of the newest hint has arrived, at most three times; later the timer asks again."""
         try:
             for _ in range(3):
@@ -166,7 +166,7 @@ class Snapshots:
             endpoint.confirmed = time.monotonic() - self._settings.snapshot_lasts / 2
             self._log.warning("snapshot not fetched", endpoint=name, error=str(error))
         finally:
-            endpoint.is_asking = False
+            endpoint.is_fetching = False
             endpoint.cause = None
 
     def _span(self, name: str, endpoint: _Endpoint) -> AbstractContextManager[object]:

@@ -136,10 +136,10 @@ class Limits:
             batch.giving = batch.left
         while self._large:
             large = [self._large.popitem()[1] for _ in range(min(len(self._large), MOST_LIMITS))]
-            asking = [batch for batch in large if not batch.is_due]
-            for batch in asking:
+            pending = [batch for batch in large if not batch.is_due]
+            for batch in pending:
                 batch.is_due = True
-            await self._ask(asking)
+            await self._ask(pending)
 
     # -- spending -----------------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Limits:
                     batch.giving = surplus
                     self._need(batch)
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- questions ----------------------------------------------------------------------------------------------------
 
     def _need(self, batch: TokenBatch, *, hurries: bool = False) -> None:
         """Ask about a batch, unless that is due already; at once, or together with other batches."""
@@ -266,13 +266,13 @@ class Limits:
 
     async def _ask(self, batches: list[TokenBatch]) -> None:
         asked_at = time.monotonic()
-        asking = [(batch, wanted) for batch in batches if (wanted := batch.wants(asked_at)) is not None]
+        questions = [(batch, wanted) for batch in batches if (wanted := batch.wants(asked_at)) is not None]
         try:
-            if asking:
-                await self._ask_about(asking, asked_at)
+            if questions:
+                await self._ask_about(questions, asked_at)
         except BusError as error:
-            self._note_unknown([batch for batch, wanted in asking if wanted.wanted], str(error))
-            for batch, _ in asking:
+            self._note_unknown([batch for batch, wanted in questions if wanted.wanted], str(error))
+            for batch, _ in questions:
                 batch.renew_later()
         finally:
             for batch in batches:
@@ -282,13 +282,13 @@ class Limits:
                     batch.answered.set()
                     batch.answered = None
 
-    async def _ask_about(self, asking: list[tuple[TokenBatch, TokensWanted]], asked_at: float) -> None:
+    async def _ask_about(self, questions: list[tuple[TokenBatch, TokensWanted]], asked_at: float) -> None:
         # Numbers rise, so that the store can tell a late message from a new one.
         identifier = f"{self._edge}{next(self._numbers):016x}"
-        question = TakeTokens(id=identifier, limits=tuple(wanted for _, wanted in asking))
+        question = TakeTokens(id=identifier, limits=tuple(wanted for _, wanted in questions))
         answers = await self._client.take_tokens(question)
         now = time.monotonic()
-        for (batch, wanted), granted in zip(asking, answers, strict=True):
+        for (batch, wanted), granted in zip(questions, answers, strict=True):
             if granted is not None:
                 batch.add(granted, wanted, asked_at, now)
                 if batch.left > batch.small:

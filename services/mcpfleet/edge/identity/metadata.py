@@ -119,7 +119,7 @@ class Metadata:
             # The root stands for one endpoint: the first, which is the only one of most fleets.
             self._paths[WELL_KNOWN] = next(iter(endpoints))
 
-    def is_asked_by(self, exchange: HttpExchange) -> bool:
+    def takes(self, exchange: HttpExchange) -> bool:
         """Return whether a request is for one of the documents."""
         return exchange.path in self._paths
 

@@ -62,7 +62,7 @@ class Router:
             ClientGone: the client left before its request was whole.
         """
         gate = self._gate
-        if gate.metadata is not None and gate.metadata.is_asked_by(exchange):
+        if gate.metadata is not None and gate.metadata.takes(exchange):
             await gate.metadata.answer(exchange)
             return False
         exchange.extra = gate.cors.headers(exchange.headers)

@@ -184,7 +184,7 @@ class Watchers:
         subject = resource_hint_subject(endpoint, pool, resource_key(uri))
         return consumer_span(self._tracer, _HINT, subject, cause, links=[cause])
 
-    def _on_decision(self, permit: UriPermit, has_news: bool) -> None:
+    def _on_decision(self, permit: UriPermit, has_change: bool) -> None:
         """Send a caller's streams the change that waited for a decision, or withdraw the changes that wait in them."""
         uri = permit.uri
         if not permit.may_read:
@@ -192,7 +192,7 @@ class Watchers:
                 stream.withdraw(uri)
             return
         self._reporter.note_watched((permit.caller.key[0], uri))
-        if has_news:
+        if has_change:
             watchers = dict.fromkeys(permit.streams, permit)
             self._fan_out.begin(permit, watchers, lambda: self._sender(OPERATOR_TOKEN, uri, watchers))
 

@@ -167,7 +167,7 @@ class HttpExchange:
             pass
 
     def leave(self) -> None:
-        """Close the connection of a client that has left, while its request goes on. What is sent is dropped from now on."""
+        """Close the connection of a client that has left, and drop what its request still sends."""
         self.is_gone = True
         if self._connection is not None and not self.http_version.startswith("2"):
             self._connection.hang_up()
@@ -203,7 +203,7 @@ class HttpExchange:
         await self.close_stream()
 
     async def _send_slices(self, data: bytes) -> None:
-        """Send a part of the body in slices, of which each must be read in time; no more than a slice is copied at once.
+        """Send a part of the body in slices, each to be read in time; no more than a slice is copied at once.
 
         Raises:
             ClientStalled: the client does not read.

@@ -1,7 +1,7 @@
-"""Hypercorn's TCP connection, mended where it outlives its client or ends with a traceback, and where it costs most.
+"""Hypercorn's TCP connection, with fixes: it ends with its client, logs no traceback, and costs less.
 
-Hypercorn writes head, body and an empty end of a response each by itself, and starts and cancels a task after each
-request to time the connection's idleness. Together that is a fifth of what a small answer costs it.
+Hypercorn writes the head, the body and an empty end of each response one by one. After each request it starts and
+cancels a task that times idleness. Together that is a fifth of the cost of a small answer.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
 from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 
 CONNECTION: Final = "mcpfleet.connection"
-"""Names the connection in the `state` of an ASGI scope."""
+"""The connection's key in the `state` of an ASGI scope."""
 _log: Final = logging.getLogger("hypercorn.error")
 _DISCARDED: Final = 16 * 1024 * 1024
-"""Bytes that are taken and dropped from a client that has had its answer before."""
+"""Bytes that are read and dropped from a client that has its answer already, at most."""
 _READ: Final = 16 * 1024
-"""Bytes for which each read counts then, were it of one."""
+"""Bytes that each read counts for then, at least."""
 _BATCH: Final = 64 * 1024
-"""Bytes that may wait for the end of the loop's turn; with more, the sender waits for the client to read."""
+"""Bytes that may wait for the end of the event loop's turn; with more, the sender waits for the client to read."""
 
 
 class _IdleTimer:
-    """Stands in for Hypercorn's task that times a connection's idleness."""
+    """Replaces Hypercorn's task that times a connection's idleness."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -51,32 +51,32 @@ class Connection(TCPServer):
     """One client's connection."""
 
     def __init__(self, *arguments: Any) -> None:
-        """Take what Hypercorn's connection takes."""
+        """Take the arguments of Hypercorn's connection."""
         super().__init__(*arguments)
         self._waits: Waits = self.config.waits  # type: ignore[attr-defined]  # the edge's configuration has them
-        self.idle_task = _IdleTimer(self)  # type: ignore[assignment]  # it asks for no more than this
+        self.idle_task = _IdleTimer(self)  # type: ignore[assignment]  # Hypercorn uses only these two methods
         self._head = PartialHead()
-        # What an application finds in its scope; the copy is this connection's own.
+        # The application finds this in its scope. The copy belongs to this connection.
         self.state = LifespanState({**self.state, CONNECTION: self})
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
         self._is_over = False
         self._is_passing_on = False
-        """What was read is being passed on, which waits where more was sent than the one request that is served."""
+        """Received bytes are being passed on. That waits while the client has sent more than the current request."""
         self._is_lost = False
         self._lingers = False
         """The answer has been sent to its end, and the request's body still arrives."""
         self._reading: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
-        """Serve the connection to its end; a client that breaks HTTP/2 beyond repair is cut off with one line."""
+        """Serve the connection to its end. A client that breaks HTTP/2 is cut off, with one line in the log."""
         try:
             await super().run()
         except* (ProtocolError, PriorityError) as errors:
             _log.info("HTTP/2 connection closed: %s", errors.exceptions[0])
 
     def hang_up(self) -> None:
-        """Close the connection at once: its client has left, and its descriptor is free while the request goes on."""
+        """Close the connection of a client that has left, so that its descriptor is free while the request goes on."""
         self.writer.transport.abort()
 
     # -- without a request --------------------------------------------------------------------------------------------
@@ -88,28 +88,28 @@ class Connection(TCPServer):
         return bool(protocol.streams) if isinstance(protocol, H2Protocol) else protocol.stream is not None
 
     def waits_for_client(self, least: float) -> bool:
-        """Whether all requests of a connection of HTTP/2 wait for their client (`Http2.waits_for_client`)."""
+        """Return whether all requests of an HTTP/2 connection wait for their client (`Http2.waits_for_client`)."""
         protocol = self.protocol.protocol
         return isinstance(protocol, Http2) and protocol.waits_for_client(least)
 
     def begin_wait(self) -> None:
-        """Time what the client does next: it was let in, or its last request is over."""
+        """Time the client's next step, after its connection or after its last request."""
         self._waits.bodies.remove(self)
         if self._reading is None or (self._is_passing_on and not isinstance(self.protocol.protocol, Http2)):
-            # The first head; or what was sent behind the last request, which could not be read before.
+            # The first head, or a head that was sent behind the last request and can be read only now.
             self._waits.heads.add(self)
         else:
             self._waits.idle.add(self)
 
     def end_wait(self) -> None:
-        """Time nothing: a request is there, or the connection is over."""
+        """Stop timing: a request has arrived, or the connection is over."""
         self._waits.idle.remove(self)
         self._waits.bodies.remove(self)
         if self._is_over or not isinstance(self.protocol.protocol, Http2):
             self._waits.heads.remove(self)
 
     def _time_head(self, arrived: int) -> None:
-        """Bound the time of a head of which a part has arrived."""
+        """Time a head of which a part has arrived."""
         protocol = self.protocol.protocol
         if isinstance(protocol, H2Protocol):
             self._waits.multiplexed[self] = None
@@ -159,7 +159,7 @@ class Connection(TCPServer):
         protocol = self.protocol.protocol
         if isinstance(protocol, Http1):
             if protocol.stream is not None:
-                return  # it came at the last moment
+                return  # the head came at the last moment
             await protocol.refuse_late_head()
         elif not self._head.is_partial:
             return
@@ -172,9 +172,9 @@ class Connection(TCPServer):
         await super()._initiate_server_close()
 
     async def _read_data(self) -> None:
-        """Pass on what the client sends; the idle time ends with the client, and its descriptor is free at once."""
+        """Pass on received bytes. The timing ends when the client leaves, and its descriptor is free at once."""
         self._reading = asyncio.current_task()
-        self._hear_end(self.reader)
+        self._watch_end(self.reader)
         try:
             await self._pass_on()
             if self._lingers:
@@ -188,7 +188,7 @@ class Connection(TCPServer):
             await self.idle_task.stop()
 
     async def _pass_on(self) -> None:
-        """Read to the end of what the client sends."""
+        """Read and pass on bytes until the client closes its side."""
         try:
             while not self._lingers and not self.reader.at_eof():
                 try:
@@ -198,7 +198,7 @@ class Connection(TCPServer):
                 self._is_passing_on = True
                 try:
                     await self.protocol.handle(RawData(data))
-                finally:  # also where the client broke the protocol: what ends then is not to be stopped
+                finally:  # also after a broken protocol, whose clean-up must not be cancelled
                     self._is_passing_on = False
                 self._time_head(len(data))
         except asyncio.CancelledError:
@@ -206,9 +206,9 @@ class Connection(TCPServer):
                 raise
 
     def _begin_to_linger(self) -> bool:
-        """Close our side alone, where the client still sends what its answer did not wait for (RFC 9112, 9.6).
+        """Close only the edge's side, where the client still sends the body after its answer (RFC 9112, 9.6).
 
-        A socket that is closed with something unread resets the connection, and a client that sends finds no answer.
+        Closing a socket with unread bytes resets the connection, and the client could not read its answer.
         """
         protocol = self.protocol.protocol
         if self._is_over or self._is_lost or self._lingers:
@@ -226,7 +226,7 @@ class Connection(TCPServer):
         return True
 
     async def _drop_rest(self) -> None:
-        """Take and drop what the client still sends, for a moment."""
+        """Read and drop the rest of the client's bytes for a moment."""
         left = _DISCARDED
         self._waits.answered.add(self)
         try:
@@ -237,8 +237,8 @@ class Connection(TCPServer):
         finally:
             self._waits.answered.remove(self)
 
-    def _hear_end(self, reader: asyncio.StreamReader) -> None:
-        """Hear at once that the client has closed its side, though something that it sent before waits to be read."""
+    def _watch_end(self, reader: asyncio.StreamReader) -> None:
+        """Notice at once that the client has closed its side, though bytes that it sent before wait to be read."""
         feed_eof, set_exception = reader.feed_eof, reader.set_exception
 
         def on_eof() -> None:
@@ -249,7 +249,7 @@ class Connection(TCPServer):
             set_exception(error)
             self._stop_passing_on()
 
-        reader.feed_eof, reader.set_exception = on_eof, on_error  # type: ignore[method-assign,assignment]  # there is no hook
+        reader.feed_eof, reader.set_exception = on_eof, on_error  # type: ignore[method-assign,assignment]  # asyncio has no hook for it
 
     def _stop_passing_on(self) -> None:
         if self._is_passing_on and not self._is_lost and not self._lingers and self._reading is not None:
@@ -257,7 +257,7 @@ class Connection(TCPServer):
             self._reading.cancel()
 
     async def protocol_send(self, event: Event) -> None:
-        """Send to the client; one that has left is not idle, and starts no timer."""
+        """Send an event to the client. A client that has left starts no idle timer."""
         if isinstance(event, RawData):
             await self._send(event.data)
         elif isinstance(event, Closed) and self._begin_to_linger():
@@ -267,32 +267,32 @@ class Connection(TCPServer):
             await super().protocol_send(event)
 
     async def _send(self, data: bytes) -> None:
-        """Write small parts together at the end of the loop's turn; wait where the client does not read."""
+        """Write small parts together at the end of the event loop's turn; wait where the client does not read."""
         if not data:
             return
         self._write_soon(data)
         if self._unwritten_size > _BATCH or self.writer.transport.get_write_buffer_size() > 0:
             self._write()
-            await super().protocol_send(RawData(b""))  # which waits, and hears that the connection is lost
+            await super().protocol_send(RawData(b""))  # which waits, and notices a lost connection
 
     @property
     def has_request(self) -> bool:
-        """Whether the one request that is being served is known to have arrived to its end; never of HTTP/2."""
+        """Whether the current request has arrived whole; always False for HTTP/2, where that is unknown."""
         protocol = self.protocol.protocol
         return isinstance(protocol, Http1) and protocol.has_request
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Give a whole answer in one piece; False where only Hypercorn's way will do (`Http1.answer`)."""
+        """Send a whole answer in one piece; return False where Hypercorn must send it (`Http1.answer`)."""
         protocol = self.protocol.protocol
         return isinstance(protocol, Http1) and await protocol.answer(status, headers, body)
 
     def write_chunk(self, data: bytes) -> bool:
-        """Write a part of an HTTP/1.1 answer of unsaid length, whose head was sent, past all that Hypercorn does.
+        """Write a chunk of an HTTP/1.1 answer whose head was sent, without Hypercorn.
 
-        One change goes to thousands of streams, and this halves what each costs.
+        One change goes to thousands of streams, and this halves the cost of each.
 
         Returns:
-            False where the client does not read or has left: then Hypercorn's way is the one, which waits.
+            False where the client has left or does not read: then Hypercorn must send it, and waits.
         """
         transport = self.writer.transport
         if self._is_over or self._unwritten_size > _BATCH:

@@ -1,8 +1,8 @@
-"""h11, strict where it is lenient: what two readers of HTTP/1.1 could read as two different requests is refused (T30).
+"""Makes h11 strict: it refuses bytes that two parsers of HTTP/1.1 could read as different requests (T30).
 
-h11 takes bare line feeds, folded lines, control characters in values, any version, two framings at once. A proxy before
-an edge may read such bytes otherwise, and then the rest of one request is another. Here a request that breaks the form
-of RFC 9112 ends its connection: nothing behind it is read as a request.
+h11 accepts bare line feeds, folded lines, control characters in values, any version, and two framings at once. A proxy
+before an edge may read such bytes differently, and smuggle a second request. Here a request that violates RFC 9112 ends
+its connection, and nothing behind it is read as a request.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from h11._readers import ChunkedReader, expect_nothing, maybe_read_from_IDLE_cli
 from h11._receivebuffer import ReceiveBuffer
 
 LONGEST_HEAD: Final = 64 * 1024
-"""Bytes of a request's head, or of what follows the last chunk of a body."""
+"""Bytes of a request's head, or of the trailers behind a body, at most."""
 _MOST_FIELDS: Final = 512
-"""Fields of a head: each costs a few microseconds, and 64 KiB have room for sixteen thousand."""
+"""Fields of a head, at most. Each costs microseconds, and 64 KiB could hold sixteen thousand."""
 _LONGEST_CHUNK_LINE: Final = 1024
-"""Bytes of the line before a chunk: its size, and extensions that nobody reads."""
+"""Bytes of the line before a chunk, at most: its size, and extensions that are ignored."""
 _SMALL_CHUNKS: Final = 4096
-"""Chunks that a body may have, however small they are."""
+"""Chunks that a body may have, whatever their size."""
 _MEAN_CHUNK: Final = 32
-"""Bytes that each further chunk must have on average: one costs as much as two thousand bytes."""
+"""Bytes that each further chunk must have on average; a chunk costs as much as two thousand bytes."""
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\n"
-"""The part of HTTP/2's preface that looks like a head (RFC 9113, 3.4): a connection begins by it."""
+"""The part of HTTP/2's preface that looks like a head (RFC 9113, 3.4). A connection begins with it."""
 _VERSIONS: Final = frozenset((b"1.0", b"1.1"))
 
 _FIRST: Final = 0x21
-"""The least byte that a line may begin with; a client that speaks TLS begins with less."""
+"""The smallest byte that may begin a line; a client that speaks TLS begins with a smaller one."""
 _SLASH: Final = 0x2F
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _BLANK_LINE: Final = re.compile(rb"\n\r?\n")
-"""Ends a head also where it should not, so that the fault is found at once."""
+"""The end of a head. It also matches a malformed end, so that the fault is found at once."""
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Z]++) ([!-~]++) HTTP/([0-9]\.[0-9])\r\n")
-"""Methods have capital letters: another spelling is another method (RFC 9110, 9.1), and none that there is."""
+"""Methods are case-sensitive, and all methods in use have capital letters (RFC 9110, 9.1)."""
 _FIELDS: Final = re.compile(rb"(?:" + _TOKEN + rb":[\t -~\x80-\xff]*+\r\n)*+\r\n")
 _FIELD: Final = re.compile(rb"([^:]++):([^\r]*+)\r\n")
-"""A line of what is known to be fields."""
+"""One line of fields that `_FIELDS` has matched."""
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#@]++)(?:[/?].*+)?", re.IGNORECASE)
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*+;[\t -~\x80-\xff]*+)?\r\n")
 
 
 def _refused(why: str, status: int = 400) -> h11.LocalProtocolError:
-    """Hypercorn answers with the status and closes the connection."""
+    """Return an error that makes Hypercorn answer with the status, and close the connection."""
     return h11.LocalProtocolError(why, error_status_hint=status)
 
 
 class _Buffer(ReceiveBuffer):
-    """Bytes that have arrived and were not read."""
+    """Bytes that have arrived and were not read yet."""
 
     def skip(self, expected: bytes) -> bool | None:
-        """Read past what is expected: None until it has arrived whole, False where something else comes."""
+        """Read past expected bytes; return None until they have arrived whole, and False where other bytes come."""
         if not expected.startswith(self._data[: len(expected)]):
             return False
         if len(self) < len(expected):
@@ -63,11 +63,11 @@ class _Buffer(ReceiveBuffer):
         return True
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all bytes."""
         self._extract(len(self))
 
     def block(self) -> bytes | None:
-        """Take a block of lines out, the empty one at its end among them; None until it is whole."""
+        """Take out a block of lines with the empty line at its end; return None until it is whole."""
         if self._data and self._data[0] < _FIRST:
             raise _refused("bad first byte")
         end = _BLANK_LINE.search(self._data, self._multiple_lines_search)
@@ -86,25 +86,25 @@ class StrictConnection(h11.Connection):
         """Wait for a request.
 
         Args:
-            limit: bytes of a head that is not whole.
-            is_first: it may turn out to be HTTP/2.
+            limit: bytes of an unfinished head, at most.
+            is_first: the request may be the preface of HTTP/2.
         """
         self._may_be_http2 = is_first
         super().__init__(h11.SERVER, max_incomplete_event_size=limit)
         self._receive_buffer = _Buffer()
 
     def _get_io_object(self, role: Any, event: Any, io_dict: Any) -> Callable[..., Any] | None:
-        found = super()._get_io_object(role, event, io_dict)
-        if found is maybe_read_from_IDLE_client:
+        reader = super()._get_io_object(role, event, io_dict)
+        if reader is maybe_read_from_IDLE_client:
             is_first, self._may_be_http2 = self._may_be_http2, False
             return _read_first if is_first else _read_head
-        if found is expect_nothing:
+        if reader is expect_nothing:
             return _read_past
-        return _Chunks() if isinstance(found, ChunkedReader) else found
+        return _Chunks() if isinstance(reader, ChunkedReader) else reader
 
 
 def _read_past(buffer: _Buffer) -> None:
-    """Ignore what comes behind the last request of a connection (RFC 9112, 9.6); h11 makes an error of that request."""
+    """Ignore bytes behind the last request of a connection (RFC 9112, 9.6), where h11 would raise an error."""
     buffer.clear()
 
 
@@ -116,7 +116,7 @@ def _read_first(buffer: _Buffer) -> h11.Request | None:
 
 
 def _read_head(buffer: _Buffer) -> h11.Request | None:
-    """Read a request's head; None until it is whole."""
+    """Read a request's head; return None until it is whole."""
     block = buffer.block()
     if block is None:
         return None
@@ -139,13 +139,13 @@ def _read_head(buffer: _Buffer) -> h11.Request | None:
 
 
 def _check_framing(fields: Sequence[tuple[bytes, bytes]], version: bytes) -> None:
-    """Refuse several lengths, and a length with chunks (RFC 9112, 6.1 to 6.3); h11 checks what either says."""
+    """Refuse several lengths, and a length with chunks (RFC 9112, 6.1 to 6.3); h11 checks each alone."""
     lengths = codings = 0
     for name, value in fields:
         size = len(name)
         if size == 14 and name.lower() == b"content-length":
             lengths += 1
-            if not value.isdigit():  # h11 takes `5, 5` for 5
+            if not value.isdigit():  # h11 reads `5, 5` as 5
                 raise _refused("bad Content-Length")
         elif size == 17 and name.lower() == b"transfer-encoding":
             codings += 1
@@ -154,7 +154,7 @@ def _check_framing(fields: Sequence[tuple[bytes, bytes]], version: bytes) -> Non
 
 
 def _check_target(request: h11.Request) -> None:
-    """Refuse a target that is no path, unless it is a URL of the Host, or `*` of OPTIONS (RFC 9112, 3.2)."""
+    """Refuse a target other than a path, a URL of the Host, or `*` with OPTIONS (RFC 9112, 3.2)."""
     absolute = _ABSOLUTE.fullmatch(request.target)
     if absolute is None:
         if request.target == b"*" and request.method == b"OPTIONS":
@@ -166,15 +166,15 @@ def _check_target(request: h11.Request) -> None:
 
 
 class _Chunks:
-    """Reads a body in chunks: all that have arrived as one part, since each part costs far more than a small chunk."""
+    """Reads a body in chunks. It joins all that have arrived, since each part costs far more than a small chunk."""
 
     def __init__(self) -> None:
         self._count = self._size = 0
         """Chunks that have begun, and bytes in them."""
         self._left = 0
-        """Bytes of the chunk that are still to come."""
+        """Bytes of the current chunk that are still to come."""
         self._is_at_end = False
-        """The line end behind a chunk is next."""
+        """The line end behind a chunk comes next."""
         self._is_over = False
         """The last chunk has come."""
 
@@ -187,11 +187,11 @@ class _Chunks:
         return _read_trailers(buffer) if self._is_over else None
 
     def read_eof(self) -> NoReturn:
-        """The client closes its side first."""
+        """Refuse a body whose client closes its side before the last chunk."""
         raise _refused("the body has no end")
 
     def _advance(self, buffer: _Buffer, parts: list[bytes | bytearray]) -> bool:
-        """Read one thing further; False where there is no more."""
+        """Read one element; return False where no whole one has arrived."""
         if self._left:
             data = buffer.maybe_extract_at_most(self._left)
             if data is None:
@@ -227,7 +227,7 @@ class _Chunks:
 
 
 def _read_trailers(buffer: _Buffer) -> h11.EndOfMessage | None:
-    """Read what follows the last chunk, of which nothing is used."""
+    """Read the trailers behind the last chunk, which are ignored."""
     skipped = buffer.skip(b"\r\n")
     if skipped is False:
         block = buffer.block()

@@ -1,7 +1,7 @@
-"""Hypercorn's HTTP/1.1, with a short way for what nearly every request gets: a whole answer on a connection that stays.
+"""Hypercorn's HTTP/1.1, with a fast path for whole answers on a connection that stays open.
 
-Hypercorn passes such an answer through eight events and h11's state machine, which is a sixth of what a call costs an
-edge. The bytes are the same either way, and whatever is not plain takes Hypercorn's way.
+Nearly all answers are of this kind. Hypercorn passes each through eight events and h11's state machine, a sixth of the
+cost of a call at an edge. The bytes are the same, and all other answers go through Hypercorn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from mcpfleet.edge.transport.hypercorn.framing import PREFACE, StrictConnection
 
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
-"""What no header may have, besides the line feed, by which lines are counted."""
+"""Bytes that no header may have. The line feed is checked by counting lines."""
 
 
 class Http1(H11Protocol):
@@ -28,20 +28,21 @@ class Http1(H11Protocol):
     connection: h11.Connection
 
     def __init__(self, *arguments: Any) -> None:
-        """Take what Hypercorn's takes."""
+        """Take the arguments of Hypercorn's protocol."""
         super().__init__(*arguments)
         self.connection = StrictConnection(self.config.h11_max_incomplete_size, is_first=True)
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Leave to HTTP/2 what begins with its preface.
+        """Hand a connection that begins with the preface of HTTP/2 to that protocol.
 
-        No request is upgraded to it, though Hypercorn would: a proxy that passes the wish on sees no request after it.
+        Hypercorn would also upgrade requests to HTTP/2. A proxy that forwards an upgrade cannot check what follows it,
+        so no request is upgraded.
         """
         if event.http_version == b"2.0":
             raise H2ProtocolAssumedError(PREFACE + self.connection.trailing_data[0])
 
     async def _create_stream(self, request: h11.Request) -> None:
-        """Serve a request; there are no WebSockets here, and who asks for one is answered as anybody."""
+        """Serve a request. WebSockets do not exist here, so a request for one is answered like any other."""
         stream = self.stream = HTTPStream(
             self.app,
             self.config,
@@ -68,7 +69,7 @@ class Http1(H11Protocol):
 
     @property
     def has_request(self) -> bool:
-        """Whether the request that is being served has arrived to its end."""
+        """Whether the current request has arrived whole."""
         return self.connection.their_state is h11.DONE
 
     @property
@@ -78,25 +79,25 @@ class Http1(H11Protocol):
 
     @property
     def has_partial_head(self) -> bool:
-        """Whether a part of the next request has arrived; asked while none is being served."""
+        """Whether a part of the next request has arrived; valid while none is being served."""
         return bool(self.connection.trailing_data[0])
 
     async def refuse_late_head(self) -> None:
-        """Say that the next request's head took too long, where a part of one has arrived."""
+        """Answer 408 where a part of the next request's head has arrived."""
         if self.connection.our_state is h11.IDLE and self.has_partial_head:
             await self._send_error_response(408)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Answer the request that is being served, and be ready for the next.
+        """Answer the current request, and prepare for the next one.
 
         Args:
-            status: of the answer.
-            headers: of the answer, its length among them; what every response carries is added.
-            body: the whole.
+            status: the answer's.
+            headers: the answer's, with its length. The headers of every response are added.
+            body: the whole body.
 
         Returns:
-            False where nothing was done: the connection ends with this answer, the request was not read to its end, or
-            a header is not one.
+            False where Hypercorn must answer: the connection ends with this answer, the request has not arrived whole,
+            or a header is malformed.
         """
         stream, parsed = self.stream, self.connection
         if not isinstance(stream, HTTPStream) or stream.state is not ASGIHTTPState.REQUEST:
@@ -121,7 +122,7 @@ class Http1(H11Protocol):
         return True
 
     def _next(self, arrived: bytes, is_over: bool) -> h11.Connection:
-        """Make the state of the next request, of which the client may have sent something already."""
+        """Return the parser for the next request, with the bytes of it that have arrived."""
         connection = StrictConnection(self.config.h11_max_incomplete_size, is_first=False)
         if arrived:
             connection.receive_data(arrived)

@@ -1,4 +1,4 @@
-"""Hypercorn, set up for an edge: its sockets, its own response headers, and a shutdown that we trigger last."""
+"""Configures Hypercorn for an edge: the socket, the headers of all responses, and a shutdown on request."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from mcpfleet.process.settings import host_and_port
 from mcpfleet.telemetry.instruments import ConnectionInstruments
 
 _BACKLOG: Final = 2048
-"""Connections that may wait to be accepted; Hypercorn's 100 refuses a burst of clients (D14)."""
+"""Connections that may wait to be accepted. Hypercorn's 100 would refuse a burst of clients (D14)."""
 _KEEP_ALIVE: Final = 75.0
 """Seconds that a connection without a request is kept."""
 _SEND_BUFFER: Final = 256 * 1024
-"""Bytes that the kernel takes for a client that does not read; small, so that we notice."""
+"""Bytes that the kernel buffers for a client that does not read; few, so that the edge notices."""
 _CACHE_CONTROL: Final = (b"cache-control", b"no-store, no-transform")
 
 
@@ -53,18 +53,18 @@ class EdgeConfig(Config):
         self._date = (0, b"")
 
     def response_headers(self, protocol: str) -> list[tuple[bytes, bytes]]:  # noqa: ARG002  # Hypercorn's signature
-        """What every response carries, those to requests that do not parse among them (T9)."""
+        """Return the headers of every response, including those to malformed requests (T9)."""
         now = int(time.time())
-        if self._date[0] != now:  # formatting it for each response would be four microseconds of each
+        if self._date[0] != now:  # formatting it costs four microseconds
             self._date = (now, format_date_time(now).encode())
         return [_CACHE_CONTROL, (b"date", self._date[1])]
 
     def make_room(self) -> bool:
-        """Close a connection without a request, since another client waits; false where there is none to close."""
+        """Close a connection without a request for a waiting client; return False where there is none."""
         return self.waits.make_room()
 
     def url(self, path: str) -> str:
-        """Where clients on this machine reach an endpoint's path."""
+        """Return the URL by which clients on this machine reach a path."""
         host, port = self.listening.getsockname()[:2]
         return f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
 
@@ -77,13 +77,13 @@ async def run_server(
     instruments: ConnectionInstruments | None = None,
     log: FilteringBoundLogger | None = None,
 ) -> None:
-    """Serve an ASGI application until told to stop; then connections that are left are closed within a second."""
+    """Serve an ASGI application until `stop` is set; the remaining connections are then closed within a second."""
 
     async def stopped() -> None:
         await stop.wait()
         config.waits.end_all()
 
-    # Hypercorn offers no other place for either.
+    # Hypercorn has no other place for these classes.
     hypercorn.protocol.H11Protocol = Http1  # type: ignore[assignment, attr-defined]
     hypercorn.protocol.H2Protocol = Http2  # type: ignore[assignment, attr-defined]
     server = HttpServer(
@@ -99,17 +99,17 @@ async def run_server(
 
 def _listen(settings: EdgeSettings) -> socket.socket:
     host, port = host_and_port(settings.bind)
-    host = host or "0.0.0.0"  # noqa: S104  # said by the operator, and checked by `contracts/access`
+    host = host or "0.0.0.0"  # noqa: S104  # the operator's choice, checked by `contracts/access`
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: an end to a peer that vanished with bytes unsent
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: ends a connection whose client takes no bytes any more
             milliseconds = round(settings.write_timeout * 1000)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         listening.bind((host, port))
-        listening.listen(_BACKLOG)  # who comes before the server runs waits for it
+        listening.listen(_BACKLOG)  # clients that come before the server runs wait for it
     except OSError as error:
         listening.close()
         raise ConfigurationError(f"cannot listen on MCPFLEET_BIND={settings.bind}: {error}") from error

@@ -1,4 +1,4 @@
-"""Cuts an HTTP/2 client's bytes into frames, each of which is paid for before anything is done with it."""
+"""Splits an HTTP/2 client's bytes into frames, charges each frame first, and finds unfinished heads."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _HEADERS: Final = 1
 _PRIORITY: Final = 2
 _SETTINGS: Final = 4
 _CONTINUATION: Final = 9
-"""Types of frames, of which this is the last that HTTP/2 has (RFC 9113, 6)."""
+"""Types of frames; CONTINUATION is the last type of HTTP/2 (RFC 9113, 6)."""
 _ACK: Final = 1
 _END_HEADERS: Final = 4
 _PRIORITY_LENGTH: Final = 5
-"""Bytes."""
+"""Bytes of a PRIORITY frame."""
 _BLOCK: Final = 64 * 1024
-"""Bytes that all parts of a header block may have; what they say may have as many."""
+"""Bytes of a header block in all its frames, at most; decoded, it may have as many."""
 _TURN: Final = 4_000
-"""Microseconds of work after which others have their turn."""
+"""Microseconds of work after which other tasks run."""
 _SETTING: Final = 2
-"""Microseconds of a setting."""
+"""Microseconds of one setting."""
 _WINDOW: Final = 5
-"""Microseconds to move a stream's window, and to try whether it sends again."""
+"""Microseconds to move a stream's window, and to try to send again."""
 _NEW_STREAM: Final = 250
-"""Microseconds that HEADERS need of a turn: the request that they begin starts in it."""
+"""Microseconds of a turn for HEADERS, in which the request starts."""
 _KNOWN_SETTINGS: Final = frozenset(range(1, 7))
-"""Settings that mean something here; h2 would keep 65,536 others for each connection."""
+"""Settings with a meaning. h2 would keep 65,536 others for each connection."""
 
 
 class FrameReader(FrameBuffer):
-    """h2's buffer of what arrived, which reads past what means nothing and stops where the turn is over."""
+    """h2's buffer of received bytes. It skips frames without a meaning, and stops at the end of a turn."""
 
     def __init__(self, budget: Budget, max_frame_size: int) -> None:
-        """Begin with nothing.
+        """Begin empty.
 
         Args:
-            budget: pays for the frames.
+            budget: is charged for the frames.
             max_frame_size: in bytes.
         """
         super().__init__(server=True)
@@ -56,9 +56,9 @@ class FrameReader(FrameBuffer):
         self._budget = budget
         self._turn: float = _TURN
         self._block = 0
-        """Bytes of the header block of which parts have arrived."""
+        """Bytes of the unfinished header block."""
         self.streams = 0
-        """How many there are; a SETTINGS may move the window of each."""
+        """The number of streams; a SETTINGS frame may move the window of each."""
 
     @property
     def is_cut(self) -> bool:
@@ -66,20 +66,20 @@ class FrameReader(FrameBuffer):
         return self._turn <= 0
 
     def begin_turn(self) -> None:
-        """Have as much time as a turn has."""
+        """Begin a turn."""
         self._turn = _TURN
 
     def __next__(self) -> Frame:
-        """Give the next frame that is whole, if there is time for it.
+        """Return the next whole frame of this turn.
 
         Raises:
             StopIteration: there is none, or the turn is over.
-            ProtocolError: it may not be here, or there is no budget for it.
+            ProtocolError: the frame is not allowed here, or the budget is empty.
         """
         data = self._data
         while self._turn > 0 and len(data) >= _HEAD:
             length, kind = int.from_bytes(data[:3]), data[3]
-            self._validate_frame_length(length)  # by its head: h2 takes all of it before it looks
+            self._validate_frame_length(length)  # h2 checks it only once the whole frame has arrived
             if len(data) < _HEAD + length:
                 break
             if self._headers_buffer or kind == _CONTINUATION:
@@ -93,17 +93,17 @@ class FrameReader(FrameBuffer):
             if frame.__class__ is SettingsFrame:
                 frame.settings = {name: value for name, value in frame.settings.items() if name in _KNOWN_SETTINGS}
             elif frame.__class__ is HeadersFrame:
-                frame.flags.discard("PRIORITY")  # advice that nobody takes, were it as odd as it may (RFC 9113, 5.3.2)
+                frame.flags.discard("PRIORITY")  # ignored advice, which may be malformed (RFC 9113, 5.3.2)
             return frame
         raise StopIteration
 
     def spend(self, work: float) -> None:
-        """Pay for work, of this turn and of the budget."""
+        """Charge work to this turn and to the budget."""
         self._turn -= work
         self._budget.spend(work)
 
     def _skip(self, length: int, kind: int) -> None:
-        """Read past a frame, of which the form alone is looked at."""
+        """Skip a frame after a check of its form."""
         data = self._data
         if kind == _PRIORITY:
             if not any(data[5:_HEAD]):
@@ -114,7 +114,7 @@ class FrameReader(FrameBuffer):
         del data[: _HEAD + length]
 
     def _take_fragment(self, length: int, kind: int) -> None:
-        """Pay for a further part of a header block, between whose parts there is nothing else (RFC 9113, 6.10)."""
+        """Charge a further part of a header block; no other frame may come between its parts (RFC 9113, 6.10)."""
         if kind != _CONTINUATION or not self._headers_buffer:
             raise ProtocolError("a header block's part is missing, or is of none")
         self._block += length
@@ -123,7 +123,7 @@ class FrameReader(FrameBuffer):
         self.spend(cost.FRAGMENT)
 
     def _pay(self, length: int, kind: int, flags: int) -> None:
-        """Pay for a frame that is whole; a request's are paid for by its answer."""
+        """Charge a whole frame; the frames of a request earn their cost back with its answer."""
         if kind == _HEADERS:
             self._block = length
             self._turn -= _NEW_STREAM
@@ -143,29 +143,29 @@ class FrameReader(FrameBuffer):
 
 
 class PartialHead:
-    """Looks at what h2 has not taken yet, after each read."""
+    """Finds out after each read whether a head has begun and is not whole; the client's preface counts as one."""
 
     def __init__(self) -> None:
-        """Begin with a connection that has sent nothing."""
+        """Begin before the first byte of a connection."""
         self.is_partial = True
         """A head has begun and is not whole."""
         self.is_new = False
-        """It is another head than at the last look."""
+        """It is another head than after the last read."""
         self._is_greeted = False
         self._total = 0
         self._waiting = 0
-        """Bytes of a frame that was not whole at the last look."""
+        """Bytes of the frame that was not whole after the last read."""
         self._block: object = None
-        """The HEADERS frame whose header block was not whole at the last look."""
+        """The HEADERS frame whose header block was not whole after the last read."""
 
     def look(self, buffer: FrameBuffer, arrived: int) -> None:
-        """Note what has arrived.
+        """Examine the buffer after a read.
 
         Args:
-            buffer: h2's, of what has arrived.
-            arrived: bytes since the last look.
+            buffer: h2's bytes that it has not taken yet.
+            arrived: bytes of this read.
         """
-        waiting, blocks = buffer._data, buffer._headers_buffer  # noqa: SLF001  # h2 does not say it otherwise
+        waiting, blocks = buffer._data, buffer._headers_buffer  # noqa: SLF001  # h2 has no public way to it
         block: object = blocks[0] if blocks else None
         if not self._is_greeted:
             self._total += arrived
@@ -176,7 +176,7 @@ class PartialHead:
             self.is_new = block is not self._block
             self.is_partial = True
         else:
-            # Where bytes were only added, it is the same frame as before.
+            # Where bytes were only added, the frame is the same as before.
             self.is_new = len(waiting) != self._waiting + arrived or not self._waiting
             self.is_partial = len(waiting) > 0 and (len(waiting) <= _TYPE or waiting[_TYPE] != _DATA)
         self._waiting, self._block = len(waiting), block

@@ -1,4 +1,4 @@
-"""Checks the headers of an HTTP/2 request before anybody sees them (RFC 9113, 8.2 and 8.3)."""
+"""Checks the headers of an HTTP/2 request before they are used (RFC 9113, 8.2 and 8.3)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH: Final = re.compile(rb"/[!-~]*")
 _CONTROL: Final = bytes((*range(9), *range(10, 32), 127))
-"""Bytes that no value may have; a tab may stand within it."""
+"""Bytes that no value may have; a tab within it is allowed."""
 _MOST: Final = 256
 """Headers that a request may have."""
 _SCHEMES: Final = (b"http", b"https")
-"""The second where a proxy ends TLS."""
+"""`https` comes from a proxy that ends TLS."""
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _CONNECTION: Final = frozenset((b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
-"""Headers that are about one HTTP/1.1 connection, and have no place here."""
+"""Headers of one HTTP/1.1 connection, which HTTP/2 forbids."""
 
 
 class Malformed(ProtocolError):
-    """Raised when a request is malformed, which ends its stream and no other."""
+    """Raised when a request is malformed; it ends that request's stream only."""
 
 
 def check_request(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Look at the headers of a request.
+    """Check the headers of a request.
 
     Raises:
-        Malformed: they are not as they must be.
+        Malformed: they violate RFC 9113.
     """
     _check_number(headers)
     pseudo: dict[bytes, bytes] = {}
@@ -52,10 +52,10 @@ def check_request(headers: Sequence[tuple[bytes, bytes]]) -> None:
 
 
 def check_trailers(headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Look at the headers that follow a body; none of them is a pseudo header.
+    """Check the trailers behind a body, among which no pseudo header is allowed.
 
     Raises:
-        Malformed: they are not as they must be.
+        Malformed: they violate RFC 9113.
     """
     _check_number(headers)
     for name, value in headers:
@@ -76,7 +76,7 @@ def _check_field(name: bytes, value: bytes) -> None:
 
 def _check_target(pseudo: dict[bytes, bytes]) -> None:
     method, path = pseudo.get(b":method", b""), pseudo.get(b":path", b"")
-    if not _METHOD.fullmatch(method) or method == b"CONNECT":  # there is nothing here to be connected to
+    if not _METHOD.fullmatch(method) or method == b"CONNECT":  # the edge is no proxy
         raise Malformed("no method, or one that is none")
     if pseudo.get(b":scheme", b"").lower() not in _SCHEMES:
         raise Malformed("no scheme, or one that is not HTTP's")
@@ -85,13 +85,13 @@ def _check_target(pseudo: dict[bytes, bytes]) -> None:
 
 
 def _check_authority(authority: bytes | None, hosts: list[bytes]) -> None:
-    named = [host.lower() for host in ([] if authority is None else [authority]) + hosts]
-    if not named or len(hosts) > 1 or named[0] != named[-1]:
+    names = [host.lower() for host in ([] if authority is None else [authority]) + hosts]
+    if not names or len(hosts) > 1 or names[0] != names[-1]:
         raise Malformed("no authority, or several")
-    if not _is_value(named[0]):
+    if not _is_value(names[0]):
         raise Malformed("an authority that is none")
 
 
 def _is_value(value: bytes) -> bool:
-    # A regular expression would take ten times as long for a token.
+    # For a token, a regular expression takes ten times as long.
     return value.strip(b" \t") == value and len(value.translate(None, _CONTROL)) == len(value)

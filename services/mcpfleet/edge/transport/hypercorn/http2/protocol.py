@@ -1,9 +1,9 @@
-"""Hypercorn's HTTP/2, mended in three places.
+"""Hypercorn's HTTP/2 with three changes.
 
-- One stream's fault ends that stream, and not its connection with all other requests.
-- A client can make no more work than its requests need (T26). The connection's budget pays for each frame before
-  anything is done with it. Others have their turn between frames. An empty budget ends the connection.
-- An edge that drains leads its clients away by GOAWAY (RFC 9113, 6.8): HTTP/2 has no `Connection: close`.
+- A fault of one stream ends that stream, and not its connection with all other requests.
+- A client cannot cause more work than its requests need (T26). The connection's budget is charged for each frame
+  first, other tasks run between frames, and an empty budget ends the connection.
+- A draining edge leads its clients away by GOAWAY (RFC 9113, 6.8), as HTTP/2 has no `Connection: close`.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways
 
 _log: Final = logging.getLogger("hypercorn.error")
 _GO_AWAY: Final = GoAwayFrame(0, last_stream_id=2**31 - 1).serialize()
-"""Make no new request on this connection; all that arrive are still answered, also what crosses this on its way."""
+"""Asks for no new requests on this connection. Requests that arrive are still answered."""
 _NEEDED: Final = frozenset((b":method", b":path"))
-"""The pseudo headers that make a request's line."""
+"""The pseudo headers of a request's line."""
 _WITHOUT_EFFECT: Final = (PingReceived, PingAckReceived, SettingsAcknowledged)
 """Events that h2 has answered, or that need no answer."""
 _WRITE_TIMEOUT: Final = 30.0
-"""Seconds that a client may read nothing, where no setting says it."""
+"""Seconds that a client may read nothing, without a setting."""
 _LINGER: Final = 2.0
-"""Seconds that a client has to read why its connection ends."""
+"""Seconds for a client to read why its connection ends."""
 _DISCARDED: Final = 16 * 1024 * 1024
-"""Bytes that are taken and dropped meanwhile."""
+"""Bytes that are read and dropped meanwhile, at most."""
 _READ: Final = 16 * 1024
-"""Bytes for which each read counts then, were it of one."""
+"""Bytes that each read counts for then, at least."""
 
 
 class Http2(H2Protocol):
     """One client's connection."""
 
     def __init__(self, *arguments: Any) -> None:
-        """Take what Hypercorn's takes."""
+        """Take the arguments of Hypercorn's protocol."""
         super().__init__(*arguments)
         self._budget = Budget()
         self._state = self.connection = ServerState(
@@ -71,31 +71,31 @@ class Http2(H2Protocol):
             max_streams=self.config.h2_max_concurrent_streams,
             max_headers=self.config.h2_max_header_list_size,
         )
-        self.stream_buffers: dict[int, SendBuffer] = {}  # type: ignore[assignment]  # a narrower kind
+        self.stream_buffers: dict[int, SendBuffer] = {}  # type: ignore[assignment]  # a subclass
         self._handlers: set[int] = set()
-        """The streams whose handlers run, those that were reset meanwhile among them."""
+        """The streams whose handlers run, including streams that were reset meanwhile."""
         self._arriving: dict[int, float] = {}
-        """Since when the bodies of requests arrive, by the loop's clock."""
+        """When the bodies that still arrive began, by the loop's clock."""
         self._ready: OrderedDict[int, None] = OrderedDict()
-        """The streams that have something to send, each in its turn.
+        """The streams that have bytes to send, in the order of their turns.
 
-        Hypercorn has a tree of priorities, by which each answer costs a walk over all streams. Its order is advice that
-        clients no longer give (RFC 9113, 5.3).
+        Hypercorn has a tree of priorities, which costs each answer a walk over all streams. Clients no longer set
+        priorities (RFC 9113, 5.3).
         """
         self._stalled: set[int] = set()
-        """The streams that have something to send, and no window of their own for it."""
+        """The streams that have bytes to send, and no window."""
         self._timer: asyncio.TimerHandle | None = None
-        """Looks at how long streams wait for their client."""
+        """Finds the streams that have waited too long for their client."""
         self._discarded = 0
         self._ended: asyncio.Event | None = None
-        """Set when a client is gone that was told to go."""
+        """Set when the client has left after the end of its connection."""
         self._write_timeout: float = getattr(self.config, "write_timeout", _WRITE_TIMEOUT)
-        self._go_aways: GoAways | None = getattr(self.config, "go_aways", None)  # the admin port's has none
+        self._go_aways: GoAways | None = getattr(self.config, "go_aways", None)  # the admin port has none
         if self._go_aways is not None:
             self._go_aways.join(self)
 
     async def handle(self, event: HypercornEvent) -> None:
-        """Take what the client has sent, or that it has left."""
+        """Take received bytes, or the news that the client has left."""
         if not isinstance(event, RawData):
             if self._ended is not None:
                 self._ended.set()
@@ -108,14 +108,14 @@ class Http2(H2Protocol):
             await self._receive(event.data)
 
     async def _close_streams(self) -> None:
-        """Tell all handlers that their client has left; none waits any more for what it would read."""
+        """Tell all handlers that their client has left, and end their waits for it."""
         self.closed = True
         for stream_id in list(self.stream_buffers):
             await self._drop(stream_id)
         await super().handle(Closed())
 
     async def _receive(self, data: bytes) -> None:
-        """Take what has arrived in turns, between which others have theirs."""
+        """Take received bytes in turns, between which other tasks run."""
         self._budget.refill()
         frames = self._state.frames
         try:
@@ -131,10 +131,9 @@ class Http2(H2Protocol):
             await self._end(error)
 
     async def _end(self, error: ProtocolError) -> None:
-        """Tell the client why its connection ends, end all its requests, and leave it a moment to read that.
+        """Tell the client why its connection ends, end all its requests, and give it a moment to read that.
 
-        Its bytes are taken and dropped meanwhile: a socket that is closed with something unread tells a client nothing
-        else.
+        Its bytes are read and dropped meanwhile: closing a socket with unread bytes would discard what was sent.
         """
         if self._ended is not None:
             return
@@ -154,12 +153,12 @@ class Http2(H2Protocol):
         await self.send(Closed())
 
     def waits_for_client(self, least: float) -> bool:
-        """Whether all requests wait for their client, and one has for so many seconds: for a body, or to be read."""
+        """Return whether all requests wait for their client, to send or to read, and one has for `least` seconds."""
         waiting = [self._arriving.get(each) or self._unread_since(each) for each in self._handlers]
         return bool(waiting) and all(waiting) and min(waiting) <= asyncio.get_running_loop().time() - least
 
     def _unread_since(self, stream_id: int) -> float:
-        """Since when a client leaves no window for an answer; 0 where it does."""
+        """Return since when an answer waits for the client's window; 0 where it does not."""
         buffer = self.stream_buffers.get(stream_id)
         if buffer is None or not buffer.buffer:
             return 0.0
@@ -167,27 +166,27 @@ class Http2(H2Protocol):
         return buffer.since if is_held else 0.0
 
     async def go_away(self) -> None:
-        """Send the frame past h2, which would send no answer after it."""
+        """Send GOAWAY without h2, which would send no answer after it."""
         if not self.closed:
             await self.send(RawData(_GO_AWAY))
 
     async def close(self) -> None:
-        """Name the last request that was taken, so that a client knows of a later one that it did not run."""
+        """Close the connection with the last request's id, so that a client knows that later ones did not run."""
         try:
             self.connection.close_connection()
         except ProtocolError:
-            return  # it is over already
+            return  # the connection is closed already
         await self._flush()
 
     def forget(self) -> None:
-        """The connection is over, however it ended: nobody is to be told anything."""
+        """Stop the timer, and leave the connections that get GOAWAY, at the end of the connection."""
         if self._timer is not None:
             self._timer.cancel()
         if self._go_aways is not None:
             self._go_aways.leave(self)
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send what comes of a request."""
+        """Send an event of a request to the client."""
         if isinstance(event, Body):
             await self._send_body(event.stream_id, event.data)
         elif isinstance(event, EndBody):
@@ -200,7 +199,7 @@ class Http2(H2Protocol):
                 self._go_aways.note_idle(self)
 
     async def _send_body(self, stream_id: int, data: bytes) -> None:
-        """Send a part of an answer with the next turn of the loop, in which its end may come as well."""
+        """Send a part of an answer in the next turn of the event loop, perhaps together with its end."""
         buffer = self.stream_buffers.get(stream_id)
         if buffer is not None:
             if stream_id not in self._stalled:
@@ -209,7 +208,7 @@ class Http2(H2Protocol):
             await buffer.push(data)
 
     async def _send_end(self, stream_id: int) -> None:
-        """Send what is left of an answer."""
+        """Send the rest of an answer."""
         buffer = self.stream_buffers.get(stream_id)
         if buffer is not None:
             buffer.set_complete()
@@ -217,7 +216,7 @@ class Http2(H2Protocol):
             await buffer.drain()
 
     async def end_handler(self, stream_id: int) -> None:
-        """A request's handler has ended, and its stream counts no more; an answer without an end is reset."""
+        """Release the stream of a handler that has ended; reset the stream where its answer has no end."""
         self._handlers.discard(stream_id)
         self._arriving.pop(stream_id, None)
         if self._state.is_sending(stream_id):
@@ -226,7 +225,7 @@ class Http2(H2Protocol):
         await self._release(stream_id)
 
     async def _release(self, stream_id: int) -> None:
-        """Count a stream no more that is closed, and whose handler has ended."""
+        """Release a closed stream whose handler has ended, so that it counts no more."""
         if stream_id in self._handlers:
             return
         self._state.forget(stream_id)
@@ -234,23 +233,23 @@ class Http2(H2Protocol):
             await self._drop(stream_id)
 
     def _reset(self, stream_id: int, code: ErrorCodes) -> None:
-        with suppress(ProtocolError):  # it is closed already
+        with suppress(ProtocolError):  # the stream is closed already
             self.connection.reset_stream(stream_id, code)
 
     async def _handle_events(self, events: list[Event]) -> None:
         ended = [event.stream_id for event in events if isinstance(event, StreamEnded | StreamReset)]
-        await super()._handle_events(self._in_order(events))  # type: ignore[arg-type]  # it goes through them once
+        await super()._handle_events(self._wanted(events))  # type: ignore[arg-type]  # Hypercorn only iterates over them
         for stream_id in ended:
             self._arriving.pop(stream_id, None)
             await self._release(stream_id)
         if self._go_aways is not None:  # a client may have reset its last request
             self._go_aways.note_idle(self)
 
-    def _in_order(self, events: list[Event]) -> Iterator[Event]:
-        """Leave out what Hypercorn cannot take, and what has no effect.
+    def _wanted(self, events: list[Event]) -> Iterator[Event]:
+        """Leave out events that Hypercorn cannot take, and events without effect.
 
-        A part of a body may come when its request is answered already: it was refused by its head, say. It is taken and
-        dropped, so that a client which sends its body to the end reads the answer.
+        A part of a body may come after the answer, where the head was enough to refuse the request. It is dropped with
+        its window given back, so that a client which sends its whole body first can read the answer.
         """
         for event in events:
             if isinstance(event, DataReceived):
@@ -259,7 +258,7 @@ class Http2(H2Protocol):
                 else:
                     self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             elif isinstance(event, RequestReceived):
-                if not self._state.was_reset(event.stream_id):  # else the client has cancelled it in the same breath
+                if not self._state.was_reset(event.stream_id):  # otherwise the client has cancelled it at once
                     yield event
             elif isinstance(event, StreamReset):
                 if event.remote_reset:
@@ -289,7 +288,7 @@ class Http2(H2Protocol):
         self.keep_alive_requests += 1
 
     async def _window_updated(self, stream_id: int | None) -> None:
-        """Have the streams send again that wait for their client's window."""
+        """Let streams send again that waited for the client's window."""
         if stream_id is None:
             self._ready.update(dict.fromkeys(self._stalled))
             self._stalled.clear()
@@ -300,7 +299,7 @@ class Http2(H2Protocol):
             await self.has_data.set()
 
     async def send_task(self) -> None:
-        """Send what streams have to send, a frame of each in turn."""
+        """Send the bytes of streams, one frame of each in turn."""
         while not self.closed:
             if self._ready and self.connection.outbound_flow_control_window > 0:
                 await self._send_data(next(iter(self._ready)))
@@ -309,7 +308,7 @@ class Http2(H2Protocol):
                 await self.has_data.wait()
 
     async def _send_data(self, stream_id: int) -> None:
-        """Send a frame of what a stream has to send, and its end with the last of it."""
+        """Send one frame of a stream, with the stream's end in the last one."""
         self._ready.pop(stream_id, None)
         buffer = self.stream_buffers.get(stream_id)
         stream = self.connection.streams.get(stream_id)
@@ -337,7 +336,7 @@ class Http2(H2Protocol):
             await self._release(stream_id)
 
     def _count(self, buffer: SendBuffer, sent: int) -> None:
-        """Count what was sent for the client: it may answer each frame, and may not have it in small pieces."""
+        """Earn budget for a sent frame, to which the client may reply; charge one that its window made small."""
         if sent >= SMALL or (sent and not buffer.buffer):
             buffer.since = asyncio.get_running_loop().time()
             self._budget.earn(SENT)
@@ -353,7 +352,7 @@ class Http2(H2Protocol):
             self._timer = asyncio.get_running_loop().call_later(self._write_timeout, self._sweep)
 
     def _sweep(self) -> None:
-        """Give up the streams whose client has not read for too long, and come back when the next might be one."""
+        """Reset the streams whose client has not read for too long, and run again when the next one is due."""
         self._timer = None
         loop = asyncio.get_running_loop()
         due = {
@@ -377,7 +376,7 @@ class Http2(H2Protocol):
         await self._flush()
 
     async def _drop(self, stream_id: int) -> None:
-        """Send no more of a stream, and let nobody wait for it."""
+        """Drop a stream's bytes, and end the waits for them."""
         self._ready.pop(stream_id, None)
         self._stalled.discard(stream_id)
         buffer = self.stream_buffers.pop(stream_id, None)

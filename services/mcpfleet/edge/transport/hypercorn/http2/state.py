@@ -1,10 +1,10 @@
-"""h2's state of one connection, for a server of strangers.
+"""h2's state of one connection, for a server whose clients are strangers.
 
-A malformed request ends its stream (RFC 9113, 8.1.1); h2 would end the connection and all other requests with it. A
-stream counts until its handler has ended, and each refusal costs the client's budget.
+A malformed request ends its stream (RFC 9113, 8.1.1), where h2 would end the connection with all other requests. A
+stream counts until its handler has ended, and each refusal is charged to the client's budget.
 """
 
-# ruff: noqa: SLF001  # h2 offers no other way to end a stream that it would end the connection for
+# ruff: noqa: SLF001  # h2 has no public way to end a stream instead of the connection
 
 from __future__ import annotations
 
@@ -36,37 +36,37 @@ from mcpfleet.edge.transport.hypercorn.http2.frames import FrameReader
 from mcpfleet.edge.transport.hypercorn.http2.headers import check_request, check_trailers
 
 _TABLE: Final = 4096
-"""Bytes of headers that we remember for a client: each header of each answer is looked for among all of them."""
+"""Bytes of the header table for answers; each header of an answer is searched in it."""
 _CLOSED: Final = 1000
-"""Streams of which is known how they ended; h2 keeps 65,536."""
+"""Closed streams whose end is remembered; h2 keeps 65,536."""
 _RESIZES: Final = 2
-"""How often a header block may change the size of the table (RFC 7541, 4.2)."""
+"""Changes of the table's size in one header block, at most (RFC 7541, 4.2)."""
 _RESIZE: Final = 0x20
 _RESIZE_BITS: Final = 0xE0
 _RESIZE_VALUE: Final = 0x1F
 _MORE: Final = 0x80
-"""How such a change is written: its first bits, its value's, and the bit of a byte that another follows."""
+"""The bits of such a change: its pattern, the mask of the pattern, its value, and the mark of a further byte."""
 _HEADER: Final = 5
 """Microseconds to decode and check a header."""
 _BYTE: Final = 0.25
-"""Microseconds to decode a byte of it."""
+"""Microseconds to decode a byte of a header."""
 _COPIED: Final = 4096
-"""Bytes that are copied in a microsecond: hpack copies the rest of the block for each header."""
+"""Bytes that are copied in a microsecond; hpack copies the rest of the block for each header."""
 _SENDING: Final = (StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE)
 
 
 class _CompressionError(ProtocolError):
-    """Raised when a header block cannot be decoded: what follows on the connection cannot be either."""
+    """Raised when a header block cannot be decoded, and so no later one of the connection."""
 
     error_code = ErrorCodes.COMPRESSION_ERROR
 
 
 class _BoundedEncoder(Encoder):
-    """Remembers no more headers than by default, and says two changes of that at most (RFC 7541, 4.2)."""
+    """Keeps its header table at the default size or below, and announces two changes at most (RFC 7541, 4.2)."""
 
     @property
     def header_table_size(self) -> int:
-        """Bytes of headers that are remembered."""
+        """Bytes of the header table."""
         return self.header_table.maxsize
 
     @header_table_size.setter
@@ -86,16 +86,16 @@ class ServerState(H2Connection):
         """Begin a connection.
 
         Args:
-            budget: pays for what the client sends.
+            budget: is charged for what the client sends.
             max_frame_size: in bytes.
-            max_streams: that may be open at once, or have a handler that runs.
-            max_headers: bytes of a request's headers.
+            max_streams: streams that are open or have a running handler, at most.
+            max_headers: bytes of a request's headers, at most.
         """
         super().__init__(
             H2Configuration(
                 client_side=False,
                 header_encoding=None,
-                validate_inbound_headers=False,  # `h2_headers` does, in a tenth of the time
+                validate_inbound_headers=False,  # `headers.py` does it in a tenth of the time
                 validate_outbound_headers=False,
             )
         )
@@ -113,10 +113,10 @@ class ServerState(H2Connection):
         self.decoder.max_header_list_size = max_headers
         self._closed_streams = SizeLimitDict(size_limit=_CLOSED)
         self._work: dict[int, float] = {}
-        """Microseconds that the headers of each request have cost whose answer has not begun."""
+        """Microseconds that the headers of each unanswered request have cost."""
 
     def forget(self, stream_id: int) -> None:
-        """Count a stream no more, if it is closed; nobody must be handling its request."""
+        """Forget a closed stream whose handler has ended."""
         stream = self.streams.get(stream_id)
         if stream is not None and stream.closed:
             del self.streams[stream_id]
@@ -124,30 +124,30 @@ class ServerState(H2Connection):
             self._closed_streams[stream_id] = stream.closed_by
 
     def was_reset(self, stream_id: int) -> bool:
-        """Whether a stream was reset, by either side."""
+        """Return whether either side has reset a stream."""
         return self._stream_is_closed_by_reset(stream_id)
 
     def is_sending(self, stream_id: int) -> bool:
-        """Whether the answer has not ended."""
+        """Return whether a stream's answer has not ended."""
         stream = self.streams.get(stream_id)
         return stream is not None and stream.state_machine.state in _SENDING
 
     def note_answer(self, stream_id: int) -> None:
-        """Give back what a request has cost: its answer begins."""
+        """Give back the cost of a request, since its answer begins."""
         if (work := self._work.pop(stream_id, None)) is not None:
             self._budget.earn(cost.ANSWERED + min(work, cost.WORTH))
 
     def note_reset(self, stream_id: int) -> None:
-        """Charge what a request has cost that its client does not want any more, if its answer has not begun.
+        """Charge the cost of a request that its client has cancelled before the answer.
 
         Raises:
-            DenialOfServiceError: there is no budget left for it.
+            DenialOfServiceError: the budget is empty.
         """
         if (work := self._work.pop(stream_id, None)) is not None:
             self._budget.spend(cost.REQUEST + min(work, cost.HEADERS))
 
     def _receive_frame(self, frame: Frame) -> list[Event]:
-        """Take a frame as h2 does, which spells out each for a log that nobody reads."""
+        """Take a frame as h2 does, without its costly debug log."""
         self.frames.streams = len(self.streams)
         events: list[Event]
         try:
@@ -180,7 +180,7 @@ class ServerState(H2Connection):
         try:
             return super()._receive_data_frame(frame)
         except InvalidBodyLengthError:
-            # The connection's window is the other streams' too, so it is given back.
+            # All streams share the connection's window, so it is given back.
             error = StreamClosedError(frame.stream_id)
             error.error_code = ErrorCodes.PROTOCOL_ERROR
             error._events = _end_stream(self.streams[frame.stream_id], ErrorCodes.PROTOCOL_ERROR)
@@ -212,7 +212,7 @@ class ServerState(H2Connection):
         return [], events
 
     def _begin(self, stream_id: int) -> H2Stream | None:
-        """Begin a stream; None where it was reset, and its headers crossed that on their way."""
+        """Begin a stream; return None where its headers have crossed its reset."""
         try:
             return self._begin_new_stream(stream_id, AllowedStreamIDs.ODD)
         except StreamIDTooLowError:
@@ -247,7 +247,7 @@ class ServerState(H2Connection):
 
 
 def _receive(stream: H2Stream, headers: Sequence[HeaderTuple], *, ends: bool) -> list[Event]:
-    """Have a stream take headers; hold a body that ends with them to its stated length, as h2 does not."""
+    """Have a stream take headers; check the stated length where they end the body, which h2 omits."""
     stated = stream._expected_content_length
     _, events = stream.receive_headers(headers, ends, None)
     if isinstance(events[0], TrailersReceived):
@@ -262,7 +262,7 @@ def _refused(stream: H2Stream, code: ErrorCodes) -> tuple[list[Frame], list[Even
 
 
 def _end_stream(stream: H2Stream, code: ErrorCodes) -> list[Event]:
-    """Have a stream be reset, whatever state an error has left it in."""
+    """Mark a stream as reset, in whatever state an error has left it."""
     stream.state_machine.state = StreamState.CLOSED
     stream.state_machine.stream_closed_by = StreamClosedBy.SEND_RST_STREAM
     return [StreamReset(stream_id=stream.stream_id, error_code=code, remote_reset=False)]
@@ -273,7 +273,7 @@ def _reset(stream_id: int, code: ErrorCodes | int) -> Frame:
 
 
 def _resizes(block: bytes) -> int:
-    """How often a header block says a size of the table at its begin: hpack takes as many as there are."""
+    """Return how often a header block changes the table's size at its begin; hpack has no bound."""
     at = count = 0
     while at < len(block) and count <= _RESIZES and block[at] & _RESIZE_BITS == _RESIZE:
         count += 1

@@ -1,4 +1,4 @@
-"""The stream and the send buffer that an HTTP/2 connection has for each request."""
+"""The stream and the send buffer of one request of an HTTP/2 connection."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypercorn.typing import ASGISendEvent
 
 
 class RequestStream(HTTPStream):
-    """One request, which tells its connection when its handler has ended: Hypercorn forgets one that was reset."""
+    """One request. It reports the end of its handler, which Hypercorn forgets for a stream that was reset."""
 
     def __init__(self, connection: H2Protocol, stream_id: int, on_end: Callable[[int], Awaitable[None]]) -> None:
-        """Begin a request of a connection, which hears by `on_end` that the request's handler has ended."""
+        """Begin a request of a connection; `on_end` is called with its id when its handler has ended."""
         super().__init__(
             connection.app,
             connection.config,
@@ -29,7 +29,7 @@ class RequestStream(HTTPStream):
         self._on_end = on_end
 
     async def app_send(self, message: ASGISendEvent | None) -> None:
-        """Take what the handler sends; nothing, when it has ended."""
+        """Take a message of the handler; None at its end."""
         if message is not None:
             await super().app_send(message)
             return
@@ -43,10 +43,10 @@ class SendBuffer(StreamBuffer):
     """The bytes that a stream has to send, and since when they wait for the client."""
 
     since = 0.0
-    """When it began to wait, or a good part of it was sent last, by the loop's clock."""
+    """When the bytes began to wait, or when many of them were sent last, by the loop's clock."""
 
     async def push(self, data: bytes) -> None:
-        """Add something, and wait while there is much."""
+        """Add bytes, and wait while there are many."""
         if self._complete:
             return
         if not self.buffer:
@@ -58,7 +58,7 @@ class SendBuffer(StreamBuffer):
             await self._paused.wait()
 
     async def pop(self, max_length: int) -> bytes:
-        """Take something, and let more be added where little is left."""
+        """Take bytes, and let more be added once few are left."""
         data = await super().pop(max_length)
         if len(self.buffer) < BUFFER_LOW_WATER:
             await self._paused.set()
