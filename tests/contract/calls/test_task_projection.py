@@ -124,7 +124,7 @@ async def test_k17_one_stream_reads_one_task_at_a_time_in_the_order_of_first_hin
 
 async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabric: Fabric) -> None:
     async with news(fabric) as made:
-        slow, other = await made.watching(ONE, TWO, bound=1), await made.watching(THREE)
+        slow, other = await made.watching(ONE, TWO, pending=1), await made.watching(THREE)
         for opened in (slow, other):
             await made.news.accept(opened.stream)
         await made.hint(ONE, TWO, THREE)
