@@ -55,27 +55,27 @@ class Service(TasksClient):
         )  # fmt: skip
 
 
-class News:
+class Updating:
     """An edge's side, and the hints that reach it."""
 
     def __init__(self, edge: Bus, tasks: Bus, fabric: Fabric, **chosen: Any) -> None:
         settings, log = EdgeSettings(**chosen), fabric.logger
         calls = InFlightCalls(edge, settings, log)
-        dispatch = CallQueue(calls, settings, EdgeInstruments(Metrics()))
-        bodies = LargeResults(edge, MemoryBudget(1000, "MCPFLEET_RESULT_ROOM"), settings)
+        queue = CallQueue(calls, settings, EdgeInstruments(Metrics()))
+        large_results = LargeResults(edge, MemoryBudget(1000, "MCPFLEET_RESULT_ROOM"), settings)
         snapshots = Snapshots(
             edge, CatalogClient(edge), settings.endpoints, settings=settings, tracer=Tracer(), log=log
         )
-        showing = Sanitizer(dispatch, bodies, snapshots, settings=settings, log=log)
+        sanitizer = Sanitizer(queue, large_results, snapshots, settings=settings, log=log)
         self.service = Service(edge)
-        self.news = TaskUpdates(edge, self.service, showing, settings, tracer=Tracer(), log=log)
+        self.updates = TaskUpdates(edge, self.service, sanitizer, settings, tracer=Tracer(), log=log)
         self._edge, self._tasks = edge, tasks
 
     async def watching(self, *ids: str, **settings: Any) -> Open:
         """A stream that watches, and is not accepted yet."""
         opened = stream(Filter(task_ids=ids), **settings)
-        assert self.news.join(opened.stream)
-        await self.news.watch(opened.stream, {})
+        assert self.updates.join(opened.stream)
+        await self.updates.watch(opened.stream, {})
         await self._edge.flush(timeout=2)
         return opened
 
@@ -90,10 +90,10 @@ class News:
 
 
 @asynccontextmanager
-async def news(fabric: Fabric, **chosen: Any) -> AsyncIterator[News]:
+async def updating(fabric: Fabric, **chosen: Any) -> AsyncIterator[Updating]:
     async with fabric.buses("edge", "tasks") as (edge, tasks), anyio.create_task_group() as group:
-        made = News(edge, tasks, fabric, **chosen)
-        await group.start(made.news.run)
+        made = Updating(edge, tasks, fabric, **chosen)
+        await group.start(made.updates.run)
         yield made
         group.cancel_scope.cancel()
 
@@ -106,10 +106,10 @@ def waits(opened: Open) -> list[str]:
 async def test_k17_one_stream_reads_one_task_at_a_time_in_the_order_of_first_hints_and_others_beside_it(
     fabric: Fabric,
 ) -> None:
-    async with news(fabric) as made:
+    async with updating(fabric) as made:
         first, second = await made.watching(ONE, TWO), await made.watching(THREE)
         for opened in (first, second):
-            await made.news.accept(opened.stream)
+            await made.updates.accept(opened.stream)
         made.service.read.clear()
         made.service.gate = anyio.Event()
         await made.hint(ONE, THREE)
@@ -123,10 +123,10 @@ async def test_k17_one_stream_reads_one_task_at_a_time_in_the_order_of_first_hin
 
 
 async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabric: Fabric) -> None:
-    async with news(fabric) as made:
+    async with updating(fabric) as made:
         slow, other = await made.watching(ONE, TWO, pending=1), await made.watching(THREE)
         for opened in (slow, other):
-            await made.news.accept(opened.stream)
+            await made.updates.accept(opened.stream)
         await made.hint(ONE, TWO, THREE)
         await until(lambda: slow.stream.is_over)
         await until(lambda: waits(other) == [THREE])
@@ -136,72 +136,72 @@ async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabr
 async def test_n11_streams_that_open_together_share_the_places_of_tasks_and_a_watched_one_takes_no_other(
     fabric: Fabric,
 ) -> None:
-    async with news(fabric, watched_tasks=2) as made:
+    async with updating(fabric, watched_tasks=2) as made:
         first, over, same = (stream(Filter(task_ids=ids)).stream for ids in ((ONE, TWO), (TWO, THREE), (TWO, ONE)))
-        assert made.news.join(first), "nothing is subscribed yet"
-        assert not made.news.join(over)
-        assert made.news.join(same), "both are watched already"
-        assert made.news.join(stream(Filter(task_ids=("no id",))).stream), "what is no task takes no place"
+        assert made.updates.join(first), "nothing is subscribed yet"
+        assert not made.updates.join(over)
+        assert made.updates.join(same), "both are watched already"
+        assert made.updates.join(stream(Filter(task_ids=("no id",))).stream), "what is no task takes no place"
         for opened in (first, same):
-            await made.news.watch(opened, {})
-            made.news.unwatch(opened)
-        await until(lambda: not made.news._subscriptions)
-        assert made.news.join(over), "whoever leaves gives its places back"
+            await made.updates.watch(opened, {})
+            made.updates.unwatch(opened)
+        await until(lambda: not made.updates._subscriptions)
+        assert made.updates.join(over), "whoever leaves gives its places back"
 
 
 async def test_k18_hints_while_a_stream_opens_are_told_after_it_and_nothing_older(fabric: Fabric) -> None:
-    async with news(fabric) as made:
+    async with updating(fabric) as made:
         opened = await made.watching(ONE, TWO, GONE)
         await made.hint(ONE)
-        made.news.read_again(opened.stream, GONE)
+        made.updates.read_again(opened.stream, GONE)
         assert waits(opened) == []
-        await made.news.accept(opened.stream)
+        await made.updates.accept(opened.stream)
         assert opened.stream.honoured.task_ids == (ONE, TWO), "K16"
         await until(lambda: waits(opened) == [ONE])
         assert made.service.read.count(GONE) == 1, "what was not accepted is not read again"
 
 
 async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabric) -> None:
-    async with news(fabric) as made:
+    async with updating(fabric) as made:
         opened = await made.watching(ONE)
-        await made.news.accept(opened.stream)
+        await made.updates.accept(opened.stream)
         await made.hint(ONE, ONE)
         await until(lambda: waits(opened) == [ONE])
         told = len(made.service.read)
         for version in (b"3", b"2", b"1"):
             made._tasks.hint(task_hint_subject(task_key(ONE)), version, None)
         made.service.versions_of[ONE] = 2  # a replica that is behind
-        made.news.read_again(opened.stream, ONE)
+        made.updates.read_again(opened.stream, ONE)
         await until(lambda: len(made.service.read) > told)
         assert b'"taskId"' in opened.stream._pending[KEY + ONE].event(b"1")
-        assert made.news._watches[opened.stream].versions[ONE] == 3, "it never goes back"
+        assert made.updates._watches[opened.stream].versions[ONE] == 3, "it never goes back"
 
 
 async def test_k15_what_is_to_be_told_again_is_told_as_it_was_and_nothing_older_however_often_it_is_cleared(
     fabric: Fabric,
 ) -> None:
-    async with news(fabric) as made:
+    async with updating(fabric) as made:
         opened = await made.watching(ONE)
-        await made.news.accept(opened.stream)
+        await made.updates.accept(opened.stream)
         await made.hint(ONE)
         await until(lambda: waits(opened) == [ONE])
         opened.stream._pending.clear()  # as a fence does, for a caller who may see it no more
         made.service.versions_of[ONE] = 1  # a replica that is behind
         read = len(made.service.read)
         for times in range(1, 4):
-            made.news.send_again(opened.stream, ONE)
+            made.updates.send_again(opened.stream, ONE)
             await until(lambda: len(made.service.read) == read + times)  # noqa: B023  # it is waited for at once
         assert waits(opened) == []
         made.service.versions_of[ONE] = 2
-        made.news.read_again(opened.stream, ONE)
+        made.updates.read_again(opened.stream, ONE)
         await until(lambda: waits(opened) == [ONE])
 
 
 async def test_k15_a_change_that_comes_while_its_task_is_read_is_told_once(fabric: Fabric) -> None:
     """The reading has it already, and the one after it finds nothing new; a fence has it told again (S4)."""
-    async with news(fabric) as made, anyio.create_task_group() as tasks:
+    async with updating(fabric) as made, anyio.create_task_group() as tasks:
         opened = await made.watching(ONE)
-        await made.news.accept(opened.stream)
+        await made.updates.accept(opened.stream)
         tasks.start_soon(opened.run)
         await opened.told(1)
         made.service.gate = anyio.Event()
@@ -217,7 +217,7 @@ async def test_k15_a_change_that_comes_while_its_task_is_read_is_told_once(fabri
         await until(lambda: waits(opened) == [ONE])
 
         def read_again(key: str) -> bool:  # as an edge's hub does
-            made.news.send_again(opened.stream, key.removeprefix(KEY))
+            made.updates.send_again(opened.stream, key.removeprefix(KEY))
             return False
 
         opened.stream.lift(may_watch=read_again)

@@ -15,13 +15,13 @@ LOOPBACK = AllowedHosts("127.0.0.1:8000", [], log=LOG)
 PUBLIC = AllowedHosts("0.0.0.0:8000", ["MCP.example.com", "edge.example.com:8443"], log=LOG)
 
 
-def lets_in(doors: AllowedHosts, *, host: list[str] | None = None, origin: list[str] | None = None) -> bool:
+def lets_in(hosts: AllowedHosts, *, host: list[str] | None = None, origin: list[str] | None = None) -> bool:
     headers = Headers(
         [(b"host", name.encode("latin-1")) for name in host or []]
         + [(b"origin", name.encode("latin-1")) for name in origin or []]
     )
     try:
-        doors.check_origin(headers) if host is None else doors.check_host(headers)
+        hosts.check_origin(headers) if host is None else hosts.check_host(headers)
     except Rejection as rejection:
         assert_is_forbidden(rejection)
         return False
@@ -121,10 +121,10 @@ def test_i5_an_edge_that_others_reach_lets_its_public_names_in(origin: str, welc
 def test_t33_what_is_refused_is_named_in_the_log() -> None:
     """Strangers make these names: what is told of one is short, and in ASCII; its pace is the log's own (T23)."""
     lines = LogCapture()
-    doors = AllowedHosts("127.0.0.1:8000", [], log=captured(lines))
+    hosts = AllowedHosts("127.0.0.1:8000", [], log=captured(lines))
     name = "evil.example.com\x1b\xe9" + "x" * 500
-    assert not lets_in(doors, host=[name])
-    assert not lets_in(doors, origin=[f"https://{name}"])
+    assert not lets_in(hosts, host=[name])
+    assert not lets_in(hosts, origin=[f"https://{name}"])
     assert [line["event"] for line in lines.entries] == ["host refused", "origin refused"]
     for line in lines.entries:
         assert "evil.example.com\\x1b\\xe9" in line["name"]

@@ -32,8 +32,8 @@ def challenge(rejection: Rejection) -> str:
 async def answer(path: str, method: str = "GET", host: str = "127.0.0.1", **settings: Any) -> Exchange | None:
     """Ask for a document; nothing where it is none of them."""
     own = EdgeSettings(**{**NAMED, **settings})
-    doors = AllowedHosts("127.0.0.1:8000", ["mcp.example.com"], log=captured(LogCapture()))
-    metadata = Metadata(access(**settings), own.endpoints, doors)
+    hosts = AllowedHosts("127.0.0.1:8000", ["mcp.example.com"], log=captured(LogCapture()))
+    metadata = Metadata(access(**settings), own.endpoints, hosts)
     exchange = Exchange(
         Post(path=path, method=method, raw=b"", headers={"host": host, "origin": "https://any.example"})
     )

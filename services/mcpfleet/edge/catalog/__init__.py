@@ -1,1 +1,1 @@
-"""The catalog's snapshots, as this edge knows them."""
+"""The catalog's snapshots, as the edge caches them."""

@@ -1,1 +1,1 @@
-"""Callers: their admission and its end, their limits, and the metadata that tells clients where to get a token."""
+"""Callers: their admission, revocations and rate limits, and the metadata that tells clients how to get a token."""

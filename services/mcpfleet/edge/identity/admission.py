@@ -66,7 +66,7 @@ class Admission:
     """Admits callers, and keeps a bounded number of verdicts; the least recently used one goes first.
 
     From half of its life on, a verdict in use is renewed in the background. So a short absence of authorization costs
-    nobody anything. No verdict is used beyond its life. A verdict by a key lives long while authorization confirms the
+    callers nothing. No verdict is used beyond its life. A verdict by a key lives long while authorization confirms the
     key again and again, and ends soon after the last confirmation.
     """
 
@@ -87,8 +87,8 @@ class Admission:
             settings: the edge's.
             metadata: tells clients how to get a token; None where nobody needs one.
             clock: returns monotonic seconds; `time.monotonic` by default.
-            instruments: count the verdicts; by default, for nobody.
-            log: warns the operator of contradicting settings; by default, nobody.
+            instruments: count the verdicts.
+            log: names settings of edge and authorization that contradict each other.
         """
         self._log = log
         self._admissions = (instruments or AdmissionInstruments(Metrics())).admissions
@@ -241,7 +241,7 @@ class Admission:
         self._key_listeners.append(listener)
 
     def confirm_keys(self, keys: Iterable[str]) -> None:
-        """Extend the verdicts by these keys: authorization confirms the keys, and has told all its revocations."""
+        """Extend the verdicts by these keys: authorization confirms the keys, and has sent all its revocations."""
         now = self._clock()
         for key in keys:
             if (status := self._keys.get(key)) is not None:

@@ -1,1 +1,1 @@
-"""Sessions of the clients of 2025: known to every edge, and of none."""
+"""Sessions of clients of 2025. Every edge serves every session, and none owns one."""

@@ -1,1 +1,1 @@
-"""Listen streams: who is told of which change, from the opening of a stream to its one end."""
+"""Listen streams: they receive the changes that their callers may see, from their opening to their end."""

@@ -52,7 +52,7 @@ class Interest:
         self._tasks = TaskOwner()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Own the leaving of what nobody watches any more, until cancelled."""
+        """Own the tasks that leave subscriptions, until cancelled."""
         await self._tasks.run(task_status=task_status)
 
     async def watch(self, name: str, uris: Iterable[str]) -> None:

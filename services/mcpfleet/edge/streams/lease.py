@@ -14,7 +14,7 @@ from mcpfleet.wire.errors import NotAnswered, Rejection
 
 
 class RenewalUnanswered(Exception):
-    """Raised when nobody answered a renewal in time; it is tried again until the lease ends (K19)."""
+    """Raised when authorization did not answer a renewal in time; it is tried again until the lease ends (K19)."""
 
 
 class StreamLease:
@@ -34,7 +34,7 @@ class StreamLease:
         """Ask authorization whether the stream may go on, and extend the lease; return False for a refusal.
 
         Raises:
-            RenewalUnanswered: nobody answered in time.
+            RenewalUnanswered: authorization did not answer in time.
         """
         return True
 

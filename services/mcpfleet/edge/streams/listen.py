@@ -62,13 +62,13 @@ class ListenStreams:
             ClientStalled: the client does not read.
             ClientGone: it has left before the stream began.
         """
-        view, meta = exchange.view, exchange.message.meta
+        meta = exchange.message.meta
         requested = read_filter(exchange.params["notifications"], self._settings.stream_keys)
         check_declared(meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY])
         exchange.forget_body()
         if len(str(exchange.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
-        honoured = requested.supported(view.capabilities, tasks=takes_tasks(exchange))
+        honoured = requested.supported(exchange.view.capabilities, tasks=takes_tasks(exchange))
         if honoured.task_ids and not declares(exchange):
             raise missing_capabilities((TASKS,))  # before any look-up (D2)
         self._leases.check_scopes(exchange, honoured.uris)

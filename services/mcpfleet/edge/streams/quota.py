@@ -82,7 +82,7 @@ class Quota:
         """Ask for a place in a partition's quota; return False where it is full. `close` gives a place back.
 
         Raises:
-            BusError: nobody answered; no place is taken.
+            BusError: subscriptions did not answer; no place is taken.
         """
         if partition is None:
             return True

@@ -22,14 +22,14 @@ _TIMEOUT: Final = 5.0
 _LEAST: Final = 60
 """Two renewals are at least this part of the longest lease apart."""
 _TRIES: Final = 10
-"""Further attempts in what is left of a lease, where nobody answers."""
+"""Further attempts in what is left of a lease, while authorization does not answer."""
 
 
 class Renewals:
     """Renews each lease after half of its life and a stagger, so that leases of one moment spread out.
 
-    A refusal ends the stream. Where nobody answers, the renewal is tried again until the lease ends, and the stream
-    with it: it fails closed.
+    A refusal ends the stream. Without an answer, the renewal is tried again until the lease ends, and the stream with
+    it: it fails closed.
     """
 
     def __init__(self, *, longest: float, refresh: Callable[[Stream], None], log: FilteringBoundLogger) -> None:

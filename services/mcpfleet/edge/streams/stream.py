@@ -18,7 +18,7 @@ from mcpfleet.wire.filter import Filter, ListKind
 from mcpfleet.wire.notices import LIST_CHANGED, Notice
 
 _TURN: Final = 64
-"""Streams that are told in one turn of the event loop: with the writing that follows, some milliseconds of work."""
+"""Streams that get an event in one turn of the event loop: with the writes that follow, milliseconds of work."""
 
 Tell: TypeAlias = Callable[["Stream"], None]
 """Tells one stream of an event."""
@@ -287,12 +287,12 @@ class Stream:
 class FanOut:
     """Tells thousands of streams of one event in turns of the event loop, so that calls go on meanwhile.
 
-    An event that happens again while it is being told is told once more afterwards.
+    An event that happens again meanwhile is told once more afterwards.
     """
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, Callable[[], None] | None] = {}
-        """By event, what begins it again once it is told; None where it has not happened again."""
+        """By event, what tells it again afterwards; None where it has not happened again."""
 
     def begin(self, event: Hashable, streams: Iterable[Stream], make: Callable[[], Tell]) -> None:
         """Tell streams of an event.

@@ -226,7 +226,7 @@ class TaskUpdates:
             watch.is_running = False
 
     def _span(self, task: str, cause: TraceContext | None) -> AbstractContextManager[object]:
-        """Return the span of one stream's update; an empty one where nobody records the change."""
+        """Return the span of one stream's update; an empty one where nothing is recorded."""
         if cause is None or not cause.sampled:
             return nullcontext()
         return consumer_span(self._tracer, _HINT, task_hint_subject(task_key(task)), cause, links=[cause])

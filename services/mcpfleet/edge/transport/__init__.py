@@ -1,1 +1,1 @@
-"""HTTP at the edge: the client at the other end, allowed hosts, CORS, and memory for bodies."""
+"""HTTP at the edge: requests and responses, allowed hosts, CORS, and memory for bodies."""

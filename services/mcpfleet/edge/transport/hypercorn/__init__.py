@@ -1,1 +1,1 @@
-"""Hypercorn's server and connections, subclassed where they cost most or bound too little."""
+"""Hypercorn's server and connections, with subclasses that cost less and bound more."""

@@ -1,1 +1,1 @@
-"""HTTP/2: frames are priced and checked before h2 sees them, and streams have bounds."""
+"""HTTP/2: frames are charged and checked before h2 takes them, and streams have bounds."""
