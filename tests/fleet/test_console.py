@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx2
@@ -14,6 +15,7 @@ from mcpfleet.testing.fleet import Fleet
 from tests.contract.fleet.listener import listening
 from tests.fleet.consoles import ON, bus_as, consoles, looking
 from tests.fleet.tasking import complete, make, take
+from tests.kit.otlp import otlp_receiver
 from tests.kit.waiting import until
 
 APP = Path(__file__).with_name("app.py")
@@ -61,9 +63,12 @@ async def test_a_services_console_shows_a_task_move_through_its_states() -> None
 
 async def test_an_error_is_shown_with_its_trace_and_without_what_the_caller_sent() -> None:
     """A trace is a link where it is recorded, and Jaeger's address is known."""
-    traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRICS_EXPORTER": "none"}
-    environment = {**ON, **traced, "MCPFLEET_JAEGER_URL": "http://jaeger.example:16686/"}
-    async with Fleet(APP, environment=environment) as fleet, looking(consoles(fleet, "edge")[0]) as pictures:
+    async with AsyncExitStack() as stack:
+        receiver = await stack.enter_async_context(otlp_receiver())  # at once, where a closed port is tried again
+        traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_METRICS_EXPORTER": "none"}
+        environment = {**ON, **traced, "MCPFLEET_JAEGER_URL": "http://jaeger.example:16686/"}
+        fleet = await stack.enter_async_context(Fleet(APP, environment=environment))
+        pictures = await stack.enter_async_context(looking(consoles(fleet, "edge")[0]))
         async with Client(fleet.urls[0]) as client:
             await client.call_tool("fail", {"secret": "hunter2"})
         seen = await pictures.until(lambda each: any(one["event"] == "handler failed" for one in each["troubles"]))

@@ -19,8 +19,8 @@ from tests.kit.tasks import CAPABLE, TaskClient
 from tests.kit.waiting import until
 
 TOLD = "notifications/tasks"
-HEALS = 4.0
-"""Seconds between two comparisons; 15 by default, so that what is held here in 5.5 s is held there in 20."""
+HEALS = 2.0
+"""Seconds between two comparisons; 15 by default."""
 
 
 @pytest.mark.timeout(120)

@@ -35,7 +35,7 @@ class Collector(Protocol):
     endpoint: str
     """For OTEL_EXPORTER_OTLP_ENDPOINT."""
 
-    async def wait_for(self, done: Callable[[Sequence[Span]], Any], timeout: float = 10.0) -> list[Span]:
+    async def wait_for(self, done: Callable[[Sequence[Span]], Any], timeout: float = 30.0) -> list[Span]:
         """Return all spans as soon as they satisfy the condition; TimeoutError names what is there by then."""
 
 
@@ -52,7 +52,7 @@ class Jaeger:
     ui: str
     """What its pages and its API begin with."""
 
-    async def wait_for(self, done: Callable[[Sequence[Span]], Any], timeout: float = 10.0) -> list[Span]:
+    async def wait_for(self, done: Callable[[Sequence[Span]], Any], timeout: float = 30.0) -> list[Span]:
         """Return all spans as soon as they satisfy the condition; TimeoutError names what is there by then."""
         last = time.monotonic() + timeout
         async with httpx2.AsyncClient(base_url=self.ui, timeout=5) as http:

@@ -54,15 +54,15 @@ class OtlpReceiver:
     requests: int = 0
     _arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def wait_for(self, done: Callable[[Sequence[Span]], Any], timeout: float = 10.0) -> list[Span]:
+    async def wait_for(self, done: Callable[[Sequence[Span]], Any], timeout: float = 30.0) -> list[Span]:
         """Return all spans as soon as they satisfy the condition; TimeoutError names what is there by then."""
         return await self._wait(lambda: done(self.spans), timeout)
 
-    async def wait_for_requests(self, number: int, timeout: float = 10.0) -> list[Span]:
+    async def wait_for_requests(self, number: int, timeout: float = 30.0) -> list[Span]:
         """Return all spans once so many requests arrived, whatever was answered to them."""
         return await self._wait(lambda: self.requests >= number, timeout)
 
-    async def wait_for_metric(self, name: str, timeout: float = 10.0) -> Metric:
+    async def wait_for_metric(self, name: str, timeout: float = 30.0) -> Metric:
         """Return the newest metric of that name as soon as there is one."""
         await self._wait(lambda: any(metric.name == name for _, metric in self.metrics), timeout)
         return next(metric for _, metric in reversed(self.metrics) if metric.name == name)
