@@ -17,7 +17,7 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
 
 Answer: TypeAlias = Principal | tuple[Principal, float] | None
-"""What an authorizer should return. Nothing enforces that, so the answer is checked."""
+"""The answer that an authorizer should return. Nothing enforces that, so it is checked."""
 Authorizer: TypeAlias = Callable[[str, str, str], Awaitable[Answer]]
 """Takes a token, an endpoint's name, and the endpoint's URL, for which the token must be issued.
 
@@ -30,7 +30,7 @@ def load(target: str) -> Authorizer:
     """Import `module:function`.
 
     Raises:
-        ConfigurationError: there is no such function.
+        ConfigurationError: the function does not exist.
     """
     module, _, name = target.partition(":")
     try:

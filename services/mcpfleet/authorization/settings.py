@@ -16,7 +16,7 @@ SIGNATURES: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 
 
 class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):
-    """What authorization reads at its start."""
+    """The settings that authorization reads at its start."""
 
     admission_lasts: Seconds = Field(default=10.0, gt=0, description="How long an edge may use a verdict.")
     admission_lasts_heard: Seconds = Field(

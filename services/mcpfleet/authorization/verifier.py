@@ -47,7 +47,7 @@ class CredentialUnchecked(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a checked credential says."""
+    """The content of a checked credential."""
 
     principal: Principal
     expires: float | None = None

@@ -30,7 +30,7 @@ _READERS: Final = 2
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep saw and changed."""
+    """The result of a sweep: its observation and its changes."""
 
     seen: observation.Observation
     rebuilt: tuple[Rebuilt, ...] = ()

@@ -31,7 +31,7 @@ class ManifestCount:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What a pool lists now."""
+    """A pool and the manifest that it lists now."""
 
     name: str
     digest: str
@@ -181,8 +181,8 @@ def merge(
 
     A name belongs to the pool that has it in the former snapshot, else to the pool that came first. Another pool's
     claim is refused, even with an equal definition, so that calls never move to another pool by themselves. Space is
-    given in the same order: first to definitions of the former snapshot that have not grown, then to the rest of each
-    pool, all of it or nothing. So a pool that grows cannot evict another's definitions.
+    given in the same order. Definitions of the former snapshot come first, if they have not grown. Then comes the rest
+    of each pool, all of it or nothing. So a pool that grows cannot evict another's definitions.
 
     Args:
         name: the endpoint's name.

@@ -14,7 +14,7 @@ _MEBIBYTE: Final = 1024 * 1024
 
 
 class CatalogSettings(EndpointSettings, StoreSettings, ProcessSettings):
-    """What the catalog reads at its start."""
+    """The settings that the catalog reads at its start."""
 
     catalog_revision: int = Field(
         default=0,

@@ -87,7 +87,7 @@ def check_endpoint(name: str) -> None:
     """Refuse an unknown endpoint, if the environment or the note of a `dev` names the fleet's endpoints.
 
     Raises:
-        ConfigurationError: there is no such endpoint.
+        ConfigurationError: the endpoint does not exist.
     """
     note = _running()
     if note is not None:

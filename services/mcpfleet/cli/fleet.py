@@ -47,7 +47,7 @@ Route: TypeAlias = Callable[[str, str], Awaitable[str]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fleet is made of."""
+    """The processes of a fleet, and their settings."""
 
     target: str
     """The application: `path/to/app.py` or `module:attribute`."""
@@ -257,7 +257,7 @@ async def running(plan: Plan, keep: Callable[[FleetProcesses], Keep] | None = No
     """Run a fleet for the length of a block: it is up when the block begins, and has drained when the block ends.
 
     Args:
-        plan: what the fleet is made of.
+        plan: its processes and settings.
         keep: returns what keeps one process running; by default no process restarts.
 
     Raises:

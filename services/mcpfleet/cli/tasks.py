@@ -113,7 +113,7 @@ def list_(
 
 @app.command()
 def stop(task: Task) -> None:
-    """End any task at once, whoever owns it and whichever worker runs it; for operators, over the bus."""
+    """End any task at once, whatever its owner or worker; for operators, over the bus."""
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import stop_task  # noqa: PLC0415
 

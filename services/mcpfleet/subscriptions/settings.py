@@ -9,7 +9,7 @@ from mcpfleet.store.settings import StoreSettings
 
 
 class SubscriptionsSettings(StoreSettings, ProcessSettings):
-    """What subscriptions reads at its start."""
+    """The settings that subscriptions reads at its start."""
 
     partition_streams: int = Field(
         default=256, ge=1, description="How many listen streams a partition may have at one endpoint, over all edges."

@@ -67,7 +67,7 @@ class TaskCompleter:
         """End a task as its holder. A holder whose fence is old hears that it lost the task, and changes nothing.
 
         Raises:
-            Failed: `contract` where the message is no end, `too_large` where its text is too large.
+            Failed: `contract` where the message does not end a task, `too_large` where its text is too large.
         """
         self.check(wanted)
         change = await self._batches.do(_Settling(pool, wanted))
@@ -199,7 +199,7 @@ class TaskCanceller:
         return TaskCancelled(known=True, status=row.status), [TaskChange(row.id, notify=(row.pool, row.holder))]
 
     async def stop(self, wanted: StopTask) -> tuple[TaskStopped, list[TaskChange]]:
-        """End a task for an operator, whoever holds it; its holder's later writes fail."""
+        """End a task for an operator. If a worker holds it, the worker's later writes fail."""
         ending = TaskCompletion(
             Status.CANCELLED, message="An operator has ended the task.", failure="operator", deprives=True
         )

@@ -63,7 +63,7 @@ async def lock_all(connection: AsyncConnection, pool: str, tasks: Sequence[str])
 
 
 async def has_let_go(connection: AsyncConnection, pool: str, task: str, fence: int) -> bool:
-    """Whether a task that nobody holds was let go by its last holder: whoever else takes it away raises the fence."""
+    """Whether a free task was released by its last holder: anybody else who takes it away raises the fence."""
     left = select(states.c.id).where(
         states.c.id == task, states.c.pool == pool, states.c.fence == fence, states.c.lease_until.is_(None)
     )

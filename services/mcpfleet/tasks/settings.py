@@ -15,7 +15,7 @@ _DAY: Final = 86_400.0
 
 
 class TasksSettings(StoreSettings, ProcessSettings):
-    """What the tasks service reads at its start."""
+    """The settings that the tasks service reads at its start."""
 
     tasks_concurrency: int = Field(512, ge=1, description="requests that a tasks service answers at once")
     tasks_batch: int = Field(64, ge=1, description="tasks that are created, read or settled in one transaction")

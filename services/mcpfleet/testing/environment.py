@@ -76,7 +76,7 @@ class LogLines:
 
 @dataclass(frozen=True)
 class LocalEnvironment:
-    """What the services of a local fleet share; `local_environment` opens one."""
+    """The settings, switch, passwords and log of a local fleet; `local_environment` opens one."""
 
     variables: Mapping[str, str]
     """The settings of every service."""

@@ -20,7 +20,7 @@ LOG = captured(CAPTURE)
 
 
 async def authorizer(token: str, endpoint: str, resource: str) -> Answer:
-    """What the tests' tokens are worth."""
+    """The principals of the tests' tokens."""
     match token:
         case "good":
             return ANN

@@ -1,4 +1,4 @@
-"""What a credential's claims make of its bearer."""
+"""The principal that a credential's claims stand for."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_verdict_ends_with_its_credential() -> None:
         admit(ANN, at=200.0, lasts=10.0, revoked=None)
 
 
-def test_s2_an_admission_says_how_long_its_credential_is_good_whatever_the_verdict_is_kept_for() -> None:
+def test_s2_an_admission_says_how_long_its_credential_is_good() -> None:
     """One that has no end is good for a day, which is as long as anything goes by it."""
     assert admit(ANN, at=100.0, lasts=10.0, revoked=None).good_for == 100.0
     assert admit(Verified(ANN.principal), at=100.0, lasts=10.0, revoked=None).good_for == 86_400.0

@@ -1,4 +1,4 @@
-"""What authorization can be told, and what it refuses to be told."""
+"""The settings of authorization, and the ones that it refuses."""
 
 from __future__ import annotations
 

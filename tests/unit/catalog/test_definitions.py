@@ -1,4 +1,4 @@
-"""What a definition of each kind must be, before the catalog keeps it."""
+"""The rules of definitions of each kind, which the catalog checks before it stores them."""
 
 from __future__ import annotations
 

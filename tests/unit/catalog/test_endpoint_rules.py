@@ -1,4 +1,4 @@
-"""Who merges an endpoint where replicas have different settings."""
+"""The replica that merges an endpoint where replicas have different settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an announced manifest must be."""
+"""The rules of announced manifests."""
 
 from __future__ import annotations
 

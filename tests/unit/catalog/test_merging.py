@@ -1,4 +1,4 @@
-"""What an endpoint shows."""
+"""The definitions that an endpoint shows."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_name_that_two_pools_claim(
     assert f"the pool {owner} has that name" in result.refusals[0].reason
 
 
-def test_a_definition_that_another_pool_refused_may_not_show_can_be_shown_by_a_later_one() -> None:
+def test_a_name_that_one_pool_may_not_show_can_be_shown_by_a_later_pool() -> None:
     endpoint = Endpoint(path="/mcp", names={"a": ("read",)})
     result = merged(serving("a", 1, "search", "read"), serving("b", 2, "search"), endpoint=endpoint)
     assert shown(result) == [("read", "a"), ("search", "b")]
@@ -150,7 +150,7 @@ def test_the_holdings_of_a_snapshot() -> None:
 
 
 def after(*pools: PoolManifest) -> dict[Key, ShownDefinition]:
-    """What a snapshot of these pools shows."""
+    """The definitions that a snapshot of these pools shows."""
     return holdings(merged(*pools).snapshot)
 
 
@@ -160,7 +160,7 @@ def size_of(definition: Definition) -> int:
 
 
 ROOM = size_of(tool("search"))
-"""What one tool of a name of six letters takes."""
+"""The bytes of one tool with a name of six letters."""
 
 
 def test_a_pool_that_adds_tools_evicts_nobody() -> None:

@@ -1,4 +1,4 @@
-"""What a pool lists."""
+"""The manifest that a pool lists."""
 
 from __future__ import annotations
 

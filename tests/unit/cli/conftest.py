@@ -1,4 +1,4 @@
-"""What the tests of commands leave as it was."""
+"""Keeps the tests of commands from changing the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `mcpfleet call` makes of `name=value`."""
+"""The arguments that `mcpfleet call` reads from `name=value`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `mcpfleet nats` and `mcpfleet settings` print."""
+"""The output of `mcpfleet nats` and `mcpfleet settings`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change makes of a session (D11, L11, L13, M80, N10)."""
+"""Changes of sessions (D11, L11, L13, M80, N10)."""
 
 from __future__ import annotations
 
