@@ -23,7 +23,8 @@ from mcpfleet.app.handler import Answer, Function, Handler, HandlerRequest
 from mcpfleet.app.outcome import refuse_foreign, speaks_of
 from mcpfleet.app.schema import MISSING, adapter_for
 from mcpfleet.app.signature import Signature
-from mcpfleet.app.uri import check_template, check_uri, is_uri, leads_astray, warn_of_https
+from mcpfleet.app.uri import check_template, check_uri, leads_astray, warn_of_https
+from mcpfleet.contracts.hints import is_uri
 from mcpfleet.wire.reply import written
 from mcpfleet.wire.uri_template import UriTemplate
 

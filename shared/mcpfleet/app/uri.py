@@ -7,12 +7,10 @@ import warnings
 from typing import Final
 
 from mcpfleet.app.errors import DeclarationWarning, Mistake
+from mcpfleet.contracts.hints import abnormality, is_uri
 from mcpfleet.contracts.manifest import LONGEST_NAME
 from mcpfleet.wire.uri_template import BadTemplate, UriTemplate
 
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
-_ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
-_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _ABSOLUTE: Final = re.compile(r"[/\\]|[A-Za-z]:")
 _SEPARATORS: Final = re.compile(r"[/\\]")
 
@@ -26,11 +24,6 @@ def check_uri(uri: str) -> None:
     if not is_uri(uri):
         raise Mistake(f"{uri!r} is not an absolute URI (RFC 3986) of up to {LONGEST_NAME} characters")
     _check_normal(uri)
-
-
-def is_uri(uri: str) -> bool:
-    """Return whether it is an absolute URI, normalized or not."""
-    return _URI.fullmatch(uri) is not None and len(uri) <= LONGEST_NAME
 
 
 def check_template(text: str) -> UriTemplate:
@@ -63,17 +56,8 @@ def leads_astray(scheme: str, values: dict[str, str]) -> bool:
 
 
 def _check_normal(uri: str) -> None:
-    scheme, _, rest = uri.partition(":")
-    if scheme != scheme.lower():
-        raise Mistake(f"{uri!r}: the scheme is written in small letters")
-    if rest.startswith("//") and (host := re.split(r"[/?#{]", rest[2:], maxsplit=1)[0]) != host.lower():
-        raise Mistake(f"{uri!r}: the host is written in small letters")
-    for encoded in _ENCODED.findall(uri):
-        if encoded != encoded.upper() or chr(int(encoded, 16)) in _UNRESERVED:
-            raise Mistake(f"{uri!r}: %{encoded} is written otherwise in a normalized URI (RFC 3986, section 6)")
-    path = re.split(r"[?#]", rest, maxsplit=1)[0]
-    if {".", ".."} & set(path.split("/")):
-        raise Mistake(f"{uri!r}: a normalized URI has no . or .. among its segments")
+    if fault := abnormality(uri):
+        raise Mistake(f"{uri!r}: {fault}")
 
 
 def warn_of_https(uri: str) -> None:

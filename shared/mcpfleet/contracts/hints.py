@@ -13,8 +13,9 @@ all."""
 LISTS: Final = ""
 """Stands for an application's lists in place of a URI, which is never empty."""
 
-_URI: Final = re.compile(r"[a-z][a-z0-9+.-]*:(?P<rest>(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-F]{2})+)", re.ASCII)
-_UNRESERVED: Final = re.compile(r"[A-Za-z0-9._~-]")
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+_ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class BadUri(ValueError):
@@ -55,14 +56,26 @@ def check_published(uri: str) -> None:
     Raises:
         BadUri: it is not; the sentence gives the reason.
     """
-    found = _URI.fullmatch(uri) if len(uri) <= LONGEST_NAME else None
-    if found is None:
-        raise BadUri(f"{uri!r} is not an absolute URI of up to {LONGEST_NAME} characters, its scheme in small letters")
-    rest = found["rest"]
-    host = re.split(r"[/?#]", rest[2:], maxsplit=1)[0] if rest.startswith("//") else ""
-    if host != host.lower():
-        raise BadUri(f"{uri!r}: the host of a normalized URI is written in small letters")
-    if any(_UNRESERVED.match(chr(int(code, 16))) for code in re.findall(r"%([0-9A-F]{2})", rest)):
-        raise BadUri(f"{uri!r}: a normalized URI does not encode letters, digits, or . _ ~ -")
-    if {".", ".."} & set(re.split(r"[?#]", rest, maxsplit=1)[0].split("/")):
-        raise BadUri(f"{uri!r}: a normalized URI has no . or .. among its segments")
+    if not is_uri(uri):
+        raise BadUri(f"{uri!r} is not an absolute URI (RFC 3986) of up to {LONGEST_NAME} characters")
+    if fault := abnormality(uri):
+        raise BadUri(f"{uri!r}: {fault}")
+
+
+def is_uri(uri: str) -> bool:
+    """Return whether it is an absolute URI, normalized or not."""
+    return _URI.fullmatch(uri) is not None and len(uri) <= LONGEST_NAME
+
+
+def abnormality(uri: str) -> str:
+    """Return how a URI, or a template, breaks the normalized form (RFC 3986, section 6); empty if it does not."""
+    scheme, _, rest = uri.partition(":")
+    if scheme != scheme.lower():
+        return "the scheme is written in small letters"
+    if rest.startswith("//") and (host := re.split(r"[/?#{]", rest[2:], maxsplit=1)[0]) != host.lower():
+        return "the host is written in small letters"
+    for encoded in _ENCODED.findall(uri):
+        if encoded != encoded.upper() or chr(int(encoded, 16)) in _UNRESERVED:
+            return f"%{encoded} is written otherwise in a normalized URI (RFC 3986, section 6)"
+    path = re.split(r"[?#]", rest, maxsplit=1)[0]
+    return "a normalized URI has no . or .. among its segments" if {".", ".."} & set(path.split("/")) else ""
