@@ -243,7 +243,7 @@ async def test_k21_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(s
         assert (await books.claim(definitions=(digest_of(b"newer"),))).tasks == ()
         await age(store, states, "until", 61)
         await books.repository.sweeps.end_overdue()
-        assert "no worker that runs its version" in str((await books.seen(task.id)).end)
+        assert "no worker of its version took it" in str((await books.seen(task.id)).end)
 
 
 async def test_k20_tasks_are_counted_by_what_they_wait_for(store: Store) -> None:
