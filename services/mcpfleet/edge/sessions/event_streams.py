@@ -134,7 +134,7 @@ class SessionStreams:
             await self._notify_edge(former, stream.ref.key)
 
     async def _close(self, stream: SessionStream) -> None:
-        """Remove a stream from its session, so that the other one sends changes; a refused client loses both (L12)."""
+        """Remove a stream from its session, whose other stream then sends changes. A refusal ends the session (L12)."""
         try:
             if stream.was_denied:
                 await self._sessions.end(stream.ref)

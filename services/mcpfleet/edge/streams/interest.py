@@ -84,7 +84,7 @@ class Interest:
 
     async def _subscribe_all(self, name: str, endpoint: _Endpoint) -> None:
         everything = await self._bus.subscribe(resource_hints(name), self._on_hint)
-        if endpoint.all is not None:  # meanwhile
+        if endpoint.all is not None:  # another stream has subscribed meanwhile
             self._leave(everything)
             return
         endpoint.all = everything
@@ -102,7 +102,9 @@ class Interest:
         if key in endpoint.subscriptions or endpoint.all is not None or not endpoint.watchers[key]:
             return
         subscription = await self._bus.subscribe(resource_hints(name, key), self._on_hint)
-        if key in endpoint.subscriptions or not endpoint.watchers[key]:  # meanwhile
+        if (
+            key in endpoint.subscriptions or not endpoint.watchers[key]
+        ):  # another stream has subscribed, or all have left, meanwhile
             self._leave(subscription)
         else:
             endpoint.subscriptions[key] = subscription

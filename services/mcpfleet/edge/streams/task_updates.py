@@ -51,7 +51,7 @@ class _Watch:
     stream: Stream
     capabilities: dict[str, Any]
     versions: dict[str, int]
-    """By tasks, the version that the stream was sent last, or the version at its begin."""
+    """By tasks, the version that the stream was sent last, or that the task had as the stream began."""
     changed: dict[str, TraceContext | None] = field(default_factory=dict)
     """Tasks to be read, in the order of their first hints, and the traces of their changes where they are recorded."""
     unsent: set[str] = field(default_factory=set)
@@ -76,7 +76,7 @@ class _Watch:
 
 
 class TaskUpdates:
-    """Watches tasks for streams."""
+    """Subscribes to tasks' hints, reads changed tasks, and queues them for streams."""
 
     def __init__(
         self,
@@ -129,14 +129,16 @@ class TaskUpdates:
         return True
 
     async def watch(self, stream: Stream, capabilities: dict[str, Any]) -> None:
-        """Subscribe to the hints of a stream's tasks; changes before its begin are kept (K18)."""
+        """Subscribe to the hints of a stream's tasks; changes before the stream begins are kept (K18)."""
         watch = self._watches[stream]
         watch.capabilities = capabilities
         for task in list(watch.versions):
             key = task_key(task)
             if key not in self._subscriptions:
                 subscription = await self._bus.subscribe(task_hint_subject(key), self._on_hint)
-                if key in self._subscriptions or key not in self._by_key:  # meanwhile
+                if (
+                    key in self._subscriptions or key not in self._by_key
+                ):  # another stream has subscribed, or all have left, meanwhile
                     await self._bus.leave(subscription)
                 else:
                     self._subscriptions[key] = subscription
