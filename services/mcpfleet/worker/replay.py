@@ -12,7 +12,7 @@ from mcpfleet.app import AskError, ClientLacks, Declined, Question
 from mcpfleet.app.input import Suspended, Unleased, Unusable
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import digest_of
-from mcpfleet.wire.capabilities import missing
+from mcpfleet.wire.protocol import missing
 
 MOST_REMEMBERED: Final = 32 * 1024
 """Bytes of answers and steps that a call takes from one round into the next: a client carries them."""

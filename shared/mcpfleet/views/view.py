@@ -15,9 +15,9 @@ from pydantic_core import to_json
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.views.rights import Policy, Rights
-from mcpfleet.wire.capabilities import TASKS_EXTENSION
 from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.mirror import Mirrored, mirrored
+from mcpfleet.wire.protocol import TASKS_EXTENSION
 from mcpfleet.wire.reply import result_body, server_info
 from mcpfleet.wire.uri_template import UriTemplate
 

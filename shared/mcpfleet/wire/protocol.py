@@ -1,8 +1,9 @@
-"""The protocol revisions that this server speaks, and the `_meta` keys of MCP and of this server."""
+"""The protocol revisions and capabilities, and the `_meta` keys of MCP and of this server."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -11,6 +12,26 @@ from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
 )
+
+__all__ = [
+    "CLIENT_CAPABILITIES_META_KEY",
+    "CLIENT_INFO_META_KEY",
+    "IDEMPOTENCY_KEY",
+    "LEGACY",
+    "LOG_LEVEL_META_KEY",
+    "LONGEST_ECHO",
+    "LONGEST_KEY",
+    "MODERN",
+    "OLDEST",
+    "PROTOCOL_VERSION_META_KEY",
+    "REPEAT",
+    "SERVED",
+    "SERVED_WITH_LEGACY",
+    "SERVER_INFO_META_KEY",
+    "TASKS",
+    "TASKS_EXTENSION",
+    "missing",
+]
 
 MODERN: Final = "2026-07-28"
 SERVED: Final = (MODERN,)
@@ -22,21 +43,6 @@ SERVED_WITH_LEGACY: Final = (*SERVED, *LEGACY)
 LONGEST_ECHO: Final = 64
 """Characters that an error repeats of an unsupported version (T16)."""
 
-__all__ = [
-    "CLIENT_CAPABILITIES_META_KEY",
-    "CLIENT_INFO_META_KEY",
-    "LEGACY",
-    "LOG_LEVEL_META_KEY",
-    "LONGEST_ECHO",
-    "MODERN",
-    "OLDEST",
-    "PROTOCOL_VERSION_META_KEY",
-    "SERVED",
-    "SERVED_WITH_LEGACY",
-    "SERVER_INFO_META_KEY",
-]
-
-
 _PREFIX: Final = "io.mcpfleet/"
 IDEMPOTENCY_KEY: Final = f"{_PREFIX}idempotency-key"
 """In a call: names it over its retries. In a tool's declaration: the tool takes such a key (D9)."""
@@ -44,3 +50,25 @@ LONGEST_KEY: Final = 256
 """Characters of such a key."""
 REPEAT: Final = f"{_PREFIX}repeat"
 """In a result: nothing ran for it, and it repeats the result of an earlier call under the same key (I2)."""
+
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+TASKS: Final = f"extensions.{TASKS_EXTENSION}"
+"""The name of the Tasks extension among required capabilities."""
+
+
+def missing(asks: Iterable[str], capabilities: dict[str, Any]) -> list[str]:
+    """List the questions that a handler may ask and the capabilities do not cover, in the order of `asks`.
+
+    An `elicitation` capability without modes means forms alone.
+    """
+    return [name for name in asks if not _covers(capabilities, name)]
+
+
+def _covers(capabilities: dict[str, Any], name: str) -> bool:
+    head, _, mode = name.partition(".")
+    held = capabilities.get(head)
+    if not isinstance(held, dict):
+        return False
+    if name == "elicitation.form":
+        return "form" in held or "url" not in held
+    return not mode or isinstance(held.get(mode), dict)

@@ -1,4 +1,4 @@
-"""What the tests of the application's face share: declare a function as a tool, and call it."""
+"""Shared by tests of the authors' interface: declares a function as a tool, and calls it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

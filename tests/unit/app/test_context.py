@@ -1,4 +1,4 @@
-"""What a handler sees of its call, and what its reports become."""
+"""The call as its handler sees it, and the effects of the handler's reports."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a worker announces: the definition on the wire, and the manifest."""
+"""The announcement of a worker: definitions on the wire, and the manifest."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a task keeps for its sanitizer is read back as what the handler returned (K13)."""
+"""A task's kept result reads back as the handler's value, for its sanitizer (K13)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Book:
 
 
 class Odd(BaseModel):
-    """What it writes is not what it reads."""
+    """It writes another form than it reads."""
 
     model_config = ConfigDict(extra="forbid")
     pages: int

@@ -155,7 +155,7 @@ async def complete(handler: Any, value: str, argument: str = "title", **context:
 
 
 class Completing:
-    """What a completer is asked."""
+    """A question to a completer."""
 
     def __init__(self, argument: str, value: str, context: dict[str, str]) -> None:
         self.argument, self.value, self.context = argument, value, context

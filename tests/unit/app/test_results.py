@@ -1,4 +1,4 @@
-"""What a handler's return value becomes: content, structured content, or an error of the contract."""
+"""A handler's return value becomes content, structured content, or an error of the contract."""
 
 import math
 from collections.abc import Awaitable, Callable

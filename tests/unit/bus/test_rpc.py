@@ -74,7 +74,7 @@ def test_busy_and_no_responders_have_not_run() -> None:
 
 @pytest.mark.parametrize("clock", ["", "soon", "-1", "9" * 5000], ids=["none", "words", "negative", "endless"])
 def test_invariant_13_a_clock_that_is_none_costs_the_asker_nothing(clock: str) -> None:
-    """Whoever answers may write anything, and Python refuses to read a number of more than 4,300 digits."""
+    """A stranger may answer anything, and Python refuses to read a number of more than 4,300 digits."""
     ended = ending("s", answer(f"1 expired {clock}"))
     assert isinstance(ended, Expired)
 

@@ -1,4 +1,4 @@
-"""What a console keeps: the last figures and their rates, within bounds that no talker can stretch."""
+"""A console keeps the last stats and their rates, within bounds that no sender can stretch."""
 
 from __future__ import annotations
 

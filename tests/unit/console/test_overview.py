@@ -1,4 +1,4 @@
-"""What the page is told of what is known: totals, tasks by state, what is stuck, and errors with their traces."""
+"""The page shows totals, tasks by state, stuck work, and errors with their traces."""
 
 from __future__ import annotations
 

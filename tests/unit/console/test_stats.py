@@ -1,4 +1,4 @@
-"""What a process says of itself: its own metrics in few numbers, within the contract's bounds, and no secret."""
+"""The stats of a process: its own metrics in few numbers, within the contract's bounds, and no secret."""
 
 from __future__ import annotations
 

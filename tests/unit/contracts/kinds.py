@@ -152,7 +152,7 @@ BODIES = [
 
 
 KEPT: Final = b'["data",{"_meta":{},"resultType":"complete","content":[{"type":"text","text":"5"}],"isError":false}]'
-"""What a task's row has of a result that a sanitizer has yet to see."""
+"""The result in a task's row that a sanitizer has yet to see."""
 
 
 def _read_body(raw: bytes) -> Any:
@@ -174,7 +174,7 @@ def _hints() -> list[Kind]:
 
 
 def _table(name: str, written: dict[str, Any]) -> Kind:
-    """What is composed and compared as a whole, and read by nobody: another text would reach nobody."""
+    """Return a kind that is composed and compared as a whole, and read by nobody: another text would reach nobody."""
     return Kind(name, lambda raw: written[raw.decode()], _encoded(written))
 
 

@@ -18,12 +18,12 @@ _PROJECT: Final = Path(__file__).parents[3] / "pyproject.toml"
 
 
 def misread(kind: Kind) -> list[Recording]:
-    """What is recorded of a kind and means something else today, or nothing."""
+    """Return the recordings of a kind that mean something else today."""
     return [each for each in recorded(kind.name) if not _is_read_as_meant(kind, each)]
 
 
 def new(kind: Kind, release: str) -> list[Recording]:
-    """What today's code writes of a kind and no recording has."""
+    """Return messages of a kind that today's code writes and no recording has."""
     old = recorded(kind.name)
     known: list[Any] = [each.means if kind.is_random else each.wrote for each in old]
     found = [Recording(release, sample, _as_json(kind, sample)) for sample in dict.fromkeys(kind.samples)]

@@ -27,7 +27,7 @@ class Recording:
     """As JSON: every field that the release knew, also those that it left out."""
 
     def text(self) -> str:
-        """What stands in the file."""
+        """Return the text of the file."""
         means = json.dumps(self.means, ensure_ascii=False, sort_keys=True)
         return f"release {self.release}\nwrote   {self.wrote.decode()}\nmeans   {means}\n"
 

@@ -1,4 +1,4 @@
-"""What a handler is called with, and the subjects that a call and its frames go by."""
+"""The input of a handler, and the subjects of a call and its frames."""
 
 from __future__ import annotations
 

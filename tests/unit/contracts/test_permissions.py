@@ -1,4 +1,4 @@
-"""Who may send and hear what on NATS, worked out from the one table as NATS would."""
+"""The senders and hearers on NATS, computed from the one table as NATS would."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ MAY = {
     call.pull_subject("library", "w1"): ("edge", "pool-library"),
     call.ALIVE.subject_for(edge="e1", pool="library"): ("pool-library", "edge"),
     FRAME: ("pool-library", "edge"),
-    # Whoever was asked may answer it once; nobody may by name.
+    # A receiver of it may answer it once; nobody may by name.
     call.reply_subject("e1", "7"): (None, "edge"),
     "inbox.edge.e1.7": (None, "edge"),
     "inbox.pool-library.w1.7": (None, "pool-library"),

@@ -1,4 +1,4 @@
-"""What the tests of the process kit share: logging that is put back, and children that run real services."""
+"""Shared by tests of processes: restores logging, and starts children that run real services."""
 
 import asyncio
 import contextlib

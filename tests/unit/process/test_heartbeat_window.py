@@ -26,7 +26,7 @@ def test_a_link_that_was_replaced_between_two_looks_starts_it_afresh() -> None:
 
 
 def test_a_process_that_slept_starts_it_afresh_though_its_link_seems_proven() -> None:
-    """What workers said meanwhile waits in a socket, and was not counted yet."""
+    """Messages of workers meanwhile wait in a socket, and are not counted yet."""
     window = HeartbeatWindow(longest_gap=5)
     window.look(10.0, 0.0)
     assert window.look(40.0, 0.0) == 0.0

@@ -27,7 +27,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_a_line_is_one_json_object_with_its_service(capsys: pytest.CaptureFixture[str]) -> None:
-    """What every line has comes first, then what this one says."""
+    """The common fields of every line come first, then those of this line."""
     logs.configure("json", "info", {})
     logs.logger("edge", "0123456789abcdef").info("call ended", outcome="ok", took=0.5, nothing=None)
     [line] = lines(capsys)

@@ -1,4 +1,4 @@
-"""What is kept of log lines for consoles: few, and nothing that could be a secret."""
+"""The log lines that are kept for consoles are few, and have no secret."""
 
 from __future__ import annotations
 

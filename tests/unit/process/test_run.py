@@ -54,7 +54,7 @@ async def test_the_first_signal_drains(child: Any, number: signal.Signals) -> No
 
 
 async def test_a_second_signal_cancels_at_once(child: Any) -> None:
-    """What still runs is cancelled, may clean up, and the exit code says that it was cut."""
+    """Remaining work is cancelled, may clean up, and the exit code tells that it was cut."""
     async with child(STUBBORN) as process:
         await process.until("ready")
         process.signal(signal.SIGTERM)

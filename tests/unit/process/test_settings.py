@@ -160,7 +160,7 @@ def test_tests_divide_all_durations() -> None:
 
 @pytest.mark.parametrize("factor", [2, 10, 100, 1000])
 def test_scaled_settings_are_still_accepted(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
-    """What relates two durations holds at every factor."""
+    """A rule over two durations holds at every factor."""
     for name, value in scaled(ProcessSettings, factor).items():
         monkeypatch.setenv(name, value)
     assert ProcessSettings.load().drain == max(30 / factor, 0.1)
@@ -228,7 +228,7 @@ def test_the_last_deadline_is_not_before_the_drains_end(monkeypatch: pytest.Monk
 
 
 def test_the_real_defaults_of_every_process() -> None:
-    """What operators read in the documentation is what runs."""
+    """The documentation for operators agrees with the code."""
     assert {
         row.name.removeprefix("MCPFLEET_"): f"{row.default} {row.unit}".strip() for row in rows(ProcessSettings)
     } == {

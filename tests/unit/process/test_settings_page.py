@@ -13,7 +13,7 @@ from tests.unit.process.settings_page import MARK, PAGE, tables
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """Who changes a setting writes them again."""
+    """Run the page's program after each change of a setting."""
     assert PAGE.read_text().partition(MARK)[2].strip() == tables().strip(), "python -m tests.unit.process.settings_page"
 
 

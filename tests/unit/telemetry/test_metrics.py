@@ -1,4 +1,4 @@
-"""What is counted, and how Prometheus and a collector see it."""
+"""Metrics, and their forms for Prometheus and a collector."""
 
 import sys
 import threading

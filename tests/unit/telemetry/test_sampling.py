@@ -48,7 +48,7 @@ def test_a_request_without_a_trace_begins_one() -> None:
 
 
 def test_the_ratio_is_the_share() -> None:
-    """Of many traces that begin here, about the ratio is recorded."""
+    """About the ratio of many new traces is recorded."""
     sampling = TraceSampling(0.25)
     recorded = sum(sampling.parent(None, trusted=False) is None for _ in range(4000))
     assert 800 < recorded < 1200  # seven standard deviations to either side

@@ -1,4 +1,4 @@
-"""What the OTEL_* variables ask for, and what is then built."""
+"""The OTEL_* variables decide which telemetry is built."""
 
 import subprocess
 import sys

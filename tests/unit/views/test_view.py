@@ -1,4 +1,4 @@
-"""What a caller sees of a snapshot."""
+"""A caller's view of a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What digests are made of has the same bytes in every process and release, whatever the order of its keys."""
+"""The input of a digest has the same bytes in every process and release, whatever the order of its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client must be able to answer before a handler may ask it (D16)."""
+"""The capabilities that a client must declare before a handler may ask it (D16)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.wire.capabilities import missing
+from mcpfleet.wire.protocol import missing
 
 
 @pytest.mark.parametrize(

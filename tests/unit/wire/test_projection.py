@@ -1,4 +1,4 @@
-"""What the revisions of 2025 see of what is made for 2026-07-28 (M78)."""
+"""Messages of 2026-07-28 in the forms of the revisions of 2025 (M78)."""
 
 from __future__ import annotations
 

@@ -30,9 +30,8 @@ from mcpfleet.edge.tasks.idempotency import Idempotency, key_of, once_of
 from mcpfleet.edge.transport.http_exchange import ClientGone
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire import mirror, reply, texts
-from mcpfleet.wire.capabilities import TASKS, missing
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, unknown_resource
-from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, missing
 from mcpfleet.wire.uri_template import UriTemplate
 
 

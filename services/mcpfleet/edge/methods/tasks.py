@@ -13,9 +13,8 @@ from mcpfleet.edge.tasks import results
 from mcpfleet.edge.tasks.inputs import check_answerable, check_answers
 from mcpfleet.edge.tasks.read import SERVICE, declares, read, unknown_task
 from mcpfleet.edge.tasks.sanitize import Sanitizer
-from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, internal, maybe_done, missing_capabilities, unchanged
-from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS
 from mcpfleet.wire.reply import NotSpliceable
 
 

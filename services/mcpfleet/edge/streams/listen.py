@@ -19,11 +19,10 @@ from mcpfleet.edge.tasks.read import declares, takes_tasks
 from mcpfleet.edge.transport.http_exchange import ClientStalled
 from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.telemetry.instruments import StreamInstruments
-from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import bad_params, missing_capabilities
 from mcpfleet.wire.filter import read_filter
 from mcpfleet.wire.notices import subscription_id
-from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, TASKS
 
 _JITTER: Final = 0.1
 """A stream may end earlier by up to this part of its longest life, so that streams of one moment spread out."""

@@ -43,9 +43,8 @@ from mcpfleet.edge.tasks.read import SERVICE, declares, read
 from mcpfleet.edge.transport.http_exchange import while_there
 from mcpfleet.views.view import Target
 from mcpfleet.wire import texts
-from mcpfleet.wire.capabilities import TASKS
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
-from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT
+from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT, TASKS
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
 from mcpfleet.wire.strict import canonical
 

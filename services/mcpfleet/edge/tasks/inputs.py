@@ -9,8 +9,8 @@ from mcp_types import CreateMessageResultWithTools, ElicitResult, ListRootsResul
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from mcpfleet.wire.capabilities import missing
 from mcpfleet.wire.errors import bad_params, missing_capabilities
+from mcpfleet.wire.protocol import missing
 
 
 def check_answerable(requests: Mapping[str, str], capabilities: dict[str, Any]) -> None:

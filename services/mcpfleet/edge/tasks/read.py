@@ -15,9 +15,8 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import Binding, TasksClient, TaskView, is_task_id
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.views.rights import fits, holds
-from mcpfleet.wire.capabilities import TASKS, TASKS_EXTENSION, missing
 from mcpfleet.wire.errors import Rejection, bad_params, not_answered
-from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY
+from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, TASKS_EXTENSION, missing
 
 SERVICE: Final = "the tasks service"
 

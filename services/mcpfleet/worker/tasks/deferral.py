@@ -14,7 +14,7 @@ from mcpfleet.contracts.call import CallBody, Deferring
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Binding, NewTask, new_task_id
-from mcpfleet.wire.capabilities import TASKS
+from mcpfleet.wire.protocol import TASKS
 from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.tasks.replay import TaskReplay
 from mcpfleet.worker.tasks.requests import TaskRequests
