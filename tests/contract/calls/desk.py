@@ -214,8 +214,8 @@ class Desk:
         self.worker = Worker(pool)
         self.instruments = EdgeInstruments(Metrics())
         self.calls = InFlightCalls(edge, settings, fabric.logger)
-        self.dispatch = CallQueue(self.calls, settings, self.instruments)
-        self.room = MemoryBudget(settings.result_room, "MCPFLEET_RESULT_ROOM")
+        self.queue = CallQueue(self.calls, settings, self.instruments)
+        self.budget = MemoryBudget(settings.result_room, "MCPFLEET_RESULT_ROOM")
         self.tasks = tasks
         self._ids = itertools.count(1)
 
@@ -244,8 +244,8 @@ class Desk:
         log = self.fabric.logger
         parts = CallParts(
             self.calls,
-            self.dispatch,
-            LargeResults(self.edge, self.room, self.settings),
+            self.queue,
+            LargeResults(self.edge, self.budget, self.settings),
             CallEnds(Continuation(Sealer("", adopted_after=0, log=log), self.settings), log),
             self.settings,
             log,

@@ -19,7 +19,7 @@ async def test_a_large_result_is_fetched_from_its_worker(fabric: Fabric) -> None
         large(at, await at.worker.call(), text)
         await answering.over()
         assert text_of(answering.exchange.json) == text
-        assert at.room.used == 0
+        assert at.budget.used == 0
 
 
 async def test_a_large_result_ends_a_stream_too(fabric: Fabric) -> None:
@@ -47,7 +47,7 @@ async def test_a_result_of_another_size_than_was_told_is_not_passed_on(fabric: F
         large(at, await at.worker.call(), "large", size=5)
         await answering.over()
         assert_is_uncertain(answering)
-        assert at.room.used == 0
+        assert at.budget.used == 0
 
 
 async def test_a_large_result_that_cannot_be_spliced_is_an_internal_error(fabric: Fabric) -> None:
@@ -69,11 +69,11 @@ async def test_large_results_wait_for_room_in_turn(fabric: Fabric) -> None:
         for answering in answers:
             await answering.over()
             assert len(text_of(json.loads(answering.exchange.body))) == 2000
-        assert at.room.used == 0
+        assert at.budget.used == 0
 
 
 async def test_n11_a_large_result_waits_for_room_no_longer_than_its_worker_keeps_it(fabric: Fabric) -> None:
-    async with desk(fabric, result_room=1000, result_wait=0.1) as at, at.room.hold(1000, within=1):
+    async with desk(fabric, result_room=1000, result_wait=0.1) as at, at.budget.hold(1000, within=1):
         answering = at.answer()
         large(at, await at.worker.call(), "x" * 2000)
         await answering.over()
@@ -86,10 +86,10 @@ async def test_a_client_that_leaves_while_its_result_is_fetched_gives_the_room_b
         at.worker.is_deaf = True
         answering = at.answer()
         at.worker.frame(await at.worker.call(), FrameKind.RESULT, b"", f"1 {at.worker.name} 1000")
-        await until(lambda: at.room.used)
+        await until(lambda: at.budget.used)
         answering.exchange.leave()
         await answering.over()
-        assert at.room.used == 0
+        assert at.budget.used == 0
 
 
 @pytest.mark.parametrize("line", ["1 a b c", "1 > 100", "1 a.b 100", "1 w 99999999999999999999", "1 w -5", "1 w ٣"])

@@ -44,7 +44,7 @@ class Checking:
         snapshots._take(snapshots._endpoints["mcp"], snapshot)
         limits = Limits(AuthorizationClient(at.edge), settings, edge="0" * 16, log=log)
         instruments = StreamInstruments(Metrics())
-        self.check = ReadCheck(at.dispatch, snapshots, limits, settings, instruments=instruments, log=log)
+        self.check = ReadCheck(at.queue, snapshots, limits, settings, instruments=instruments, log=log)
         self.found: list[Decision | None] = []
 
     async def ask(self, principal: Principal = ANN, uri: str = URI) -> None:

@@ -32,7 +32,7 @@ class Waiting:
     async def _wait(self) -> None:
         with self.scope:
             try:
-                self.call = await self._at.dispatch.wait_for_room(self._make_order)
+                self.call = await self._at.queue.wait_for_room(self._make_order)
             except Rejection as rejection:
                 self.rejection = rejection
         self.is_over = True
@@ -79,7 +79,7 @@ class Pool:
 
 async def test_where_nobody_waits_an_order_is_placed_at_once(fabric: Fabric) -> None:
     async with desk(fabric) as at:
-        call = at.dispatch.place(at.order())
+        call = at.queue.place(at.order())
         assert call is not None
         taken = await at.worker.call()
         assert (taken.id, taken.flags) == (call.id, "-")
@@ -90,15 +90,15 @@ async def test_behind_others_an_order_is_not_placed(fabric: Fabric) -> None:
     async with desk(fabric) as at:
         Pool(at, slots=0)
         await in_line(at, 1)
-        assert at.dispatch.place(at.order()) is None
-        assert at.dispatch.place(at.order(pool="other")) is not None, "a full pool holds up no other"
+        assert at.queue.place(at.order()) is None
+        assert at.queue.place(at.order(pool="other")) is not None, "a full pool holds up no other"
 
 
 async def test_without_a_link_an_order_is_not_placed(fabric: Fabric) -> None:
     async with desk(fabric) as at:
         await fabric.lose()
         await until(lambda: not at.edge.is_up)
-        assert at.dispatch.place(at.order()) is None
+        assert at.queue.place(at.order()) is None
 
 
 async def test_one_who_waits_is_taken_when_there_is_room_and_the_worker_says_so_at_once(fabric: Fabric) -> None:
@@ -292,7 +292,7 @@ async def test_arguments_that_are_too_large_are_told_so_and_not_tried_again(fabr
     async with desk(fabric) as at:
         huge = b"x" * (fabric.settings.bus_max_payload + 1)
         with pytest.raises(Rejection, match="too large") as raised:
-            at.dispatch.place(at.order(body=huge))
+            at.queue.place(at.order(body=huge))
         assert (raised.value.status, raised.value.code) == (400, -32602)
 
 

@@ -129,9 +129,9 @@ def test_m3_m5_m6_headers_are_read_or_refused(pairs: list[tuple[bytes, bytes]], 
 @by_chance
 @given(st.binary(max_size=24) | st.sampled_from([b"localhost", b"http://localhost", b"null", b"[::1]:1"]))
 def test_m17_a_host_and_an_origin_come_in_or_are_refused(value: bytes) -> None:
-    doors, cors = AllowedHosts("127.0.0.1:8000", ["a.example"], log=captured(LogCapture())), Cors(["https://a.example"])
+    hosts, cors = AllowedHosts("127.0.0.1:8000", ["a.example"], log=captured(LogCapture())), Cors(["https://a.example"])
     headers = Headers([(b"host", value), (b"origin", value), (b"access-control-request-headers", value)])
-    for check in (doors.check_host, doors.check_origin):
+    for check in (hosts.check_host, hosts.check_origin):
         with suppress(Rejection):
             check(headers)
     assert all(each.isascii() for each in cors.preflight(headers).values())

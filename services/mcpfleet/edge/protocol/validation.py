@@ -47,13 +47,13 @@ _MAY_BE_NULL: Final = ("arguments", "cursor")
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})
 
 
-def check_place(exchange: HttpExchange, endpoints: Mapping[str, str], doors: AllowedHosts) -> str:
+def check_place(exchange: HttpExchange, endpoints: Mapping[str, str], hosts: AllowedHosts) -> str:
     """Groups 2 and 3: where the request goes, and where it comes from.
 
     Args:
         exchange: its head is read.
         endpoints: the endpoints' names by their paths.
-        doors: the allowed Hosts and Origins.
+        hosts: the allowed Hosts and Origins.
 
     Returns:
         The endpoint's name.
@@ -64,8 +64,8 @@ def check_place(exchange: HttpExchange, endpoints: Mapping[str, str], doors: All
     endpoint = endpoints.get(exchange.path)
     if endpoint is None:
         raise unknown_path()
-    doors.check_host(exchange.headers)
-    doors.check_origin(exchange.headers)
+    hosts.check_host(exchange.headers)
+    hosts.check_origin(exchange.headers)
     return endpoint
 
 
