@@ -48,8 +48,8 @@ class PublicKey:
 class Keys:
     """The issuer's key set. Looking up a known key never waits for the issuer."""
 
-    def __init__(self, upstream: IssuerClient, settings: AuthorizationSettings, *, log: FilteringBoundLogger) -> None:
-        self._upstream = upstream
+    def __init__(self, issuer: IssuerClient, settings: AuthorizationSettings, *, log: FilteringBoundLogger) -> None:
+        self._issuer = issuer
         self._settings = settings
         self._log = log
         self._url = settings.jwks_url
@@ -126,7 +126,7 @@ class Keys:
 
     async def _fetch(self) -> None:
         try:
-            body = await self._upstream.get(await self._find_url())
+            body = await self._issuer.get(await self._find_url())
             keys = tuple(_read(body))
         except CredentialUnchecked as error:
             now = time.monotonic()
@@ -144,7 +144,7 @@ class Keys:
         problem = CredentialUnchecked(f"{self._settings.issuer} has no metadata (MCPFLEET_ISSUER)")
         for url in metadata_urls(self._settings.issuer):
             try:
-                metadata = await self._upstream.get(url)
+                metadata = await self._issuer.get(url)
             except CredentialUnchecked as error:
                 problem = error
                 continue

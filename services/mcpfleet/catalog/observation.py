@@ -19,7 +19,7 @@ class Observation:
 
     tallies: tuple[ManifestCount, ...]
     pools: tuple[Pool, ...]
-    books: tuple[EndpointState, ...]
+    states: tuple[EndpointState, ...]
     has_silent: bool
     """A worker has been silent for too long, while silence counts."""
     has_stray: bool

@@ -77,16 +77,18 @@ class Rebuilder:
         """Whether the tables are behind what workers announce, as far as a read without locks can tell."""
         if seen.has_silent or seen.has_stray or decide(seen.tallies, seen.pools):
             return True
-        books = {book.endpoint: book for book in seen.books}
+        states = {state.endpoint: state for state in seen.states}
         inputs = inputs_digest(seen.pools)
-        return any(name not in books or self._is_behind(books[name], inputs) for name in self._settings.endpoints)
+        return any(name not in states or self._is_behind(states[name], inputs) for name in self._settings.endpoints)
 
     def watch_settings(self, seen: Observation) -> None:
         """Log once for each endpoint that it was merged by other settings than ours."""
-        for book in seen.books:
-            endpoint = self._settings.endpoints.get(book.endpoint)
-            if endpoint and is_disputed(book, endpoint, self._settings.catalog_revision):
-                self._alarm(book.endpoint, "others of the same MCPFLEET_CATALOG_REVISION have other MCPFLEET_ENDPOINTS")
+        for state in seen.states:
+            endpoint = self._settings.endpoints.get(state.endpoint)
+            if endpoint and is_disputed(state, endpoint, self._settings.catalog_revision):
+                self._alarm(
+                    state.endpoint, "others of the same MCPFLEET_CATALOG_REVISION have other MCPFLEET_ENDPOINTS"
+                )
 
     async def perform(self, connection: AsyncConnection, *, lost: float | None) -> list[Rebuilt]:
         """Bring everything up to date in the caller's transaction.
@@ -95,8 +97,8 @@ class Rebuilder:
             connection: a transaction for writing.
             lost: seconds of silence after which a worker counts no more; None while silence does not count.
         """
-        await self._open_books(connection)
-        books = await observation.read_endpoints(connection, lock=True)
+        await self._insert_new_endpoints(connection)
+        states = await observation.read_endpoints(connection, lock=True)
         if lost is not None:
             await connection.execute(delete(workers).where(observation.is_silent(lost)))
         listed = await observation.read_pools(connection, self._settings)
@@ -104,16 +106,18 @@ class Rebuilder:
             await _apply(connection, decision)
         listed = await observation.read_pools(connection, self._settings)
         inputs = inputs_digest(listed)
-        behind = [book for book in books if book.endpoint in self._settings.endpoints and self._is_behind(book, inputs)]
+        behind = [
+            state for state in states if state.endpoint in self._settings.endpoints and self._is_behind(state, inputs)
+        ]
         if behind:
             await self._load(connection, {pool.digest for pool in listed})
-        rebuilt = [await self._write_up(connection, book, listed) for book in behind]
+        rebuilt = [await self._merge_endpoint(connection, state, listed) for state in behind]
         return [each for each in rebuilt if each is not None]
 
-    def _is_behind(self, book: EndpointState, inputs: str) -> bool:
-        return is_behind(book, self._settings.catalog_revision, inputs)
+    def _is_behind(self, state: EndpointState, inputs: str) -> bool:
+        return is_behind(state, self._settings.catalog_revision, inputs)
 
-    async def _open_books(self, connection: AsyncConnection) -> None:
+    async def _insert_new_endpoints(self, connection: AsyncConnection) -> None:
         """Insert the rows of new endpoints, with a revision below every other."""
         for name in sorted(self._settings.endpoints):
             await connection.execute(
@@ -122,48 +126,48 @@ class Rebuilder:
                 .on_conflict_do_nothing()
             )
 
-    async def _write_up(
-        self, connection: AsyncConnection, book: EndpointState, listed: Sequence[Pool]
+    async def _merge_endpoint(
+        self, connection: AsyncConnection, state: EndpointState, listed: Sequence[Pool]
     ) -> Rebuilt | None:
         """Merge one endpoint; it stays the same where this release could write only a part of it."""
-        endpoint = self._settings.endpoints[book.endpoint]
+        endpoint = self._settings.endpoints[state.endpoint]
         unread = [pool.name for pool in listed if endpoint.admits(pool.name) and self._manifests[pool.digest] is None]
         if unread:
-            self._alarm(book.endpoint, f"this release cannot read the manifests of: {', '.join(sorted(unread))}")
+            self._alarm(state.endpoint, f"this release cannot read the manifests of: {', '.join(sorted(unread))}")
             return None
-        former = await self._former(connection, book)
-        merged = self._merge(book, endpoint, listed, former)
-        is_new = is_change(book, merged) or (former is None and book.number > UNNUMBERED)
-        number = book.number + is_new
+        former = await self._former(connection, state)
+        merged = self._merge(state, endpoint, listed, former)
+        is_new = is_change(state, merged) or (former is None and state.number > UNNUMBERED)
+        number = state.number + is_new
         values: dict[str, Any] = {"revision": self._settings.catalog_revision, "settings": endpoint.digest}
         values["inputs"] = inputs_digest(listed)
         if is_new:
             snapshot = merged.snapshot.model_copy(update={"number": number})
             body = snapshot.model_dump_json(exclude_defaults=True)
             if read_snapshot(body) != snapshot:
-                self._alarm(book.endpoint, "the merged catalog does not survive being written and read")
+                self._alarm(state.endpoint, "the merged catalog does not survive being written and read")
                 return None
             values |= {"number": number, "digest": merged.digest, "body": body}
-        await connection.execute(update(endpoints).where(endpoints.c.endpoint == book.endpoint).values(**values))
-        return Rebuilt(book.endpoint, number, is_new, len(merged.snapshot.listed), merged.refusals)
+        await connection.execute(update(endpoints).where(endpoints.c.endpoint == state.endpoint).values(**values))
+        return Rebuilt(state.endpoint, number, is_new, len(merged.snapshot.listed), merged.refusals)
 
-    async def _former(self, connection: AsyncConnection, book: EndpointState) -> Snapshot | None:
+    async def _former(self, connection: AsyncConnection, state: EndpointState) -> Snapshot | None:
         """Read the endpoint's snapshot; None where it has none, or this release cannot read it."""
-        if book.number == UNNUMBERED:
+        if state.number == UNNUMBERED:
             return None
-        body = await connection.scalar(select(endpoints.c.body).where(endpoints.c.endpoint == book.endpoint))
+        body = await connection.scalar(select(endpoints.c.body).where(endpoints.c.endpoint == state.endpoint))
         former = read_snapshot(body or "")
         if former is None:
-            self._log.error("unreadable snapshot replaced", endpoint=book.endpoint, number=book.number)
+            self._log.error("unreadable snapshot replaced", endpoint=state.endpoint, number=state.number)
         return former
 
     def _merge(
-        self, book: EndpointState, endpoint: Endpoint, listed: Sequence[Pool], former: Snapshot | None
+        self, state: EndpointState, endpoint: Endpoint, listed: Sequence[Pool], former: Snapshot | None
     ) -> Merged:
         held = holdings(former) if former else {}
         found = [(pool, self._manifests[pool.digest]) for pool in listed]
         serving = [PoolManifest(pool.name, pool.since, manifest) for pool, manifest in found if manifest is not None]
-        return merge(book.endpoint, endpoint, serving, held, limit=self._settings.snapshot_limit)
+        return merge(state.endpoint, endpoint, serving, held, limit=self._settings.snapshot_limit)
 
     async def _load(self, connection: AsyncConnection, digests: set[str]) -> None:
         """Keep these manifests parsed, and no others."""

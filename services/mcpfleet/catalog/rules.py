@@ -209,13 +209,13 @@ def merge(
     )
 
 
-def is_change(book: EndpointState, merged: Merged) -> bool:
+def is_change(state: EndpointState, merged: Merged) -> bool:
     """Whether a merged catalog is a new snapshot.
 
     An endpoint has no snapshot until a pool serves it: from an empty catalog, an early client would conclude that the
     server lacks the capability for tools.
     """
-    return merged.digest != book.digest and not (book.number == UNNUMBERED and merged.is_vacant)
+    return merged.digest != state.digest and not (state.number == UNNUMBERED and merged.is_vacant)
 
 
 def holdings(snapshot: Snapshot) -> dict[Key, ShownDefinition]:
@@ -300,17 +300,17 @@ class EndpointState:
     digest: str
 
 
-def is_behind(book: EndpointState, revision: int, inputs: str) -> bool:
+def is_behind(state: EndpointState, revision: int, inputs: str) -> bool:
     """Whether a replica of this revision must merge the endpoint again.
 
     A lower revision never overwrites a higher one. At equal revisions, the replica that first sees a change in what
     pools list merges by its own settings. Different settings alone are no reason: two such replicas would never stop.
     """
-    if book.revision != revision:
-        return book.revision < revision
-    return book.inputs != inputs
+    if state.revision != revision:
+        return state.revision < revision
+    return state.inputs != inputs
 
 
-def is_disputed(book: EndpointState, endpoint: Endpoint, revision: int) -> bool:
+def is_disputed(state: EndpointState, endpoint: Endpoint, revision: int) -> bool:
     """Whether another replica merged it by different settings of the same revision."""
-    return book.revision == revision and book.settings != endpoint.digest
+    return state.revision == revision and state.settings != endpoint.digest

@@ -123,8 +123,8 @@ class CatalogSweeper:
                 self._log.debug("hint not sent", endpoint=each.endpoint, error=str(error))
 
     def _measure(self, seen: Observation) -> None:
-        for book in seen.books:
-            self._instruments.snapshot.set(book.number, book.endpoint)
+        for state in seen.states:
+            self._instruments.snapshot.set(state.number, state.endpoint)
         counts: dict[str, int] = {}
         for tally in seen.tallies:
             counts[tally.pool] = counts.get(tally.pool, 0) + tally.workers
