@@ -1,6 +1,6 @@
 """A connection to the admin port: one request of HTTP/1.1, its answer, and the end.
 
-Hypercorn would speak HTTP/2 here, and read as many requests as a client sends at once. With either, one stranger holds
+Hypercorn would speak HTTP/2 here, and read as many requests as a client sends at once. Either lets one stranger hold
 the loop of a service for seconds (T39).
 """
 
@@ -21,15 +21,15 @@ _LONGEST_HEAD: Final = 16 * 1024
 _WRITE_WITHIN: Final = 10.0
 """Seconds that a client may take to read a part of its answer."""
 _LINGER: Final = 1.0
-"""Seconds that a client has to read its answer and to leave; one that is cut with something unread reads no answer."""
+"""Seconds that a client has to read its answer and to leave; one that is cut with unread bytes reads no answer."""
 _DROPPED: Final = 256 * 1024
-"""Bytes behind a head, which nobody needs, after which a client is cut."""
+"""Unneeded bytes behind a head after which a client is cut."""
 _READ: Final = 16 * 1024
 """Bytes that are read and dropped at a time."""
 
 
 class AdminConnection(TCPServer):
-    """Serves the one request that a connection has. Nobody reads its body."""
+    """Serves the one request of a connection. Nobody reads its body."""
 
     _parsed: h11.Connection
 
@@ -43,7 +43,7 @@ class AdminConnection(TCPServer):
                 async with asyncio.timeout(_LINGER):
                     await self._wait_gone()
         except (OSError, TimeoutError):
-            pass  # it was answered, or nobody is there to answer
+            pass  # it was answered, or its client has left
         finally:
             self.writer.close()
 
@@ -60,7 +60,7 @@ class AdminConnection(TCPServer):
                 await self.app(_scope(request), self._receive, self._send, _no_thread, _no_thread)
 
     async def _read_head(self) -> h11.Request | None:
-        """Read the head; None where the client leaves without one."""
+        """Read the head; None if the client leaves without one."""
         while (event := self._parsed.next_event()) is h11.NEED_DATA:
             self._parsed.receive_data(await self.reader.read(_READ))
         if not isinstance(event, h11.Request):
@@ -74,7 +74,7 @@ class AdminConnection(TCPServer):
         await self._send({"type": "http.response.body"})
 
     async def _receive(self) -> Any:
-        """Wait until the client leaves: a body is none of a page's business."""
+        """Wait until the client leaves: a page needs no body."""
         await self._wait_gone()
         return {"type": "http.disconnect"}
 
@@ -99,7 +99,7 @@ class AdminConnection(TCPServer):
             await self._write(self._parsed.send(h11.EndOfMessage()))
 
     async def _write(self, data: bytes | None) -> None:
-        """Write; a client that does not read is cut."""
+        """Write; cut a client that does not read."""
         try:
             async with asyncio.timeout(_WRITE_WITHIN):
                 if data and not self.writer.transport.is_closing():
@@ -130,5 +130,5 @@ def _scope(request: h11.Request) -> Any:
 
 
 def _no_thread(*_: Any) -> Any:
-    """Stand in for what a WSGI application would need."""
+    """Stand in place of the thread for a WSGI application."""
     raise NotImplementedError

@@ -1,4 +1,4 @@
-"""An event that clears itself when its one waiter has heard it: news that come while the waiter works are not lost."""
+"""An event that clears itself when its one waiter has heard it: news during the waiter's work is not lost."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import anyio
 
 
 class AutoResetEvent:
-    """Wakes one loop, which waits for news or for a time to be over."""
+    """Wakes one loop, which waits for news or for a time to end."""
 
     def __init__(self) -> None:
-        """Be clear."""
+        """Begin cleared."""
         self._event = anyio.Event()
 
     def set(self) -> None:
-        """Wake the waiter, or have its next wait return at once."""
+        """Wake the waiter, or let its next wait return at once."""
         self._event.set()
 
     def clear(self) -> None:
-        """Forget what was set until now."""
+        """Forget earlier news."""
         if self._event.is_set():
             self._event = anyio.Event()
 
@@ -25,10 +25,10 @@ class AutoResetEvent:
         """Wait until it is set, and clear it.
 
         Args:
-            seconds: how long to wait at most; without end if None.
+            seconds: the longest wait; None waits without end.
 
         Returns:
-            False if the time was over first.
+            False if the time ended first.
         """
         with anyio.move_on_after(seconds):
             await self._event.wait()

@@ -25,19 +25,19 @@ class _Place(Generic[Item, Result]):
     def __init__(self, item: Item) -> None:
         self.item = item
         self.turn = asyncio.Event()
-        """Set when it has been performed, or when it is its turn to perform for all who wait."""
+        """Set when it has been performed, or when its turn has come to perform for all that wait."""
         self.is_taken = False
         """It is in a batch, and waits for its turn no more."""
         self.is_performed = False
         """Its batch is over."""
         self.is_answered = False
-        """`result` is what performing it came to."""
+        """`result` is the result of performing it."""
         self.result: Result | None = None
         self.error: BaseException | None = None
 
 
 class Batches(Generic[Item, Result]):
-    """Performs items together, whoever of those who wait for them is cancelled."""
+    """Performs items together; a cancelled waiter takes no other item along."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Batches(Generic[Item, Result]):
         """Describe the batches.
 
         Args:
-            perform: does all or none of them, and returns a result for each, in their order.
-            most: items of one batch. How many wait is bounded by who asks.
-            spoils: what `perform` raises where no item is at fault, so that each by itself would fare no better.
-            patience: seconds after its beginning from which a batch holds nobody up: those who come are performed
-                beside it. None where there is one at a time.
+            perform: performs all or none of them, and returns a result for each, in their order.
+            most: items of one batch. The callers bound how many wait.
+            spoils: errors of `perform` without an item at fault, so that each item by itself would fare no better.
+            patience: seconds from the beginning of a batch after which it delays nobody: later items are performed
+                beside it. None allows one batch at a time.
         """
         self._perform = perform
         self._most = most
@@ -64,12 +64,12 @@ class Batches(Generic[Item, Result]):
         self._performing: set[asyncio.Future[None]] = set()
         """Batches of several; the loop itself holds its tasks weakly."""
         self._newest: object = None
-        """The batch that was begun last; None once it is performed."""
+        """The batch that began last; None once it is performed."""
         self._held_until = -math.inf
         """Until when others wait for it (monotonic seconds)."""
 
     async def do(self, item: Item) -> Result:
-        """Have an item performed; raises what its performing raises."""
+        """Have an item performed; raise the error of performing it."""
         place: _Place[Item, Result] = _Place(item)
         self._waiting.append(place)
         try:
@@ -80,7 +80,7 @@ class Batches(Generic[Item, Result]):
                     await self._wait(place)
         except anyio.get_cancelled_exc_class() as error:
             if not place.is_taken:  # nobody has begun with it
-                error.is_undone = True  # type: ignore[attr-defined]  # whoever's deadline this was reads it
+                error.is_undone = True  # type: ignore[attr-defined]  # the owner of the deadline reads it
             raise
         finally:
             if not place.is_taken:
@@ -95,8 +95,8 @@ class Batches(Generic[Item, Result]):
         return self._newest is not None and time.monotonic() < self._held_until
 
     async def _wait(self, place: _Place[Item, Result]) -> None:
-        """Wait for a turn, or until the newest batch holds nobody up any more."""
-        if place.is_taken or self._patience is None:  # nothing to be impatient for
+        """Wait for a turn, or until the newest batch delays nobody any more."""
+        if place.is_taken or self._patience is None:  # one batch at a time, so there is no patience
             await place.turn.wait()
             place.turn.clear()
             return
@@ -105,7 +105,7 @@ class Batches(Generic[Item, Result]):
             place.turn.clear()
 
     def _wake(self) -> None:
-        """Let the first who waits perform the next batch, if none is waited for."""
+        """Let the first waiter perform the next batch, unless one is under way."""
         if self._waiting and self._newest is None:
             self._waiting[0].turn.set()
 
@@ -118,14 +118,14 @@ class Batches(Generic[Item, Result]):
         if len(batch) == 1:
             await self._perform_batch(batch)
             return
-        # A task of its own: whoever is cancelled leaves at once, and takes nobody's work along. A shield would not do,
-        # since it keeps out anyio's scopes alone, and an actor's deadlines are asyncio's (K30).
+        # A task of its own: a cancelled waiter leaves at once, and takes no other item along. A shield would not do,
+        # since it keeps out only anyio's scopes, and an actor's deadlines are asyncio's (K30).
         task = asyncio.ensure_future(self._perform_batch(batch))
         self._performing.add(task)
         task.add_done_callback(self._performing.discard)
 
     async def _perform_batch(self, batch: list[_Place[Item, Result]]) -> None:
-        """Perform a batch; how long it takes, `perform` bounds."""
+        """Perform a batch; `perform` bounds its time."""
         try:
             await self._all_or_each(batch)
         except Exception as error:
@@ -144,7 +144,7 @@ class Batches(Generic[Item, Result]):
             self._wake()
 
     async def _all_or_each(self, batch: list[_Place[Item, Result]]) -> None:
-        """Perform all together; where one of them spoils it for all, each by itself."""
+        """Perform all together; if one of them spoils it for all, perform each by itself."""
         try:
             results = await self._perform([place.item for place in batch])
         except self._spoils:

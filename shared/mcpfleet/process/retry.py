@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 
 def pauses(first: float, longest: float) -> Iterator[float]:
-    """Seconds to wait between one try and the next, without end: each pause is twice the one before.
+    """Yield the seconds to wait between tries, without end: each pause is twice the one before.
 
     Args:
         first: the first pause.
-        longest: no pause is longer.
+        longest: the longest pause.
     """
     pause = min(first, longest)
     while True:

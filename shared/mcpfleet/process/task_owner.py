@@ -13,7 +13,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class TaskOwner:
-    """Owns tasks while `run` runs, and cancels those that are left when it is cancelled."""
+    """Owns tasks while `run` runs, and cancels the remaining ones when it is cancelled."""
 
     def __init__(self) -> None:
         """Own no task yet."""
@@ -21,7 +21,7 @@ class TaskOwner:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Own tasks until cancelled. An error of one task ends the others, and is raised here."""
-        # asyncio's own group: anyio's costs each task ten microseconds more, and gives nothing here.
+        # asyncio's own group: anyio's costs each task ten microseconds more, and adds nothing here.
         async with asyncio.TaskGroup() as group:
             self._group = group
             task_status.started()
@@ -38,7 +38,7 @@ class TaskOwner:
     def start(
         self, function: Callable[Arguments, Coroutine[Any, Any, None]], *args: Arguments.args, **named: Arguments.kwargs
     ) -> bool:
-        """Start a task; returns False, and does nothing, while `run` does not run."""
+        """Start a task; return False, and do nothing, while `run` does not run."""
         if self._group is None:
             return False
         self._group.create_task(function(*args, **named))

@@ -112,14 +112,13 @@ class Store:
                                 is_certain = False
                                 await transaction.commit()
                     except StoreUnreachable:
-                        # A demoted server keeps its connections and refuses every write, so this one is never used
-                        # again.
+                        # A demoted server keeps its connections and refuses every write: never use this one again.
                         await connection.invalidate()
                         raise
                     finally:
                         await self._release(connection)
         except asyncio.CancelledError as error:
-            error.is_undone = is_certain  # type: ignore[attr-defined]  # whoever's deadline this was reads it
+            error.is_undone = is_certain  # type: ignore[attr-defined]  # the owner of the deadline reads it
             raise
         except StoreError as error:
             cause = error.__cause__

@@ -9,7 +9,7 @@ UNCERTAIN_CALL: Final = (
     f"The outcome is uncertain: the call may have had its effect, in whole or in part. {CHECK_FIRST}"
 )
 
-# How a call ended of which the outcome is uncertain.
+# Why the outcome of a call is uncertain.
 UNACCEPTED: Final = "No worker confirmed this call, and one may still have run it."
 WORKER_LOST: Final = "The worker that ran this call is no longer heard from."
 RESULT_LOST: Final = "This call has ended, and its result was lost on the way."
