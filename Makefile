@@ -55,7 +55,7 @@ unit: $(VENV)/.test
 
 # What an edge answers, as data over real sockets, and what a fuzzer makes of it.
 vectors: $(VENV)/.test
-	$(RUN)/pytest $(BESIDE) tests/vectors tests/fuzz
+	$(RUN)/pytest $(FILES) tests/vectors tests/fuzz
 
 SECONDS ?= 600
 fuzz: $(VENV)/.test
