@@ -18,34 +18,18 @@ from psutil import Process
 from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange
 from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 from tests.kit.waiting import until
-from tests.unit.edge.serving import connect, serving
+from tests.unit.edge.serving import StubApplication, connect, serving
 
 pytestmark = pytest.mark.usefixtures("jumping")
 
 UPLOAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 8000000\r\n\r\n"
 
 
-class Desk:
-    """An application that refuses every request before it reads the body."""
-
-    def __init__(self) -> None:
-        self.open = 0
-        self.may_answer = anyio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        self.open += 1
-        await self.may_answer.wait()
-        await HttpExchange(scope, receive, send, closing=False, write_timeout=5.0).answer(503, b"{}")
-        self.open -= 1
-
-
 async def test_a_connection_that_its_client_closes_is_over_at_once() -> None:
     """Balancers that look whether a port is open would use up an edge's descriptors."""
-    desk = Desk()
-    desk.may_answer.set()
-    async with serving(desk) as config:
+    application = StubApplication(status=503, holds_unread=True)
+    application.may_answer.set()
+    async with serving(application) as config:
         before = descriptors()
         for _ in range(50):
             async with await connect(config) as stream:
@@ -59,9 +43,9 @@ REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
 async def test_a_connection_is_kept_between_requests_and_closed_when_it_is_idle_for_too_long() -> None:
-    desk = Desk()
-    desk.may_answer.set()
-    async with serving(desk) as config:
+    application = StubApplication(status=503, holds_unread=True)
+    application.may_answer.set()
+    async with serving(application) as config:
         config.waits = Waits(keep_alive=0.5, head=5.0)
         async with await connect(config) as stream:
             for _ in range(4):
@@ -73,9 +57,9 @@ async def test_a_connection_is_kept_between_requests_and_closed_when_it_is_idle_
 
 
 async def test_idle_connections_are_closed_at_once_when_the_server_ends() -> None:
-    desk = Desk()
-    desk.may_answer.set()
-    async with serving(desk) as config:
+    application = StubApplication(status=503, holds_unread=True)
+    application.may_answer.set()
+    async with serving(application) as config:
         stream = await connect(config)
         await stream.send(REQUEST)
         await stream.receive()
@@ -86,9 +70,9 @@ async def test_idle_connections_are_closed_at_once_when_the_server_ends() -> Non
 
 async def test_an_answer_leaves_in_one_piece() -> None:
     """Head and body in one write: each write is a call of the system, and on the way a packet."""
-    desk = Desk()
-    desk.may_answer.set()
-    async with serving(desk) as config, await connect(config) as stream:
+    application = StubApplication(status=503, holds_unread=True)
+    application.may_answer.set()
+    async with serving(application) as config, await connect(config) as stream:
         await stream.send(REQUEST)
         assert (await stream.receive()).endswith(b"\r\n\r\n{}")
 
@@ -100,12 +84,12 @@ def descriptors() -> int:
 
 async def test_an_answer_before_the_body_has_arrived_ends_request_and_connection() -> None:
     """The server's queue of body parts is full by then, and the news that the request is over has to go through it."""
-    desk = Desk()
-    async with serving(desk) as config, await connect(config) as stream, anyio.create_task_group() as tasks:
+    application = StubApplication(status=503, holds_unread=True)
+    async with serving(application) as config, await connect(config) as stream, anyio.create_task_group() as tasks:
         tasks.start_soon(upload, stream)
-        await until(lambda: desk.open)
+        await until(lambda: application.running)
         await anyio.wait_all_tasks_blocked()
-        desk.may_answer.set()
+        application.may_answer.set()
         answer = b""
         try:
             while part := await stream.receive():
@@ -115,17 +99,17 @@ async def test_an_answer_before_the_body_has_arrived_ends_request_and_connection
         tasks.cancel_scope.cancel()
     assert answer.startswith(b"HTTP/1.1 503")
     assert b"connection: close" in answer
-    assert desk.open == 0
+    assert application.running == 0
 
 
 async def test_t20_a_client_that_closes_its_side_has_left() -> None:
     """Nobody can tell it from one that vanished; so a client keeps its side open until it has its answer."""
-    desk = Patient()
-    async with serving(desk) as config, await connect(config) as stream:
+    application = Patient()
+    async with serving(application) as config, await connect(config) as stream:
         await stream.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
-        await until(lambda: desk.is_waiting)
+        await until(lambda: application.is_waiting)
         await stream.send_eof()
-        await until(lambda: desk.has_left)
+        await until(lambda: application.has_left)
 
 
 class Patient:
@@ -187,8 +171,8 @@ async def test_a_client_that_opens_streams_without_end_costs_a_line_and_its_conn
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "hypercorn.error")
-    desk = Desk()
-    async with serving(desk) as config, await connect(config) as stream:
+    application = StubApplication(status=503, holds_unread=True)
+    async with serving(application) as config, await connect(config) as stream:
         peer = H2Connection()
         peer.initiate_connection()
         await stream.send(peer.data_to_send())
@@ -202,7 +186,7 @@ async def test_a_client_that_opens_streams_without_end_costs_a_line_and_its_conn
                 await stream.receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
-        desk.may_answer.set()
+        application.may_answer.set()
     [line] = [line for line in caplog.records if "HTTP/2" in line.getMessage()]
     assert line.exc_info is None
 
@@ -250,12 +234,12 @@ async def test_parts_arrive_whole_and_in_order_however_slowly_they_are_read(http
 
 
 async def test_n5_a_client_that_does_not_read_parts_is_given_up() -> None:
-    desk = Streaming([b"x" * 50_000] * 1000, write_timeout=0.5)
-    async with serving(desk) as config:
+    application = Streaming([b"x" * 50_000] * 1000, write_timeout=0.5)
+    async with serving(application) as config:
         stream = await connect(config)
         await stream.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
         with anyio.fail_after(10):
-            await desk.has_stalled.wait()
+            await application.has_stalled.wait()
         await stream.aclose()
 
 
@@ -263,13 +247,13 @@ async def test_n5_a_client_that_does_not_read_parts_is_given_up() -> None:
 async def test_a_large_answer_is_in_memory_once_while_its_client_does_not_read(streams: bool) -> None:
     """Else the room that an edge gives to results would be a third of what they take."""
     size = 32 * 1024 * 1024
-    desk = Large(size, streams=streams)
-    async with serving(desk) as config, await connect(config) as stream:
+    application = Large(size, streams=streams)
+    async with serving(application) as config, await connect(config) as stream:
         await stream.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
-        await until(lambda: desk.is_sending)
+        await until(lambda: application.is_sending)
         tracemalloc.start()
         try:
-            desk.may_send.set()
+            application.may_send.set()
             came = len(await stream.receive())
             await anyio.wait_all_tasks_blocked()
             assert tracemalloc.get_traced_memory()[1] < size / 16

@@ -14,7 +14,6 @@ from anyio.abc import SocketStream
 from h2.events import ConnectionTerminated, ResponseReceived
 from h2.settings import SettingCodes
 
-from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange, while_there
 from mcpfleet.edge.transport.hypercorn.lifetimes import Deadlines, Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from mcpfleet.process.host import RESERVE, connections_within, raise_limit
@@ -22,30 +21,12 @@ from mcpfleet.telemetry.instruments import ConnectionInstruments
 from mcpfleet.telemetry.metrics import Metrics, usage
 from tests.kit.http2 import HEAD, Peer
 from tests.kit.waiting import until
-from tests.unit.edge.serving import connect, serving
+from tests.unit.edge.serving import StubApplication, connect, serving
 
 pytestmark = pytest.mark.usefixtures("jumping")
 
 REQUEST: Final = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 SLOW: Final = b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n"
-
-
-class Desk:
-    """An application that answers at once, and `/slow` as soon as it is let."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.may_answer = anyio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.asked += 1
-        client = HttpExchange(scope, receive, send, closing=False, write_timeout=60.0)
-        with suppress(ClientGone):
-            if client.path == "/slow":
-                await while_there(client, self.may_answer.wait)
-            elif scope["method"] == "POST":
-                await client.read_body(100, timeout=60.0)
-            await client.answer(200, b"{}")
 
 
 class Counts:
@@ -73,16 +54,16 @@ async def ask(stream: SocketStream, request: bytes = REQUEST) -> bytes:
 
 async def test_t24_clients_beyond_the_bound_wait_until_a_connection_ends() -> None:
     """N16: nothing is refused, and a metric says that they wait."""
-    desk, counts = Desk(), Counts()
+    application, counts = StubApplication(timeout=60.0), Counts()
     async with (
-        serving(desk, instruments=counts.instruments, max_connections=3) as config,
+        serving(application, instruments=counts.instruments, max_connections=3) as config,
         AsyncExitStack() as stack,
         anyio.create_task_group() as tasks,
     ):
         served = [await stack.enter_async_context(await connect(config)) for _ in range(3)]
         for stream in served:
             await stream.send(SLOW)
-        await until(lambda: desk.asked == 3)
+        await until(lambda: len(application.begun) == 3)
         late = await stack.enter_async_context(await connect(config))
         answers: list[bytes] = []
 
@@ -91,18 +72,18 @@ async def test_t24_clients_beyond_the_bound_wait_until_a_connection_ends() -> No
 
         tasks.start_soon(wait_for_answer)
         await until(lambda: counts.waits)
-        assert (desk.asked, counts.open, answers) == (3, 3, [])
+        assert (len(application.begun), counts.open, answers) == (3, 3, [])
         await served[0].aclose()
         await until(lambda: answers)
-        assert desk.asked == 4
-        desk.may_answer.set()
+        assert len(application.begun) == 4
+        application.may_answer.set()
         assert (await served[1].receive()).endswith(b"{}"), "who was served is served on"
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["after a request", "without one"])
 async def test_t24_the_longest_unused_connection_makes_room(*, is_known: bool) -> None:
     """One that has had a request, or one that never had any."""
-    async with serving(Desk(), max_connections=2) as config, AsyncExitStack() as stack:
+    async with serving(StubApplication(timeout=60.0), max_connections=2) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
         oldest, newer = [await stack.enter_async_context(await connect(config)) for _ in range(2)]
         for stream in (oldest, newer) if is_known else ():
@@ -116,19 +97,20 @@ async def test_t24_the_longest_unused_connection_makes_room(*, is_known: bool) -
 
 async def test_t24_a_client_that_has_had_its_answer_makes_room() -> None:
     """T41: it may still send what nobody reads, but not while others wait."""
-    desk = Desk()
-    async with serving(desk, max_connections=1) as config, AsyncExitStack() as stack:
+    application = StubApplication(timeout=60.0)
+    async with serving(application, max_connections=1) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=3600, spared_head=0)
         config.waits.answered = Deadlines(3600, lambda connection: connection.hang_up())
         early = await stack.enter_async_context(await connect(config))
-        assert b"content-length: 2" in await ask(early, REQUEST.replace(b"host", b"content-length: 10\r\nhost"))
+        unread = REQUEST.replace(b"/x", b"/early").replace(b"host", b"content-length: 10\r\nhost")
+        assert b"content-length: 2" in await ask(early, unread)
         late = await stack.enter_async_context(await connect(config))
         assert (await ask(late)).endswith(b"{}")
 
 
 async def test_t24_a_body_that_does_not_arrive_makes_room() -> None:
     """It needs no token to hold a connection by a part of a body."""
-    async with serving(Desk(), max_connections=2) as config, AsyncExitStack() as stack:
+    async with serving(StubApplication(timeout=60.0), max_connections=2) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
         slow, whole = [await stack.enter_async_context(await connect(config)) for _ in range(2)]
         await slow.send(SLOW.replace(b"host", b"content-length: 10\r\nhost") + b"x")
@@ -144,8 +126,8 @@ async def test_t24_a_body_that_does_not_arrive_makes_room() -> None:
 @pytest.mark.parametrize("is_read", [True, False], ids=["a body is missing", "nothing may be sent"])
 async def test_t24_requests_of_http2_that_wait_for_their_client_make_room(*, is_read: bool) -> None:
     """It needs no token to hold a connection by a part of a body, or by a window of nothing for the answer."""
-    desk = Desk()
-    async with serving(desk, max_connections=2) as config, AsyncExitStack() as stack:
+    application = StubApplication(timeout=60.0)
+    async with serving(application, max_connections=2) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=60)
         slow, busy = [Peer(await stack.enter_async_context(await connect(config))) for _ in range(2)]
         if not is_read:
@@ -155,10 +137,10 @@ async def test_t24_requests_of_http2_that_wait_for_their_client_make_room(*, is_
             peer.http.initiate_connection()
         await busy.request(1, ends=False)
         await busy.request(3, {**HEAD, b":path": b"/slow"}.items(), ends=True)
-        await until(lambda: desk.asked == 2)
+        await until(lambda: len(application.begun) == 2)
         await slow.request(1, ends=not is_read)
         if is_read:
-            await until(lambda: desk.asked == 3)
+            await until(lambda: len(application.begun) == 3)
         else:
             await slow.until(ResponseReceived, 1)
         late = await stack.enter_async_context(await connect(config))
@@ -166,12 +148,12 @@ async def test_t24_requests_of_http2_that_wait_for_their_client_make_room(*, is_
             assert (await ask(late)).endswith(b"{}")
         events = await slow.until_closed()
         assert [event for event in events if isinstance(event, ConnectionTerminated)]
-        desk.may_answer.set()
+        application.may_answer.set()
         await busy.until(ResponseReceived, 3)
 
 
 async def test_t24_a_known_client_is_kept_while_strangers_hold_connections_without_asking() -> None:
-    async with serving(Desk(), max_connections=3) as config, AsyncExitStack() as stack:
+    async with serving(StubApplication(timeout=60.0), max_connections=3) as config, AsyncExitStack() as stack:
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0.1, spared_head=0.1)
         known = await stack.enter_async_context(await connect(config))
         await ask(known)
@@ -183,17 +165,17 @@ async def test_t24_a_known_client_is_kept_while_strangers_hold_connections_witho
 
 
 async def test_t24_a_connection_with_a_request_is_never_closed_for_another() -> None:
-    desk, counts = Desk(), Counts()
+    application, counts = StubApplication(timeout=60.0), Counts()
     async with (
-        serving(desk, instruments=counts.instruments, max_connections=1) as config,
+        serving(application, instruments=counts.instruments, max_connections=1) as config,
         await connect(config) as busy,
     ):
         config.waits = Waits(keep_alive=60, head=60, spared_idle=0, spared_head=0)
         await busy.send(SLOW)
-        await until(lambda: desk.asked)
+        await until(lambda: application.begun)
         async with await connect(config):
             await until(lambda: counts.waits >= 2)
-            desk.may_answer.set()
+            application.may_answer.set()
             assert (await busy.receive()).endswith(b"{}")
 
 
@@ -218,7 +200,7 @@ async def test_t24_a_server_without_descriptors_accepts_as_soon_as_there_are_som
     """The event loop would close the socket that listens, without a word."""
     counts = Counts()
     async with (
-        serving(Desk(), instruments=counts.instruments) as config,
+        serving(StubApplication(timeout=60.0), instruments=counts.instruments) as config,
         await anyio.connect_tcp(*address(config)) as first,
     ):
         await ask(first)

@@ -41,7 +41,8 @@ def read(make: Callable[[], h11.Connection], parts: Iterable[bytes]) -> Read:
                     body += event.data
                 elif isinstance(event, h11.EndOfMessage):
                     requests.append((request.method, request.target, list(request.headers), body))
-                    connection.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+                    # No success: h11 reads nothing more behind a CONNECT that was granted.
+                    connection.send(h11.Response(status_code=404, headers=[("content-length", "0")]))
                     connection.send(h11.EndOfMessage())
                     if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
                         return requests, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import pytest
@@ -14,13 +14,12 @@ from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded
 from hyperframe.frame import ContinuationFrame, DataFrame, HeadersFrame, SettingsFrame
 
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
-from mcpfleet.wire.errors import Rejection
 from tests.kit.h2_bytes import PREFACE
 from tests.kit.http2 import HEAD, Peer
-from tests.unit.edge.serving import connect, serving
+from tests.kit.waiting import until
+from tests.unit.edge.serving import StubApplication, connect, serving
 
 pytestmark = pytest.mark.usefixtures("jumping")
 
@@ -30,28 +29,6 @@ SLACK: Final = 3.0
 """Seconds that a busy machine may need more."""
 REQUEST: Final = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 SETTINGS: Final = SettingsFrame(0, settings=dict.fromkeys(range(1, 20), 1)).serialize()
-
-
-class Desk:
-    """An application that answers at once; `/slow` as soon as it is let, and what has a body when it is whole."""
-
-    def __init__(self, body: float = 10.0) -> None:
-        self._body = body
-        self.is_asked = anyio.Event()
-        self.may_answer = anyio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.is_asked.set()
-        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
-        if client.path == "/slow":
-            await self.may_answer.wait()
-        elif client.http_method == "POST":
-            try:
-                await client.read_body(1_000_000, self._body)
-            except Rejection as rejection:
-                await client.answer(rejection.status, headers=rejection.headers)
-                return
-        await client.answer(200, b"{}")
 
 
 async def trickle(stream: SocketStream, data: bytes, *, every: float = 0.05) -> None:
@@ -84,7 +61,7 @@ async def ended_while_sending(config: EdgeConfig, first: bytes, slowly: bytes) -
 
 
 async def test_t25_a_head_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> None:
-    async with serving(Desk(), head_timeout=TIME) as config:
+    async with serving(StubApplication(), head_timeout=TIME) as config:
         came, took = await ended_while_sending(config, b"GET / HTTP/1.1\r\nhost: a\r\n", b"x: " + b"y" * 1000)
     assert came.startswith(b"HTTP/1.1 408")
     assert b"connection: close" in came
@@ -96,14 +73,14 @@ def test_n17_a_head_has_ten_seconds() -> None:
 
 
 async def test_t25_a_connection_that_sends_nothing_is_closed_without_a_word() -> None:
-    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+    async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         with anyio.fail_after(TIME + SLACK):
             assert await rest(stream) == b""
 
 
 async def test_t25_a_later_head_has_its_time_from_its_first_byte() -> None:
     """Between two requests a connection may be silent for much longer."""
-    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+    async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         await stream.send(REQUEST)
         assert (await stream.receive()).endswith(b"{}")
         await anyio.sleep(TIME * 2)
@@ -120,12 +97,12 @@ async def test_t25_a_later_head_has_its_time_from_its_first_byte() -> None:
 
 async def test_t25_a_head_behind_a_request_has_its_time_from_that_ones_answer() -> None:
     """It is not read while the request is served, which is not its client's fault."""
-    desk = Desk()
-    async with serving(desk, head_timeout=TIME) as config, await connect(config) as stream:
+    application = StubApplication()
+    async with serving(application, head_timeout=TIME) as config, await connect(config) as stream:
         await stream.send(REQUEST.replace(b"/x", b"/slow") + REQUEST[:10])
-        await desk.is_asked.wait()
+        await until(lambda: application.begun)
         await anyio.sleep(TIME * 2)
-        desk.may_answer.set()
+        application.may_answer.set()
         assert (await stream.receive()).endswith(b"{}")
         await stream.send(REQUEST[10:])
         assert (await stream.receive()).endswith(b"{}")
@@ -135,7 +112,7 @@ async def test_t25_a_head_behind_a_request_has_its_time_from_that_ones_answer() 
 
 
 async def test_t25_requests_sent_together_leave_a_connection_that_is_idle() -> None:
-    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+    async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         await stream.send(REQUEST * 5)
         came = b""
         while came.count(b"HTTP/1.1 200") < 5:
@@ -146,7 +123,7 @@ async def test_t25_requests_sent_together_leave_a_connection_that_is_idle() -> N
 
 
 async def test_t25_a_preface_of_http2_has_the_time_of_a_head() -> None:
-    async with serving(Desk(), head_timeout=TIME) as config:
+    async with serving(StubApplication(), head_timeout=TIME) as config:
         for first, slowly in ((b"", PREFACE), (PREFACE, SETTINGS), (PREFACE[:20], b"")):
             _, took = await ended_while_sending(config, first, slowly)
             assert took < TIME * 2 + SLACK
@@ -174,7 +151,7 @@ def continuations() -> bytes:
 
 async def test_t25_a_header_block_of_http2_has_its_time_over_all_its_frames() -> None:
     _, greeting = opened()
-    async with serving(Desk(), head_timeout=TIME) as config:
+    async with serving(StubApplication(), head_timeout=TIME) as config:
         _, took = await ended_while_sending(config, greeting + head("END_STREAM"), continuations())
         assert took < TIME + SLACK
         _, took = await ended_while_sending(config, greeting + head("END_STREAM")[:12], b"")
@@ -183,23 +160,23 @@ async def test_t25_a_header_block_of_http2_has_its_time_over_all_its_frames() ->
 
 async def test_t25_a_late_head_ends_a_connection_of_http2_that_serves_another_request() -> None:
     """No frame of any other request can pass it."""
-    desk = Desk()
-    async with serving(desk, head_timeout=TIME) as config, await connect(config) as stream:
+    application = StubApplication()
+    async with serving(application, head_timeout=TIME) as config, await connect(config) as stream:
         peer = Peer(stream)
         peer.http.initiate_connection()
         await peer.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
-        await desk.is_asked.wait()
+        await until(lambda: application.begun)
         await anyio.sleep(TIME * 2)
         await peer.say(head("END_STREAM", stream=3))
         with anyio.fail_after(TIME + SLACK):
             events = await peer.until_closed()
         assert [event for event in events if isinstance(event, ConnectionTerminated)]
-        desk.may_answer.set()
+        application.may_answer.set()
 
 
 async def test_t25_a_slow_body_of_http2_is_no_late_head() -> None:
     """Its frames are often cut; a body's time is another one."""
-    async with serving(Desk(), head_timeout=TIME) as config, await connect(config) as stream:
+    async with serving(StubApplication(), head_timeout=TIME) as config, await connect(config) as stream:
         peer = Peer(stream)
         peer.http.initiate_connection()
         await peer.request(1, ends=False)
@@ -212,7 +189,7 @@ async def test_t25_a_slow_body_of_http2_is_no_late_head() -> None:
 async def test_a_body_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> None:
     """By either HTTP: its whole time counts, as that of a head."""
     post = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n"
-    async with serving(Desk(body=TIME)) as config:
+    async with serving(StubApplication(timeout=TIME)) as config:
         came, took = await ended_while_sending(config, post, b"y" * 1000)
         assert came.startswith(b"HTTP/1.1 408")
         assert took < TIME + SLACK
@@ -232,7 +209,7 @@ async def test_a_body_that_comes_byte_by_byte_is_408_when_its_time_is_over() -> 
 async def test_t25_an_http2_connection_that_never_asks_is_closed_when_idle_too_long() -> None:
     """A preface used to end the time that a connection may be idle."""
     _, greeting = opened()
-    async with serving(Desk()) as config:
+    async with serving(StubApplication()) as config:
         config.waits = Waits(keep_alive=TIME, head=60.0)
         _, took = await ended_while_sending(config, greeting, b"")
     assert took < TIME + SLACK

@@ -17,7 +17,6 @@ from h2.exceptions import FlowControlError
 from h2.stream import H2Stream
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
 
-from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange
 from mcpfleet.edge.transport.hypercorn.http2 import budget
 from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
@@ -27,7 +26,7 @@ from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, he
 from tests.kit.h2_floods import CALM, FLOODS, send
 from tests.kit.http2 import Frames, Peer
 from tests.kit.waiting import until
-from tests.unit.edge.serving import connect, serving
+from tests.unit.edge.serving import StubApplication, connect, serving
 
 WHOLE = END_HEADERS | END_STREAM
 GET = block(head(b"GET", b"/"))
@@ -35,48 +34,20 @@ WAITS = block(head(b"GET", b"/waits"))
 STREAMS = range(1, 2**20, 2)
 
 
-class Desk:
-    """Reads bodies and answers; one path waits, and one does not hear that its client has left."""
-
-    def __init__(self, answer: bytes = b"{}") -> None:
-        self.running = self.began = 0
-        self.may_end = anyio.Event()
-        self._answer = answer
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
-        self.running += 1
-        self.began += 1
-        try:
-            await client.read_body(10_000_000, 20.0)
-            if client.path == "/deaf":
-                await self.may_end.wait()
-            elif client.path == "/waits":
-                await client.wait_gone()
-                return
-            await client.answer(200, self._answer)
-        except ClientGone:
-            pass
-        finally:
-            self.running -= 1
-
-
 async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is told why; those that are wrong besides are told that."""
     # Time brings a budget back, and a busy machine has more of it: here none passes.
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    desk, told = Desk(), {}
-    async with serving(desk, within=200) as config:  # seconds of work, and a machine may have others
+    application, told = StubApplication(), {}
+    async with serving(application, within=200) as config:  # seconds of work, and a machine may have others
         address = config.listening.getsockname()[:2]
         for name in FLOODS:
             size = SIZE * CHEAP if name in SKIPPED else SIZE
             told[name] = (await anyio.to_thread.run_sync(send, address, FLOODS[name], size)).told
-            await until(lambda: desk.running == 0)
+            await until(lambda: application.running == 0)
         await until(lambda: not alive(Http2, H2Stream), within=10)
     assert told == {name: WRONG.get(name, CALM) for name in FLOODS}
-    assert desk.began < 500 * len(FLOODS)
+    assert len(application.begun) < 500 * len(FLOODS)
 
 
 SIZE = 1_000_000
@@ -109,7 +80,7 @@ async def begin(stream: SocketStream, settings: bytes = b"") -> tuple[Peer, Fram
 
 @pytest.mark.usefixtures("jumping")
 async def test_t26_what_follows_the_end_is_dropped_and_the_connection_closes() -> None:
-    async with serving(Desk()) as config, await connect(config) as stream:
+    async with serving(StubApplication()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         await peer.say(frame(h2.PING, 0, 0, bytes(8)) * 50_000)
         told = await frames.until(GoAwayFrame, 0)
@@ -120,13 +91,13 @@ async def test_t26_what_follows_the_end_is_dropped_and_the_connection_closes() -
 
 
 async def test_t26_its_requests_end_with_a_flooded_connection() -> None:
-    desk = Desk()
-    async with serving(desk) as config, await connect(config) as stream:
+    application = StubApplication()
+    async with serving(application) as config, await connect(config) as stream:
         peer, _ = await begin(stream)
         await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, WAITS) for number in STREAMS[:20]))
-        await until(lambda: desk.running == 20)
+        await until(lambda: application.running == 20)
         await peer.say(frame(h2.PING, 0, 0, bytes(8)) * 50_000)
-        await until(lambda: desk.running == 0)
+        await until(lambda: application.running == 0)
 
 
 def update(stream: int, by: int) -> bytes:
@@ -142,7 +113,7 @@ async def answered(frames: Frames, stream: int) -> None:
 
 async def test_t26_a_client_that_updates_windows_for_each_frame_and_pings_is_served() -> None:
     """Some libraries do: twice a frame, and a PING to measure how far the server is."""
-    async with serving(Desk()) as config, await connect(config) as stream:
+    async with serving(StubApplication()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         for number in STREAMS[:1000]:
             await peer.say(frame(h2.HEADERS, END_HEADERS, number, GET) + frame(h2.DATA, END_STREAM, number, b"{}"))
@@ -151,30 +122,30 @@ async def test_t26_a_client_that_updates_windows_for_each_frame_and_pings_is_ser
 
 
 async def test_t26_all_clients_of_a_proxy_may_leave_at_once_and_others_come() -> None:
-    desk = Desk()
-    async with serving(desk) as config, await connect(config) as stream:
+    application = StubApplication()
+    async with serving(application) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, WAITS) for number in STREAMS[:500]))
-        await until(lambda: desk.running == 500)
+        await until(lambda: application.running == 500)
         await peer.say(b"".join(frame(h2.RST_STREAM, 0, number, CANCEL) for number in STREAMS[:500]))
-        await until(lambda: desk.running == 0)
+        await until(lambda: application.running == 0)
         await peer.say(frame(h2.HEADERS, WHOLE, 2001, GET))
         await answered(frames, 2001)
 
 
 async def test_t26_many_requests_with_large_tokens_at_once_are_served() -> None:
-    desk = Desk()
+    application = StubApplication()
     token = block([(b"authorization", b"Bearer " + b"x" * 4000)])
-    async with serving(desk) as config, await connect(config) as stream:
+    async with serving(application) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, GET + token) for number in STREAMS[:500]))
         for number in STREAMS[:500:50]:
             await answered(frames, number)
-        await until(lambda: desk.began == 500)
+        await until(lambda: len(application.begun) == 500)
 
 
 async def test_t26_a_large_body_in_parts_of_usual_size_is_taken() -> None:
-    async with serving(Desk()) as config, await connect(config) as stream:
+    async with serving(StubApplication()) as config, await connect(config) as stream:
         peer = Peer(stream)
         peer.http.initiate_connection()
         await peer.request(1, head(path=b"/"), ends=False)
@@ -191,7 +162,7 @@ async def test_t26_a_large_body_in_parts_of_usual_size_is_taken() -> None:
 
 async def test_t26_a_client_that_has_small_pieces_sent_to_it_is_ended() -> None:
     """A window of a byte makes a frame of each byte of an answer."""
-    async with serving(Desk(b"x" * 60_000)) as config, await connect(config) as stream:
+    async with serving(StubApplication(b"x" * 60_000)) as config, await connect(config) as stream:
         peer, frames = await begin(stream, struct.pack(">HL", 4, 0))
         await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
         await frames.until(HeadersFrame, 1)
@@ -202,13 +173,13 @@ async def test_t26_a_client_that_has_small_pieces_sent_to_it_is_ended() -> None:
 
 @pytest.mark.parametrize("window", ["stream", "connection"])
 async def test_t26_a_stream_whose_client_gives_no_window_is_reset_in_time(window: str) -> None:
-    desk = Desk(b"x" * (10 if window == "stream" else 70_000))
-    async with serving(desk) as config, await connect(config) as stream:
+    application = StubApplication(b"x" * (10 if window == "stream" else 70_000))
+    async with serving(application) as config, await connect(config) as stream:
         config.write_timeout = 0.3
         peer, frames = await begin(stream, struct.pack(">HL", 4, 0 if window == "stream" else 2**20))
         await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
         reset = await frames.until(RstStreamFrame, 1)
-        await until(lambda: desk.running == 0)
+        await until(lambda: application.running == 0)
         [connection] = [each for each in alive(Http2) if isinstance(each, Http2)]
         assert not connection.connection.streams
         assert not connection.stream_buffers
@@ -218,39 +189,39 @@ async def test_t26_a_stream_whose_client_gives_no_window_is_reset_in_time(window
 @pytest.mark.parametrize("size", [10, 200_000])
 async def test_t28_a_handler_whose_answer_waits_for_a_window_ends_with_its_client(size: int) -> None:
     """Nothing else would end it, and its connection with it."""
-    desk = Desk(b"x" * size)
-    async with serving(desk) as config:
+    application = StubApplication(b"x" * size)
+    async with serving(application) as config:
         async with await connect(config) as stream:
             peer, frames = await begin(stream, struct.pack(">HL", 4, 0))
             await peer.say(frame(h2.HEADERS, WHOLE, 1, GET))
             await frames.until(HeadersFrame, 1)
-        await until(lambda: desk.running == 0)
+        await until(lambda: application.running == 0)
         await until(lambda: not alive(Http2))
 
 
 async def test_t28_a_stream_counts_until_its_handler_has_ended() -> None:
     """Else a client has as many handlers run as it can open and reset streams."""
-    desk = Desk()
+    application = StubApplication()
     deaf = block(head(b"GET", b"/deaf"))
-    async with serving(desk) as config:
+    async with serving(application) as config:
         config.h2_max_concurrent_streams = 10
         async with await connect(config) as stream:
             peer, frames = await begin(stream)
             await peer.say(b"".join(frame(h2.HEADERS, WHOLE, number, deaf) for number in STREAMS[:10]))
-            await until(lambda: desk.running == 10)
+            await until(lambda: application.running == 10)
             await peer.say(b"".join(frame(h2.RST_STREAM, 0, number, CANCEL) for number in STREAMS[:10]))
             await peer.say(frame(h2.HEADERS, WHOLE, 101, GET))
             refused = await frames.until(RstStreamFrame, 101)
-            assert (refused.error_code, desk.began) == (ErrorCodes.REFUSED_STREAM, 10)
-            desk.may_end.set()
-            await until(lambda: desk.running == 0)
+            assert (refused.error_code, len(application.begun)) == (ErrorCodes.REFUSED_STREAM, 10)
+            application.may_answer.set()
+            await until(lambda: application.running == 0)
             await peer.say(frame(h2.HEADERS, WHOLE, 103, GET))
             await answered(frames, 103)
 
 
 async def test_t28_a_stream_beyond_the_limit_is_refused_and_the_others_live() -> None:
-    desk = Desk()
-    async with serving(desk) as config:
+    application = StubApplication()
+    async with serving(application) as config:
         config.h2_max_concurrent_streams = 3
         async with await connect(config) as stream:
             peer, frames = await begin(stream)
@@ -264,19 +235,19 @@ async def test_t28_a_stream_beyond_the_limit_is_refused_and_the_others_live() ->
 
 
 async def test_t28_a_request_that_is_cancelled_in_the_same_breath_has_no_handler() -> None:
-    desk = Desk()
-    async with serving(desk) as config, await connect(config) as stream:
+    application = StubApplication()
+    async with serving(application) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         await peer.say(frame(h2.PING, 0, 0, bytes(8)))
         await frames.until(PingFrame, 0)
         await peer.say(frame(h2.HEADERS, WHOLE, 1, WAITS) + frame(h2.RST_STREAM, 0, 1, CANCEL))
         await peer.say(frame(h2.HEADERS, WHOLE, 3, GET))
         await answered(frames, 3)
-        assert desk.began == 1
+        assert len(application.begun) == 1
 
 
 async def test_t28_a_connection_of_many_requests_keeps_nothing_of_them() -> None:
-    async with serving(Desk()) as config, await connect(config) as stream:
+    async with serving(StubApplication()) as config, await connect(config) as stream:
         peer, frames = await begin(stream)
         for number in STREAMS[:2000]:
             await peer.say(frame(h2.HEADERS, WHOLE, number, GET))

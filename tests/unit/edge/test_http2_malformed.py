@@ -6,61 +6,33 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
-import anyio
 import pytest
 from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame
 
-from mcpfleet.edge.transport.http_exchange import ClientGone, HttpExchange
 from tests.kit import h2_bytes as h2
 from tests.kit.h2_bytes import END_HEADERS, END_STREAM, block, frame, head
 from tests.kit.http2 import Frames, Peer
 from tests.kit.waiting import until
-from tests.unit.edge.serving import connect, serving
+from tests.unit.edge.serving import StubApplication, connect, serving
 
 WHOLE = END_HEADERS | END_STREAM
 GET = head(b"GET", b"/")
 STREAMS = range(3, 2**20, 2)
 
 
-class Desk:
-    """Answers whole requests, and remembers those whose handlers began, and those that came to their end."""
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.whole: list[str] = []
-        self.left: list[str] = []
-        self.may_end = anyio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        client = HttpExchange(scope, receive, send, closing=False, write_timeout=5.0)
-        self.begun.append(client.path)
-        try:
-            await client.read_body(100_000, 5.0)
-        except ClientGone:
-            self.left.append(client.path)
-            return
-        self.whole.append(client.path)
-        if client.path == "/slow":
-            await self.may_end.wait()
-        await client.answer(200, b"{}")
-
-
 @asynccontextmanager
-async def talking(desk: Desk) -> AsyncIterator[tuple[Peer, Frames]]:
+async def talking(application: StubApplication) -> AsyncIterator[tuple[Peer, Frames]]:
     """A connection on which a slow request runs, as stream 1."""
-    async with serving(desk) as config, await connect(config) as stream:
+    async with serving(application) as config, await connect(config) as stream:
         peer = Peer(stream)
         frames = Frames(peer)
         await peer.say(h2.PREFACE + frame(h2.SETTINGS, 0, 0))
         await peer.say(frame(h2.HEADERS, WHOLE, 1, block(head(b"GET", b"/slow"))))
-        await until(lambda: desk.whole == ["/slow"])
+        await until(lambda: application.whole == ["/slow"])
         yield peer, frames
-        desk.may_end.set()
+        application.may_answer.set()
 
 
 def without(name: bytes) -> list[tuple[bytes, bytes]]:
@@ -129,20 +101,20 @@ HEADS = {
 
 
 async def test_t27_a_malformed_head_ends_its_stream_and_reaches_no_handler(caplog: pytest.LogCaptureFixture) -> None:
-    desk, found = Desk(), {}
-    async with talking(desk) as (peer, frames):
+    application, found = StubApplication(), {}
+    async with talking(application) as (peer, frames):
         for stream, (name, fields) in zip(STREAMS, HEADS.items(), strict=False):
             await peer.say(frame(h2.HEADERS, WHOLE, stream, block(fields)))
             found[name] = (await frames.until(RstStreamFrame, stream)).error_code
-        await others_live(desk, peer, frames)
+        await others_live(application, peer, frames)
     assert found == dict.fromkeys(HEADS, ErrorCodes.PROTOCOL_ERROR)
-    assert desk.begun == ["/slow", "/"]
+    assert application.begun == ["/slow", "/"]
     assert_quiet(caplog)
 
 
-async def others_live(desk: Desk, peer: Peer, frames: Frames) -> None:
+async def others_live(application: StubApplication, peer: Peer, frames: Frames) -> None:
     """Have the slow request be answered, and another one."""
-    desk.may_end.set()
+    application.may_answer.set()
     await frames.until(DataFrame, 1)
     await peer.say(frame(h2.HEADERS, WHOLE, 2**20 + 1, block(GET)))
     await frames.until(DataFrame, 2**20 + 1)
@@ -168,8 +140,8 @@ FINE = {
 
 
 async def test_t27_a_head_that_is_as_it_must_be_is_served() -> None:
-    desk = Desk()
-    async with talking(desk) as (peer, frames):
+    application = StubApplication()
+    async with talking(application) as (peer, frames):
         for stream, fields in zip(STREAMS, FINE.values(), strict=False):
             await peer.say(frame(h2.HEADERS, WHOLE, stream, block(fields)))
             await frames.until(DataFrame, stream)
@@ -210,14 +182,14 @@ BODIES: dict[str, tuple[Part, ...]] = {
 
 
 async def test_t27_a_malformed_body_ends_its_stream_and_is_never_whole(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
-    async with talking(desk) as (peer, frames):
+    application = StubApplication()
+    async with talking(application) as (peer, frames):
         for stream, parts in zip(STREAMS, BODIES.values(), strict=False):
             await peer.say(b"".join(part(stream) for part in parts))
             await frames.until(RstStreamFrame, stream)
-        await others_live(desk, peer, frames)
-        await until(lambda: desk.begun.count("/post") == desk.left.count("/post"))
-    assert desk.whole == ["/slow", "/"]
+        await others_live(application, peer, frames)
+        await until(lambda: application.begun.count("/post") == application.left.count("/post"))
+    assert application.whole == ["/slow", "/"]
     assert_quiet(caplog)
 
 
@@ -229,8 +201,8 @@ LATE = {
 
 @pytest.mark.parametrize("late", [pytest.param(late, id=name) for name, late in LATE.items()])
 async def test_t27_what_follows_the_end_of_a_request_ends_its_stream(late: bytes) -> None:
-    desk = Desk()
-    async with talking(desk) as (peer, frames):
+    application = StubApplication()
+    async with talking(application) as (peer, frames):
         await peer.say(late)
         reset = await frames.until(RstStreamFrame, 1)
         await peer.say(frame(h2.HEADERS, WHOLE, 5, block(GET)))
@@ -239,11 +211,11 @@ async def test_t27_what_follows_the_end_of_a_request_ends_its_stream(late: bytes
 
 
 async def test_t27_a_body_that_ends_with_trailers_is_whole() -> None:
-    desk = Desk()
-    async with talking(desk) as (peer, frames):
+    application = StubApplication()
+    async with talking(application) as (peer, frames):
         await peer.say(post(LENGTH)(3) + data(b"abc")(3) + trailers((b"a", b"b"))(3))
         await frames.until(DataFrame, 3)
-    assert "/post" in desk.whole
+    assert "/post" in application.whole
 
 
 def entry(setting: int, value: int) -> bytes:
@@ -314,7 +286,7 @@ BROKEN = {
 
 async def test_t27_what_breaks_the_connection_ends_it_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     found = {}
-    async with serving(Desk()) as config:
+    async with serving(StubApplication()) as config:
         for name, (broken, _) in BROKEN.items():
             async with await connect(config) as stream:
                 peer = Peer(stream)
@@ -328,8 +300,8 @@ async def test_t27_what_breaks_the_connection_ends_it_and_says_why(caplog: pytes
 
 async def test_t27_advice_of_priority_is_read_past_however_odd_it_is() -> None:
     """On itself, on a stream that will never be, and in HEADERS: nothing of it means anything (RFC 9113, 5.3.2)."""
-    desk = Desk()
-    async with talking(desk) as (peer, frames):
+    application = StubApplication()
+    async with talking(application) as (peer, frames):
         await peer.say(frame(h2.PRIORITY, 0, 3, struct.pack(">LB", 3, 1)) * 1000)
         await peer.say(frame(h2.PRIORITY, 0, 4, struct.pack(">LB", 2**31 + 7, 1)) * 1000)
         flags = WHOLE | h2.HAS_PRIORITY
