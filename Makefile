@@ -7,13 +7,15 @@ RUN := $(VENV)/bin
 # the others.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(16, 2 * (os.cpu_count() or 1)))')
 BESIDE := -n $(WORKERS) --dist worksteal
-# Files of tests that start processes run side by side, as many as there are cores.
-FILES := -n auto --dist loadfile
+# Files of tests that start processes run side by side, three for two cores, in the order that they are named in: each
+# file shares what it starts.
+HALF_MORE ?= $(shell $(PYTHON) -c 'import os; print(min(16, (3 * (os.cpu_count() or 1) + 1) // 2))')
+FILES := -n $(HALF_MORE) --dist loadfile --no-loadscope-reorder
 TARGET ?= examples/library.py
 PORT ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install check test lint types unit vectors fuzz contract fleet deploy chaos conformance system system-packages lock clean
+.PHONY: help dev install check test lint types unit vectors fuzz contract processes fleet deploy chaos conformance system system-packages lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
@@ -39,7 +41,7 @@ install: $(VENV)/.test
 
 check: lint types unit
 
-test: lint types unit vectors contract fleet deploy chaos conformance
+test: lint types unit vectors contract processes
 
 lint: $(VENV)/.test
 	$(RUN)/ruff check .
@@ -63,6 +65,10 @@ fuzz: $(VENV)/.test
 
 contract: $(VENV)/.test
 	$(RUN)/pytest $(BESIDE) tests/contract
+
+# All that starts processes, in one run, whose end no core waits for: `fleet`, `deploy`, `chaos` and `conformance` are its parts.
+processes: $(VENV)/.test
+	$(RUN)/pytest $(FILES) tests/deploy tests/conformance tests/fleet tests/chaos
 
 fleet: $(VENV)/.test
 	$(RUN)/pytest $(FILES) tests/fleet

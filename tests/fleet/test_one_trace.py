@@ -157,7 +157,7 @@ def tellings(spans: dict[str, Span]) -> list[Span]:
     return [span for span in spans.values() if span.name == HINT]
 
 
-async def test_what_each_edge_tells_its_streams_is_linked_to_the_change_and_part_of_its_trace() -> None:
+async def test_what_an_edge_tells_its_streams_is_part_of_the_trace_of_the_change() -> None:
     """One span an edge, however many streams it tells; who watches nothing records nothing."""
     async with collector() as receiver, fleet_of(receiver, TRACED) as fleet:
         with client_spans(receiver):
@@ -251,7 +251,7 @@ async def test_what_an_operator_publishes_is_a_trace_that_ends_at_the_streams(mo
     assert path(spans, told) == ["publish", HINT]
 
 
-async def test_a_task_is_part_of_the_trace_of_its_call_and_so_is_what_streams_are_told_of_it() -> None:
+async def test_a_task_and_its_notifications_are_part_of_the_trace_of_its_call() -> None:
     """The run, its step, its end, and the hint of it, which is linked to what changed the task."""
     async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, httpx2.AsyncClient() as http:
         one = TaskClient(http, fleet.urls[0])

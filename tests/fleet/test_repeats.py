@@ -50,7 +50,7 @@ KEYED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 """Tools, arguments, what is said beside them, and the effect: a key among the arguments, and one apart."""
 
 
-async def test_i1_i2_a_hundred_retries_of_a_call_that_was_cut_at_both_edges_have_one_effect_and_its_result(
+async def test_i1_i2_a_hundred_retries_of_a_call_that_was_cut_have_one_effect(
     tmp_path: Path,
 ) -> None:
     results: list[dict[str, Any]] = []

@@ -82,7 +82,7 @@ async def test_a_change_reaches_every_stream_of_every_edge_once() -> None:
         assert {type(stream.id) for stream in streams} == {int, str}
 
 
-async def test_s5_s6_a_program_of_any_language_publishes_by_the_lines_that_the_operators_page_has() -> None:
+async def test_s5_s6_a_program_of_any_language_publishes_as_the_operators_page_says() -> None:
     """As an operator and as a pool, by NATS's own protocol; a pool is believed for what it serves alone."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     async with (
@@ -114,7 +114,7 @@ async def raw_nats(settings: ProcessSettings, user: str) -> AsyncIterator[Nats]:
         await client.close()
 
 
-async def test_the_official_python_client_listens_at_either_edge_and_takes_the_end_for_a_graceful_one() -> None:
+async def test_the_official_python_client_listens_at_either_edge_to_a_graceful_end() -> None:
     """D1, M58: over sockets; one edge after the other leaves, and the client of the other hears what comes next."""
     async with Fleet(APP, edges=2) as fleet, anyio.create_task_group() as tasks:
         heard: list[list[Any]] = [[], []]

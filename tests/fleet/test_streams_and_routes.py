@@ -24,7 +24,7 @@ HEALS = 2.0
 
 
 @pytest.mark.timeout(120)
-async def test_s19_a_route_between_nats_servers_that_is_cut_for_two_seconds_is_noticed_by_no_client(
+async def test_s19_no_client_notices_a_route_between_nats_servers_that_is_cut(
     tmp_path: Path,
 ) -> None:
     """An edge is beyond it: calls have their results, lists and tasks are right again soon, and nothing comes twice."""

@@ -35,7 +35,7 @@ async def becomes(fleet: Fleet, expected: int) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_each_service_that_dies_alone_ends_no_stream_and_new_ones_are_taken_again_after_it() -> None:
+async def test_no_service_that_dies_alone_ends_a_stream_or_refuses_new_ones_for_long() -> None:
     """S1, blueprint 6: what is open goes on by what its edge knows."""
     async with (
         Fleet(APP, edges=2, apart=True, environment=STATIC) as fleet,
@@ -52,7 +52,7 @@ async def test_each_service_that_dies_alone_ends_no_stream_and_new_ones_are_take
 
 
 @pytest.mark.timeout(120)
-async def test_a_store_that_dies_ends_no_stream_and_new_ones_are_taken_again_after_it() -> None:
+async def test_a_store_that_dies_ends_no_stream_or_refuses_new_ones_for_long() -> None:
     """A PostgreSQL that is killed with all services connected, and started again; nobody else is."""
     with postgres_server() as postgres:
         async with (

@@ -70,7 +70,7 @@ async def test_d8_a_killed_workers_task_is_completed_by_another_in_time(tmp_path
     assert len(notes.of("step a")) == 1, "what a step gave is kept"
 
 
-async def test_k21_a_task_that_waits_for_input_survives_the_death_of_all_workers_and_services(tmp_path: Path) -> None:
+async def test_k21_a_task_that_waits_for_input_survives_all_workers_and_services(tmp_path: Path) -> None:
     """The answer counts, is not asked again, and arrives once; a handle is read and answered at any edge."""
     async with fleet(tmp_path, edges=2) as (running, [one, two], notes):
         task = await one.start("ask")

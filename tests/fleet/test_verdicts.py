@@ -20,6 +20,7 @@ from tests.contract.fleet.listener import ACK, END, listening
 from tests.fleet.test_authorization import APP, PUBLIC, RESOURCE, post, status
 from tests.kit.exported import exported
 from tests.kit.issuer import Issuer, issuer
+from tests.kit.restarting import restart_services
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import request
 
@@ -33,6 +34,7 @@ QUICK: Final = {
     "MCPFLEET_BUS_QUESTION_EVERY": "0.1",
     "MCPFLEET_BUS_DEAD_AFTER": "0.6",
 }
+FAILED: Final = "issuer keys not fetched"
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 ADMITTED: Final = 'mcpfleet_authorization_questions_total{service="authorization",outcome="admitted"}'
 
@@ -179,12 +181,20 @@ async def test_m87_an_issuer_that_is_down_or_answers_nonsense_ends_nothing() -> 
         ann, [url] = made.token(RESOURCE), fleet.urls
         assert await status(url, ann) == 200
         good, made.keys = made.keys, lambda: {"error": "overloaded"}  # type: ignore[method-assign]  # it is the test's
-        await until(lambda: "issuer keys not fetched" in fleet.logs())
+        await until(lambda: FAILED in fleet.logs())
         assert await status(url, ann) == 200
         assert await status(url, made.token(RESOURCE, sub="bob")) == 200
-        made.keys = good  # type: ignore[method-assign]  # the same
+        fetched = anyio.Event()
+
+        def keys() -> object:
+            fetched.set()
+            return good()
+
+        made.keys = keys  # type: ignore[method-assign, assignment]  # the same
+        await fetched.wait()
+        failures = fleet.logs().count(FAILED)
         await made.stop()
-        await anyio.sleep(1)
+        await until(lambda: fleet.logs().count(FAILED) > failures)
         assert await status(url, ann) == 200
         assert await admitted(fleet) == 2
 
@@ -202,10 +212,7 @@ async def test_m87_a_new_list_without_a_token_ends_that_tokens_verdicts(tmp_path
         for url in fleet.urls:
             assert [await status(url, token) for token in ("of-ann", "of-bob")] == [200, 200]
         write("bob")
-        await fleet.restart(fleet.service("authorization"))
-        log = fleet.service("authorization").log
-        assert log is not None
-        await until(lambda: log.read_text().count('"event": "ready"') == 2)
+        await restart_services(fleet, fleet.service("authorization"), services=1)
         await becomes(fleet, "of-ann", 401, within=3)
         await becomes(fleet, "of-bob", 200)
 
