@@ -14,7 +14,11 @@ from hyperframe.frame import DataFrame, GoAwayFrame
 
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import HttpExchange
+from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
+from mcpfleet.edge.transport.hypercorn.http2.frames import FrameReader
+from mcpfleet.edge.transport.hypercorn.lifetimes import MultiplexedRequests
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
+from tests.kit.h2_bytes import END_HEADERS, END_STREAM, HEADERS, PREFACE, frame
 from tests.kit.http2 import HEAD, Frames, Peer
 from tests.kit.waiting import until
 
@@ -201,3 +205,57 @@ async def test_t40_a_client_that_gives_up_with_an_error_has_left() -> None:
         await peer.say(GoAwayFrame(0, last_stream_id=0, error_code=ErrorCodes.INTERNAL_ERROR).serialize())
         await peer.until_closed()
         await until(lambda: not len(config.go_aways))
+
+
+@asynccontextmanager
+async def two_clients(application: Any, config: EdgeConfig) -> AsyncIterator[tuple[Peer, Peer]]:
+    """Connect two clients of HTTP/2 to a server."""
+    async with (
+        connected(application, config) as first,
+        await anyio.connect_tcp(*config.listening.getsockname()[:2]) as stream,
+    ):
+        second = Peer(stream)
+        second.http.initiate_connection()
+        await second.send()
+        yield first, second
+
+
+@pytest.mark.rule("T28")
+async def test_t42_all_connections_together_have_so_many_requests() -> None:
+    """A connection has hundreds, which cost memory: as many times the connections that there may be were no bound."""
+    config, slow = served(), Slow()
+    config.multiplexed_requests = requests = MultiplexedRequests(3, lambda: False)
+    async with two_clients(slow, config) as (first, second):
+        for stream in (1, 3):
+            await first.request(stream, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await second.request(1, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await until(lambda: requests.count == 3)
+        await second.request(3, ends=True)
+        refused = await second.until(StreamReset, 3)
+        assert refused.error_code == ErrorCodes.REFUSED_STREAM
+        slow.may_end.set()
+        await second.until(StreamEnded, 1)
+        await until(lambda: requests.count == 0)
+        await second.request(5, ends=True)
+        await second.until(StreamEnded, 5)
+
+
+async def test_t42_requests_of_a_client_that_has_left_count_no_more() -> None:
+    config = served()
+    requests = config.multiplexed_requests
+    async with two_clients(Slow(), config) as (_, second):
+        for stream in range(1, 40, 2):
+            await second.request(stream, {**HEAD, b":path": b"/slow"}.items(), ends=True)
+        await until(lambda: requests.count == 20)
+        await second.close()
+        await until(lambda: requests.count == 0)
+
+
+def test_t42_the_more_connections_have_much_to_read_the_shorter_is_the_turn_of_each() -> None:
+    """A hundred clients with hundreds of requests each held up everybody else for seconds."""
+    frames = FrameReader(Budget(), 65_536)
+    frames.add_data(PREFACE + b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * n) for n in range(100)))
+    frames.begin_turn()
+    alone = len(list(frames))
+    frames.begin_turn(100)
+    assert (alone, len(list(frames))) == (16, 1)

@@ -21,6 +21,7 @@ from mcpfleet.edge.transport.hypercorn.http2 import budget
 from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
 from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
+from mcpfleet.edge.transport.hypercorn.lifetimes import MultiplexedRequests
 from tests.kit import h2_bytes as h2
 from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, head
 from tests.kit.h2_floods import CALM, FLOODS, send
@@ -277,7 +278,8 @@ async def test_t28_an_answer_that_is_left_without_an_end_is_reset() -> None:
 
 def state() -> ServerState:
     """The state of a connection that has begun."""
-    begun = ServerState(Budget(), max_frame_size=16_384, max_streams=10, max_headers=65_536)
+    requests = MultiplexedRequests(1000, lambda: False)
+    begun = ServerState(Budget(), requests=requests, max_frame_size=16_384, max_streams=10, max_headers=65_536)
     begun.initiate_connection()
     begun.data_to_send()
     begun.receive_data(h2.PREFACE + frame(h2.SETTINGS, 0, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -10,6 +11,8 @@ _SPARED_HEAD: Final = 1.0
 """Seconds that a client always has for a head, though others wait for its connection."""
 _SPARED_IDLE: Final = 5.0
 """Seconds that a connection without a request, or with an unfinished body, is kept though others wait for it."""
+_LOOKS_EVERY: Final = 0.25
+"""Seconds between two looks for an HTTP/2 connection that can make room: each look goes through their requests."""
 LINGER: Final = 2.0
 """Seconds that a client has to read an answer that came before it had sent its body."""
 _LONGEST_BODY: Final = 3600.0
@@ -167,13 +170,13 @@ class Waits:
             return True
         if self.bodies.end_oldest(self._spared_idle, _is_any):
             return True
-        if self._end_multiplexed():
+        if self.end_multiplexed():
             return True
         if len(self.heads) >= len(self.idle):
             return False
         return self.idle.end_oldest(self._spared_idle, _has_no_request)
 
-    def _end_multiplexed(self) -> bool:
+    def end_multiplexed(self) -> bool:
         """End a connection of HTTP/2 whose requests all wait for their client."""
         for connection in self.multiplexed:
             if connection.waits_for_client(self._spared_idle):
@@ -181,6 +184,35 @@ class Waits:
                 connection.close_soon()
                 return True
         return False
+
+
+class MultiplexedRequests:
+    """Counts the requests of all HTTP/2 connections, each of which may have hundreds."""
+
+    def __init__(self, most: int, make_room: Callable[[], bool]) -> None:
+        """Begin without requests.
+
+        Args:
+            most: requests at once.
+            make_room: ends a connection whose requests all wait for their client, if there is one.
+        """
+        self._most = most
+        self._make_room = make_room
+        self._looked = -math.inf
+        self.count = 0
+        """Requests whose handlers run, on connections that are open."""
+        self.reading = 0
+        """Connections that have sent more than one turn can read."""
+
+    def is_full(self) -> bool:
+        """Return whether no further request may begin; now and then make room for the next one."""
+        if self.count < self._most:
+            return False
+        now = asyncio.get_running_loop().time()
+        if now >= self._looked + _LOOKS_EVERY:
+            self._looked = now
+            self._make_room()
+        return True
 
 
 def _close(connection: TimedConnection) -> None:

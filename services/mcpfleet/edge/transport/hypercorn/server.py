@@ -18,7 +18,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.hypercorn.connection import Connection
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
-from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways, Waits
+from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways, MultiplexedRequests, Waits
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.host import connections_within
 from mcpfleet.process.http_server import ConnectionLimit, HttpServer
@@ -49,6 +49,8 @@ class EdgeConfig(Config):
         self.accesslog = None
         self.errorlog = logging.getLogger("hypercorn.error")
         self.most_connections = connections_within(settings.max_connections)
+        most_requests = self.most_connections + settings.max_streams
+        self.multiplexed_requests = MultiplexedRequests(most_requests, self.waits.end_multiplexed)
         self.listening = _listen(settings)
         self._date = (0, b"")
 

@@ -65,9 +65,9 @@ class FrameReader(FrameBuffer):
         """Whether frames wait for the next turn."""
         return self._turn <= 0
 
-    def begin_turn(self) -> None:
-        """Begin a turn."""
-        self._turn = _TURN
+    def begin_turn(self, others: int = 0) -> None:
+        """Take as much time as a turn has, shared with so many other connections; one frame is read in any case."""
+        self._turn = _TURN / (1 + others)
 
     def __next__(self) -> Frame:
         """Return the next whole frame of this turn.

@@ -37,9 +37,10 @@ from hypercorn.utils import filter_pseudo_headers
 from hyperframe.frame import GoAwayFrame
 
 from mcpfleet.edge.transport.hypercorn.http2.budget import DRIBBLED, SENT, SMALL, SMALL_READ, Budget
+from mcpfleet.edge.transport.hypercorn.http2.frames import FrameReader
 from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
 from mcpfleet.edge.transport.hypercorn.http2.stream import RequestStream, SendBuffer
-from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways
+from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways, MultiplexedRequests
 
 _log: Final = logging.getLogger("hypercorn.error")
 _GO_AWAY: Final = GoAwayFrame(0, last_stream_id=2**31 - 1).serialize()
@@ -65,8 +66,10 @@ class Http2(H2Protocol):
         """Take the arguments of Hypercorn's protocol."""
         super().__init__(*arguments)
         self._budget = Budget()
+        self._requests: MultiplexedRequests = self.config.multiplexed_requests  # type: ignore[attr-defined]  # the edge's
         self._state = self.connection = ServerState(
             self._budget,
+            requests=self._requests,
             max_frame_size=self.config.h2_max_inbound_frame_size,
             max_streams=self.config.h2_max_concurrent_streams,
             max_headers=self.config.h2_max_header_list_size,
@@ -121,14 +124,23 @@ class Http2(H2Protocol):
         try:
             if len(data) < SMALL:
                 self._budget.spend(SMALL_READ)
-            frames.begin_turn()
+            frames.begin_turn(self._requests.reading)
             await self._handle_events(self.connection.receive_data(data))
-            while frames.is_cut and not self.closed:
-                await asyncio.sleep(0)
-                frames.begin_turn()
-                await self._handle_events(self.connection.receive_data(b""))
+            if frames.is_cut and not self.closed:
+                await self._read_on(frames)
         except ProtocolError as error:
             await self._end(error)
+
+    async def _read_on(self, frames: FrameReader) -> None:
+        """Read what one turn was too short for. The more connections do so, the shorter each turn is."""
+        self._requests.reading += 1
+        try:
+            while frames.is_cut and not self.closed:
+                await asyncio.sleep(0)
+                frames.begin_turn(self._requests.reading)
+                await self._handle_events(self.connection.receive_data(b""))
+        finally:
+            self._requests.reading -= 1
 
     async def _end(self, error: ProtocolError) -> None:
         """Tell the client why its connection ends, end all its requests, and give it a moment to read that.
@@ -179,7 +191,9 @@ class Http2(H2Protocol):
         await self._flush()
 
     def forget(self) -> None:
-        """Stop the timer, and leave the connections that get GOAWAY, at the end of the connection."""
+        """Stop the timer, count its requests no more, and leave those that get GOAWAY, at the connection's end."""
+        self._requests.count -= len(self._handlers)
+        self._handlers.clear()
         if self._timer is not None:
             self._timer.cancel()
         if self._go_aways is not None:
@@ -217,6 +231,7 @@ class Http2(H2Protocol):
 
     async def end_handler(self, stream_id: int) -> None:
         """Release the stream of a handler that has ended; reset the stream where its answer has no end."""
+        self._requests.count -= stream_id in self._handlers
         self._handlers.discard(stream_id)
         self._arriving.pop(stream_id, None)
         if self._state.is_sending(stream_id):
@@ -274,6 +289,7 @@ class Http2(H2Protocol):
         self.streams[stream_id] = stream = RequestStream(self, stream_id, self.end_handler)
         self.stream_buffers[stream_id] = SendBuffer(self.context.event_class)
         self._handlers.add(stream_id)
+        self._requests.count += 1
         self._arriving[stream_id] = asyncio.get_running_loop().time()
         await stream.handle(
             Request(

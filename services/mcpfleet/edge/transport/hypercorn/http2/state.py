@@ -34,6 +34,7 @@ from mcpfleet.edge.transport.hypercorn.http2 import budget as cost
 from mcpfleet.edge.transport.hypercorn.http2.budget import Budget
 from mcpfleet.edge.transport.hypercorn.http2.frames import FrameReader
 from mcpfleet.edge.transport.hypercorn.http2.headers import check_request, check_trailers
+from mcpfleet.edge.transport.hypercorn.lifetimes import MultiplexedRequests
 
 _TABLE: Final = 4096
 """Bytes of the header table for answers; each header of an answer is searched in it."""
@@ -82,11 +83,20 @@ class _BoundedEncoder(Encoder):
 class ServerState(H2Connection):
     """One connection's state."""
 
-    def __init__(self, budget: Budget, *, max_frame_size: int, max_streams: int, max_headers: int) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        requests: MultiplexedRequests,
+        max_frame_size: int,
+        max_streams: int,
+        max_headers: int,
+    ) -> None:
         """Begin a connection.
 
         Args:
             budget: is charged for what the client sends.
+            requests: count those of all connections.
             max_frame_size: in bytes.
             max_streams: streams that are open or have a running handler, at most.
             max_headers: bytes of a request's headers, at most.
@@ -100,6 +110,7 @@ class ServerState(H2Connection):
             )
         )
         self._budget = budget
+        self._requests = requests
         self._max_streams = max_streams
         self.incoming_buffer = self.frames = FrameReader(budget, max_frame_size)
         self.encoder = _BoundedEncoder()
@@ -201,7 +212,7 @@ class ServerState(H2Connection):
         if stream is None:
             self.frames.spend(cost.CONTROL + min(work, cost.HEADERS))
             return [_reset(frame.stream_id, ErrorCodes.STREAM_CLOSED)], []
-        if len(self.streams) > self._max_streams:
+        if len(self.streams) > self._max_streams or self._requests.is_full():
             return _refused(stream, ErrorCodes.REFUSED_STREAM)
         try:
             check_request(headers)
