@@ -192,6 +192,10 @@ class Bus:
         """Answer a message, if it may be answered over a link. The asker asks again for a lost answer."""
         if not question.reply:
             return
+        if question.link is not None and question.link is not self._connection.link:
+            # NATS would refuse it, and the log would blame the user's permissions (K31).
+            self._log.debug("answer not sent", subject=question.subject)
+            return
         try:
             self._send(question.reply, body, "", header)
         except Unavailable:
@@ -354,16 +358,16 @@ class Bus:
             return
         subscription.link, subscription.interest = link, None
         subject = subscription.subject if subscription.absolute else self._prefix + subscription.subject
-        subscription.interest = await link.subscribe(subject, self._delivery(subscription), subscription.group)
+        subscription.interest = await link.subscribe(subject, self._delivery(subscription, link), subscription.group)
         if subscription not in self._table:  # it was left meanwhile
             await self._leave(subscription)
 
-    def _delivery(self, subscription: Subscription) -> Deliver:
+    def _delivery(self, subscription: Subscription, link: Link) -> Deliver:
         """Strip the prefix, and let no failing handler end the subscription."""
         length = 0 if subscription.absolute else len(self._prefix)
 
         def on_message(message: Incoming) -> None:
-            message.subject = message.subject[length:]
+            message.subject, message.link = message.subject[length:], link
             subscription.received += 1
             if message.reply and not self._may_answer(subscription, message):
                 self._log.warning("reply refused", subject=message.subject, reply=message.reply)

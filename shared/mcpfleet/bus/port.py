@@ -25,6 +25,8 @@ class Incoming:
     """The one header line (`mcpfleet.bus.header`)."""
     no_responders: bool = False
     """NATS itself answers that no process hears the subject of the request."""
+    link: Link | None = None
+    """The link over which the message came. NATS permits an answer over that link alone."""
 
 
 Deliver = Callable[[Incoming], None]

@@ -62,6 +62,26 @@ async def test_what_was_subscribed_is_heard_again_over_the_next_link(fabric: Fab
     assert hints == [b"1", b"2"]
 
 
+async def test_k31_a_question_that_a_former_link_brought_is_not_answered_over_the_next(fabric: Fabric) -> None:
+    """NATS permits the answer to the former link alone. Its refusal would count as a lack of permissions."""
+    questions: list[Incoming] = []
+    async with fabric.buses("edge", "catalog") as (edge, catalog), anyio.create_task_group() as tasks:
+        await catalog.subscribe(ASK, questions.append, "catalog", asked_by=by_edges)
+        await heard(catalog)
+        tasks.start_soon(Asking(edge, 5).run)
+        await until(lambda: questions)
+        await fabric.lose()
+        await is_down(edge, catalog)
+        await fabric.start()
+        await is_up(edge, catalog)
+        catalog.respond(questions[0], b"late")
+        tasks.start_soon(Asking(edge, 5).run)
+        await until(lambda: len(questions) > 1)
+        catalog.respond(questions[1], b"in time")
+        await heard(catalog)
+        assert fabric.lines("refused by NATS") == []
+
+
 async def test_what_is_subscribed_while_down_is_heard_once_up(fabric: Fabric) -> None:
     hints: list[bytes] = []
     async with fabric.buses("edge", "catalog") as (edge, catalog):
