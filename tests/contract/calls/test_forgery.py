@@ -6,7 +6,7 @@ import pytest
 
 from mcpfleet.contracts.call import FrameKind
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.desk import desk
+from tests.contract.calls.edge_harness import edge_harness
 from tests.kit.waiting import until
 
 HOSTILE = [
@@ -23,7 +23,7 @@ HOSTILE = [
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_worker_with_a_forged_name_costs_the_edge_no_link(fabric: Fabric, name: str) -> None:
     """Invariant 13: its name becomes a part of the subject of a cancel, and the calls of all pools share the link."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         await at.worker.call()
         at.worker.lie(at.edge, name, call.id)
@@ -35,7 +35,7 @@ async def test_a_worker_with_a_forged_name_costs_the_edge_no_link(fabric: Fabric
 
 @pytest.mark.parametrize("line", ["1 a b", "1 >", "1", "", "1 " + "x" * 10_000])
 async def test_a_forged_acceptance_costs_the_edge_no_link(fabric: Fabric, line: str) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         at.worker.frame(await at.worker.call(), FrameKind.ACCEPTED, b"", line)
         await until(lambda: call.heard)

@@ -12,7 +12,7 @@ from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind, frame_subject
 from mcpfleet.edge.calls.in_flight import End
 from mcpfleet.telemetry.trace import TraceContext
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.desk import POOL, desk, result
+from tests.contract.calls.edge_harness import POOL, edge_harness, result
 from tests.kit.waiting import until
 
 # -- placing ---------------------------------------------------------------------------------------------------------
@@ -20,7 +20,7 @@ from tests.kit.waiting import until
 
 async def test_an_order_reaches_a_worker_with_its_body_its_time_and_its_trace(fabric: Fabric) -> None:
     trace = TraceContext.fresh(sampled=True)
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order(body=b'{"arguments":{}}', trace=trace, flags="p", lasts=3.0))
         taken = await at.worker.call()
         assert taken.message.body == b'{"arguments":{}}'
@@ -30,13 +30,13 @@ async def test_an_order_reaches_a_worker_with_its_body_its_time_and_its_trace(fa
 
 
 async def test_every_placing_has_a_name_of_its_own(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         order = at.order()
         assert at.calls.place(order).id != at.calls.place(order).id
 
 
 async def test_without_a_link_an_order_is_not_placed_and_leaves_nothing(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         await fabric.lose()
         await until(lambda: not at.edge.is_up)
         with pytest.raises(Unavailable):
@@ -48,7 +48,7 @@ async def test_without_a_link_an_order_is_not_placed_and_leaves_nothing(fabric: 
 
 
 async def test_a_result_ends_a_call(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         assert (call.worker, call.end, call.is_settled) == (at.worker.name, None, False)
         at.worker.finish(taken)
@@ -57,7 +57,7 @@ async def test_a_result_ends_a_call(fabric: Fabric) -> None:
 
 
 async def test_a_result_may_be_the_first_that_is_heard(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         at.worker.finish(await at.worker.call())
         await until(lambda: call.is_settled)
@@ -66,7 +66,7 @@ async def test_a_result_may_be_the_first_that_is_heard(fabric: Fabric) -> None:
 
 @pytest.mark.parametrize(("line", "status"), [(AUTHORED_ERROR, 400), (None, 200), ("1 later", 200)])
 async def test_m24_an_error_that_the_application_chose_is_400(fabric: Fabric, line: str | None, status: int) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer()
         at.worker.frame(await at.worker.call(), FrameKind.ERROR, b'{"code":-1,"message":"x"}', line)
         await answering.over()
@@ -75,7 +75,7 @@ async def test_m24_an_error_that_the_application_chose_is_400(fabric: Fabric, li
 
 
 async def test_a_worker_that_is_busy_has_not_run_the_call(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         at.worker.busy(await at.worker.call())
         await until(lambda: call.is_settled)
@@ -84,7 +84,7 @@ async def test_a_worker_that_is_busy_has_not_run_the_call(fabric: Fabric) -> Non
 
 
 async def test_a_worker_for_which_the_call_is_too_old_has_not_run_it(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         taken = await at.worker.call()
         at.worker.bus.respond(taken.message, b"", header.expired())
@@ -93,14 +93,14 @@ async def test_a_worker_for_which_the_call_is_too_old_has_not_run_it(fabric: Fab
 
 
 async def test_where_nobody_hears_the_definition_the_call_has_not_run(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order(definition="unknown"))
         await until(lambda: call.is_settled)
         assert isinstance(call.refusal, NoResponders)
 
 
 async def test_a_second_end_of_a_call_is_dropped(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         at.worker.finish(taken, "first")
         at.worker.finish(taken, "second")
@@ -111,7 +111,7 @@ async def test_a_second_end_of_a_call_is_dropped(fabric: Fabric) -> None:
 
 async def test_frames_after_a_refusal_are_dropped(fabric: Fabric) -> None:
     """What was told as not run stays so."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         taken = await at.worker.call()
         at.worker.busy(taken)
@@ -122,7 +122,7 @@ async def test_frames_after_a_refusal_are_dropped(fabric: Fabric) -> None:
 
 
 async def test_p3_progress_after_the_end_is_dropped(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         at.worker.finish(taken)
         at.worker.report(taken, 1)
@@ -131,7 +131,7 @@ async def test_p3_progress_after_the_end_is_dropped(fabric: Fabric) -> None:
 
 
 async def test_frames_of_a_call_that_nobody_waits_for_are_dropped(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         at.calls.release(call)
         at.worker.finish(taken)
@@ -142,7 +142,7 @@ async def test_frames_of_a_call_that_nobody_waits_for_are_dropped(fabric: Fabric
 
 async def test_frames_of_a_pool_that_was_not_asked_are_dropped(fabric: Fabric) -> None:
     """Invariant 13: NATS lets a pool send its own frames alone, and a call's name is easily guessed."""
-    async with desk(fabric) as at, fabric.buses("pool-other") as (other,):
+    async with edge_harness(fabric) as at, fabric.buses("pool-other") as (other,):
         call, taken = await at.accepted()
         other.publish(frame_subject(at.edge.process, "other", call.id, FrameKind.RESULT), result("forged"))
         await heard(other, at.edge)
@@ -155,7 +155,7 @@ async def test_frames_of_a_pool_that_was_not_asked_are_dropped(fabric: Fabric) -
 @pytest.mark.parametrize("kind", ["nonsense", "result.x", "alive"])
 async def test_frames_of_an_unknown_kind_are_ignored(fabric: Fabric, kind: str) -> None:
     """A newer worker may send more kinds."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         at.worker.bus.publish(f"edge.{taken.edge}.frames.{POOL}.{taken.id}.{kind}", b"")
         await heard(at.worker.bus, at.edge)
@@ -164,7 +164,7 @@ async def test_frames_of_an_unknown_kind_are_ignored(fabric: Fabric, kind: str) 
 
 async def test_whoever_speaks_first_of_a_call_says_who_it_is(fabric: Fabric) -> None:
     """An operator is told which worker was lost, also where it never said `accepted`."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         at.worker.frame(await at.worker.call(), FrameKind.PROGRESS, b'{"progress":1}', f"1 {at.worker.name}")
         await until(lambda: call.notices)
@@ -172,7 +172,7 @@ async def test_whoever_speaks_first_of_a_call_says_who_it_is(fabric: Fabric) -> 
 
 
 async def test_progress_is_kept_up_to_a_bound_and_the_newest_wins(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         for number in range(40):
             at.worker.report(taken, number)
@@ -181,7 +181,7 @@ async def test_progress_is_kept_up_to_a_bound_and_the_newest_wins(fabric: Fabric
 
 
 async def test_a_wait_ends_with_news_or_with_its_time(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         assert await call.wait(0.1), "it was accepted since the last wait"
         began = time.monotonic()
@@ -195,7 +195,7 @@ async def test_a_wait_ends_with_news_or_with_its_time(fabric: Fabric) -> None:
 
 
 async def test_a_call_that_is_released_before_it_is_accepted_is_cancelled_in_its_pool(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         at.calls.release(call)
         assert (await at.worker.cancelled())[0] == f"pool.{POOL}.cancel"
@@ -203,14 +203,14 @@ async def test_a_call_that_is_released_before_it_is_accepted_is_cancelled_in_its
 
 
 async def test_a_call_that_is_released_later_is_cancelled_at_its_worker(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, _ = await at.accepted()
         at.calls.release(call)
         assert (await at.worker.cancelled())[0] == f"process.pool.{POOL}.{at.worker.name}.cancel"
 
 
 async def test_a_call_that_has_ended_is_not_cancelled(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         at.worker.finish(taken)
         await until(lambda: call.is_settled)
@@ -222,7 +222,7 @@ async def test_a_call_that_has_ended_is_not_cancelled(fabric: Fabric) -> None:
 
 
 async def test_d12_a_call_that_outlives_its_client_is_not_cancelled_and_is_still_wanted(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted(outlives_client=True)
         at.calls.release(call)
         assert (await at.worker.alive(at.edge, call.id)).unwanted == ()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mcpfleet.edge.transport.http_exchange import ClientStalled
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.desk import desk, text_of
+from tests.contract.calls.edge_harness import edge_harness, text_of
 from tests.kit.waiting import until
 
 
 async def test_d12_a_client_that_leaves_cancels_its_call(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer()
         taken = await at.worker.call()
         at.worker.accept(taken)
@@ -20,7 +20,7 @@ async def test_d12_a_client_that_leaves_cancels_its_call(fabric: Fabric) -> None
 
 
 async def test_m15_after_a_client_left_nothing_is_written_for_it(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
         at.worker.report(taken, 1)
@@ -35,7 +35,7 @@ async def test_m15_after_a_client_left_nothing_is_written_for_it(fabric: Fabric)
 
 
 async def test_d12_a_client_that_leaves_the_line_has_not_run_anything(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.busy
         answering = at.answer()
         await until(lambda: len(at.worker.taken) > 1)
@@ -45,7 +45,7 @@ async def test_d12_a_client_that_leaves_the_line_has_not_run_anything(fabric: Fa
 
 
 async def test_d12_a_tool_that_outlives_its_client_goes_on(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(outlives_client=True)
         taken = await at.worker.call()
         at.worker.accept(taken)
@@ -58,7 +58,7 @@ async def test_d12_a_tool_that_outlives_its_client_goes_on(fabric: Fabric) -> No
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_its_call_cancelled(fabric: Fabric) -> None:
-    async with desk(fabric, write_timeout=0.2) as at:
+    async with edge_harness(fabric, write_timeout=0.2) as at:
         answering = at.answer(token="t")
         answering.exchange.pause()
         taken = await at.worker.call()
@@ -69,7 +69,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_its_call_cancelled(fab
 
 
 async def test_a_client_that_reads_slowly_is_sent_the_newest_reports(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
         answering.exchange.pause()

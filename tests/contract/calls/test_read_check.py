@@ -21,7 +21,7 @@ from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from tests.contract.bus.fabric import Fabric
-from tests.contract.calls.desk import DEFINITION, POOL, Desk, Taken, desk, large
+from tests.contract.calls.edge_harness import DEFINITION, POOL, EdgeHarness, Taken, edge_harness, large
 from tests.kit.waiting import until
 
 URI = "acct://accounts/ann"
@@ -31,7 +31,7 @@ ANN = Principal(subject="ann", scopes=("read",))
 class Checking:
     """Questions, and what was decided."""
 
-    def __init__(self, at: Desk) -> None:
+    def __init__(self, at: EdgeHarness) -> None:
         self.at = at
         settings, log = at.settings, at.fabric.logger
         snapshots = Snapshots(
@@ -67,7 +67,7 @@ class Checking:
 
 @asynccontextmanager
 async def checking(fabric: Fabric, **settings: Any) -> AsyncIterator[Checking]:
-    async with desk(fabric, **settings) as at:
+    async with edge_harness(fabric, **settings) as at:
         yield Checking(at)
 
 

@@ -12,7 +12,7 @@ from mcpfleet.bus import header
 from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind
 from mcpfleet.wire.errors import Rejection
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.desk import REFERENCE, Taken, desk, text_of
+from tests.contract.calls.edge_harness import REFERENCE, Taken, edge_harness, text_of
 from tests.kit.waiting import until
 
 SERVER_KEY = "io.modelcontextprotocol/serverInfo"
@@ -22,7 +22,7 @@ SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 
 
 async def test_p5_without_progress_the_answer_is_json(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.finish
         answering = at.answer(token="t")
         await answering.over()
@@ -32,7 +32,7 @@ async def test_p5_without_progress_the_answer_is_json(fabric: Fabric) -> None:
 
 
 async def test_m19_a_result_is_given_the_id_and_the_servers_name(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.finish
         answering = at.answer()
         await answering.over()
@@ -43,7 +43,7 @@ async def test_m19_a_result_is_given_the_id_and_the_servers_name(fabric: Fabric)
 
 async def test_p5_the_first_report_makes_the_answer_a_stream_that_ends_with_the_result(fabric: Fabric) -> None:
     """P6: a report has no id, the end has the request's."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
         at.worker.report(taken, 0)
@@ -66,7 +66,7 @@ async def test_p5_the_first_report_makes_the_answer_a_stream_that_ends_with_the_
 
 @pytest.mark.parametrize("token", ["t", "", 0, 7])
 async def test_p1_the_token_keeps_its_type(fabric: Fabric, token: Any) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token=token)
         at.worker.report(await at.worker.call(), 1)
         [event] = await answering.exchange.events(1)
@@ -80,7 +80,7 @@ async def test_reports_that_come_with_the_end_are_not_lost(fabric: Fabric) -> No
             at.worker.report(taken, number)
         at.worker.finish(taken)
 
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         at.worker.on_call = at_once
         answering = at.answer(token="t")
         await answering.over()
@@ -90,7 +90,7 @@ async def test_reports_that_come_with_the_end_are_not_lost(fabric: Fabric) -> No
 
 
 async def test_p1_without_a_token_a_report_commits_no_stream(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer()
         taken = await at.worker.call()
         at.worker.report(taken, 1)
@@ -100,7 +100,7 @@ async def test_p1_without_a_token_a_report_commits_no_stream(fabric: Fabric) -> 
 
 
 async def test_m12_nothing_follows_the_end(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
         at.worker.report(taken, 1)
@@ -115,7 +115,7 @@ async def test_m12_nothing_follows_the_end(fabric: Fabric) -> None:
 
 async def test_d17_a_silent_call_becomes_a_stream_of_comments_and_ends_with_its_result(fabric: Fabric) -> None:
     """Proxies cut quiet connections, and that is a cancellation."""
-    async with desk(fabric, silent_after=0.3, keepalive=0.1) as at:
+    async with edge_harness(fabric, silent_after=0.3, keepalive=0.1) as at:
         answering = at.answer()
         taken = await at.worker.call()
         began = time.monotonic()
@@ -128,7 +128,7 @@ async def test_d17_a_silent_call_becomes_a_stream_of_comments_and_ends_with_its_
 
 
 async def test_a_report_puts_the_next_comment_off(fabric: Fabric) -> None:
-    async with desk(fabric, silent_after=60.0, keepalive=0.4) as at:
+    async with edge_harness(fabric, silent_after=60.0, keepalive=0.4) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
         for number in range(7):
@@ -147,7 +147,7 @@ async def test_a_report_puts_the_next_comment_off(fabric: Fabric) -> None:
 async def test_m24_an_applications_error_is_answered_with_its_status(
     fabric: Fabric, line: str | None, status: int
 ) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer()
         taken = await at.worker.call()
         at.worker.frame(taken, FrameKind.ERROR, b'{"code":-1,"message":"Not now."}', line)
@@ -158,7 +158,7 @@ async def test_m24_an_applications_error_is_answered_with_its_status(
 
 
 async def test_an_error_ends_a_stream_as_its_last_event(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
         at.worker.report(taken, 1)
@@ -180,7 +180,7 @@ MALFORMED = [
 async def test_d18_a_result_that_cannot_be_spliced_is_an_internal_error_with_a_reference(
     fabric: Fabric, body: bytes
 ) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer()
         at.worker.frame(await at.worker.call(), FrameKind.RESULT, body)
         await answering.over()
@@ -193,7 +193,7 @@ async def test_d18_a_result_that_cannot_be_spliced_is_an_internal_error_with_a_r
 
 
 async def test_d18_a_report_that_cannot_be_spliced_is_left_out(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         taken = await at.worker.call()
         at.worker.frame(taken, FrameKind.PROGRESS, b'{"progress":1}\n\ndata: {"forged":true}')
@@ -209,7 +209,7 @@ async def test_d18_a_report_that_cannot_be_spliced_is_left_out(fabric: Fabric) -
 
 
 async def test_a_call_that_was_refused_is_placed_again_when_there_is_room(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.busy
         answering = at.answer()
         await until(lambda: len(at.worker.taken) > 1)
@@ -220,7 +220,7 @@ async def test_a_call_that_was_refused_is_placed_again_when_there_is_room(fabric
 
 
 async def test_a_worker_for_which_the_call_was_too_old_is_no_end(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
 
         def expire_once(taken: Taken) -> None:
             if len(at.worker.taken) == 1:
@@ -235,7 +235,7 @@ async def test_a_worker_for_which_the_call_was_too_old_is_no_end(fabric: Fabric)
 
 
 async def test_d4_a_pool_that_stays_full_is_503_and_nothing_was_sent(fabric: Fabric) -> None:
-    async with desk(fabric, queue_wait=0.3) as at:
+    async with edge_harness(fabric, queue_wait=0.3) as at:
         at.worker.on_call = at.worker.busy
         answering = at.answer()
         await answering.over()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.contract.bus.fabric import Fabric
-from tests.contract.calls.desk import assert_is_uncertain, desk, text_of
+from tests.contract.calls.edge_harness import assert_is_uncertain, edge_harness, text_of
 
 
 async def test_i3_a_call_that_nobody_confirmed_is_told_to_the_model_as_uncertain(fabric: Fabric) -> None:
     """D3: it is a tool result, so that the model reads how to find out."""
-    async with desk(fabric, unaccepted_after=0.1) as at:
+    async with edge_harness(fabric, unaccepted_after=0.1) as at:
         answering = at.answer()
         await answering.over()
         assert_is_uncertain(answering)
@@ -16,7 +16,7 @@ async def test_i3_a_call_that_nobody_confirmed_is_told_to_the_model_as_uncertain
 
 
 async def test_i3_a_call_whose_worker_fell_silent_is_uncertain(fabric: Fabric) -> None:
-    async with desk(fabric, lost_after=0.2) as at:
+    async with edge_harness(fabric, lost_after=0.2) as at:
         answering = at.answer()
         at.worker.accept(await at.worker.call())
         await answering.over()
@@ -24,7 +24,7 @@ async def test_i3_a_call_whose_worker_fell_silent_is_uncertain(fabric: Fabric) -
 
 
 async def test_i3_a_call_that_was_not_finished_in_time_is_uncertain(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(lasts=0.2)
         at.worker.accept(await at.worker.call())
         await answering.over()
@@ -33,7 +33,7 @@ async def test_i3_a_call_that_was_not_finished_in_time_is_uncertain(fabric: Fabr
 
 
 async def test_d17_an_uncertain_stream_ends_with_its_result_too(fabric: Fabric) -> None:
-    async with desk(fabric, lost_after=0.2) as at:
+    async with edge_harness(fabric, lost_after=0.2) as at:
         answering = at.answer(token="t")
         at.worker.report(await at.worker.call(), 1)
         await answering.over()
@@ -43,7 +43,7 @@ async def test_d17_an_uncertain_stream_ends_with_its_result_too(fabric: Fabric) 
 
 async def test_d17_what_still_runs_when_its_edge_leaves_is_uncertain_and_cancelled(fabric: Fabric) -> None:
     """A stream that just breaks off would say nothing."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         answering = at.answer(token="t")
         at.worker.report(await at.worker.call(), 1)
         await answering.exchange.events(1)

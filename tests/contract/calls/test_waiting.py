@@ -13,14 +13,14 @@ from mcpfleet.contracts.call import WANTS_ACCEPTED, FrameKind
 from mcpfleet.edge.calls.in_flight import Call, End, Order
 from mcpfleet.wire.errors import Rejection, unknown_method
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.desk import Desk, Taken, desk
+from tests.contract.calls.edge_harness import EdgeHarness, Taken, edge_harness
 from tests.kit.waiting import until
 
 
 class Waiting:
     """A call in line, in a task of its own."""
 
-    def __init__(self, at: Desk, make_order: Callable[[], Order] | None = None) -> None:
+    def __init__(self, at: EdgeHarness, make_order: Callable[[], Order] | None = None) -> None:
         self.call: Call | None = None
         self.rejection: Rejection | None = None
         self.scope = anyio.CancelScope()
@@ -41,11 +41,11 @@ class Waiting:
         await until(lambda: self.is_over, within=8)
 
 
-def queued(at: Desk) -> float:
+def queued(at: EdgeHarness) -> float:
     return at.instruments.queued.read().points[0].value
 
 
-async def in_line(at: Desk, count: int) -> list[Waiting]:
+async def in_line(at: EdgeHarness, count: int) -> list[Waiting]:
     """So many calls, in this order."""
     waiting = []
     for number in range(count):
@@ -57,7 +57,7 @@ async def in_line(at: Desk, count: int) -> list[Waiting]:
 class Pool:
     """A worker with so many slots, which it frees when the test says so."""
 
-    def __init__(self, at: Desk, slots: int) -> None:
+    def __init__(self, at: EdgeHarness, slots: int) -> None:
         self.slots = slots
         self.held: list[Taken] = []
         self.refused = 0
@@ -78,7 +78,7 @@ class Pool:
 
 
 async def test_where_nobody_waits_an_order_is_placed_at_once(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call = at.queue.place(at.order())
         assert call is not None
         taken = await at.worker.call()
@@ -87,7 +87,7 @@ async def test_where_nobody_waits_an_order_is_placed_at_once(fabric: Fabric) -> 
 
 async def test_behind_others_an_order_is_not_placed(fabric: Fabric) -> None:
     """First come, first served."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         Pool(at, slots=0)
         await in_line(at, 1)
         assert at.queue.place(at.order()) is None
@@ -95,14 +95,14 @@ async def test_behind_others_an_order_is_not_placed(fabric: Fabric) -> None:
 
 
 async def test_without_a_link_an_order_is_not_placed(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         await fabric.lose()
         await until(lambda: not at.edge.is_up)
         assert at.queue.place(at.order()) is None
 
 
 async def test_one_who_waits_is_taken_when_there_is_room_and_the_worker_says_so_at_once(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         pool = Pool(at, slots=0)
         [waiting] = await in_line(at, 1)
         await until(lambda: pool.refused)
@@ -115,7 +115,7 @@ async def test_one_who_waits_is_taken_when_there_is_room_and_the_worker_says_so_
 
 
 async def test_those_who_wait_are_taken_in_their_order(fabric: Fabric) -> None:
-    async with desk(fabric, probe_min=0.05, probe_max=0.05) as at:
+    async with edge_harness(fabric, probe_min=0.05, probe_max=0.05) as at:
         pool = Pool(at, slots=0)
         waiting = await in_line(at, 5)
         pool.slots = 5
@@ -127,7 +127,7 @@ async def test_those_who_wait_are_taken_in_their_order(fabric: Fabric) -> None:
 
 async def test_a_call_that_ends_lets_the_next_try_without_a_pause(fabric: Fabric) -> None:
     """Its slot is free; and the others wait on."""
-    async with desk(fabric, probe_min=60.0, probe_max=60.0) as at:
+    async with edge_harness(fabric, probe_min=60.0, probe_max=60.0) as at:
         pool = Pool(at, slots=1)
         running = at.calls.place(at.order())
         await until(lambda: running.worker)
@@ -140,7 +140,7 @@ async def test_a_call_that_ends_lets_the_next_try_without_a_pause(fabric: Fabric
 
 
 async def test_only_one_of_those_who_wait_asks_a_full_pool(fabric: Fabric) -> None:
-    async with desk(fabric, probe_min=0.1, probe_max=0.1, queue_wait=0.6) as at:
+    async with edge_harness(fabric, probe_min=0.1, probe_max=0.1, queue_wait=0.6) as at:
         pool = Pool(at, slots=0)
         waiting = await in_line(at, 20)
         for one in waiting:
@@ -149,7 +149,7 @@ async def test_only_one_of_those_who_wait_asks_a_full_pool(fabric: Fabric) -> No
 
 
 async def test_d4_after_a_bounded_wait_the_answer_is_503_with_a_delay(fabric: Fabric) -> None:
-    async with desk(fabric, queue_wait=0.3) as at:
+    async with edge_harness(fabric, queue_wait=0.3) as at:
         Pool(at, slots=0)
         began = time.monotonic()
         waiting = Waiting(at)
@@ -162,7 +162,7 @@ async def test_d4_after_a_bounded_wait_the_answer_is_503_with_a_delay(fabric: Fa
 
 
 async def test_more_than_may_wait_are_503_at_once(fabric: Fabric) -> None:
-    async with desk(fabric, queue_size=2) as at:
+    async with edge_harness(fabric, queue_size=2) as at:
         Pool(at, slots=0)
         await in_line(at, 2)
         began = time.monotonic()
@@ -174,7 +174,7 @@ async def test_more_than_may_wait_are_503_at_once(fabric: Fabric) -> None:
 
 
 async def test_a_pool_without_any_worker_is_waited_for_likewise(fabric: Fabric) -> None:
-    async with desk(fabric, queue_wait=0.3) as at:
+    async with edge_harness(fabric, queue_wait=0.3) as at:
         waiting = Waiting(at, functools.partial(at.order, pool="other"))
         await waiting.over()
         assert waiting.rejection is not None
@@ -182,7 +182,7 @@ async def test_a_pool_without_any_worker_is_waited_for_likewise(fabric: Fabric) 
 
 
 async def test_one_who_leaves_the_line_lets_the_next_be_first(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         pool = Pool(at, slots=0)
         first, second = await in_line(at, 2)
         first.scope.cancel()
@@ -195,7 +195,7 @@ async def test_one_who_leaves_the_line_lets_the_next_be_first(fabric: Fabric) ->
 
 
 async def test_one_who_leaves_while_it_is_asking_cancels_what_it_asked(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         [waiting] = await in_line(at, 1)
         taken = await at.worker.call()  # which does not answer
         waiting.scope.cancel()
@@ -206,7 +206,7 @@ async def test_one_who_leaves_while_it_is_asking_cancels_what_it_asked(fabric: F
 
 async def test_a_call_that_may_have_been_taken_is_never_told_that_it_did_not_run(fabric: Fabric) -> None:
     """Its patience is over, but its last try was sent and has no answer yet."""
-    async with desk(fabric, queue_wait=0.2, probe_min=0.05, probe_max=0.05) as at:
+    async with edge_harness(fabric, queue_wait=0.2, probe_min=0.05, probe_max=0.05) as at:
         waiting = Waiting(at)
         taken = await at.worker.call()
         await anyio.sleep(0.3)
@@ -218,7 +218,7 @@ async def test_a_call_that_may_have_been_taken_is_never_told_that_it_did_not_run
 
 
 async def test_a_try_that_nobody_answers_is_uncertain(fabric: Fabric) -> None:
-    async with desk(fabric, queue_wait=0.2, unaccepted_after=0.2, probe_min=0.05, probe_max=0.05) as at:
+    async with edge_harness(fabric, queue_wait=0.2, unaccepted_after=0.2, probe_min=0.05, probe_max=0.05) as at:
         waiting = Waiting(at)
         await waiting.over()
         assert waiting.call is not None
@@ -227,7 +227,7 @@ async def test_a_try_that_nobody_answers_is_uncertain(fabric: Fabric) -> None:
 
 async def test_a_try_that_nobody_answers_does_not_hold_up_the_line(fabric: Fabric) -> None:
     """After a restart of NATS a group may still name a worker's former connection, which swallows what it is sent."""
-    async with desk(fabric, unaccepted_after=60, probe_min=0.05, probe_max=0.05) as at:
+    async with edge_harness(fabric, unaccepted_after=60, probe_min=0.05, probe_max=0.05) as at:
         swallowed: list[Taken] = []
         at.worker.on_call = lambda taken: swallowed.append(taken) if not swallowed else at.worker.accept(taken)
         first, second, third = await in_line(at, 3)
@@ -238,7 +238,7 @@ async def test_a_try_that_nobody_answers_does_not_hold_up_the_line(fabric: Fabri
 
 
 async def test_a_try_that_is_taken_lets_the_next_try_without_a_pause(fabric: Fabric) -> None:
-    async with desk(fabric, probe_min=0.1, probe_max=2.0) as at:
+    async with edge_harness(fabric, probe_min=0.1, probe_max=2.0) as at:
         pool = Pool(at, 0)
         waiting = await in_line(at, 20)
         pool.slots = 20
@@ -249,7 +249,7 @@ async def test_a_try_that_is_taken_lets_the_next_try_without_a_pause(fabric: Fab
 
 
 async def test_what_came_with_the_acceptance_is_news_to_whoever_reads_the_call(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         at.worker.on_call = at.worker.finish
         waiting = Waiting(at)
         await waiting.over()
@@ -261,7 +261,7 @@ async def test_what_came_with_the_acceptance_is_news_to_whoever_reads_the_call(f
 async def test_each_try_is_made_of_what_exists_then(fabric: Fabric) -> None:
     """A rollout may replace the definition while a call waits for its workers."""
     definitions = iter(["gone", "gone", "d1", "d1", "d1"])
-    async with desk(fabric, probe_min=0.1, probe_max=0.1) as at:
+    async with edge_harness(fabric, probe_min=0.1, probe_max=0.1) as at:
         waiting = Waiting(at, lambda: at.order(definition=next(definitions)))
         at.worker.accept(await at.worker.call())
         await waiting.over()
@@ -271,7 +271,7 @@ async def test_each_try_is_made_of_what_exists_then(fabric: Fabric) -> None:
 
 async def test_a_target_that_goes_while_its_call_waits_is_told_as_gone(fabric: Fabric) -> None:
     orders = 0
-    async with desk(fabric, probe_min=0.1, probe_max=0.1) as at:
+    async with edge_harness(fabric, probe_min=0.1, probe_max=0.1) as at:
         Pool(at, slots=0)
 
         def make_order() -> Order:
@@ -289,7 +289,7 @@ async def test_a_target_that_goes_while_its_call_waits_is_told_as_gone(fabric: F
 
 
 async def test_arguments_that_are_too_large_are_told_so_and_not_tried_again(fabric: Fabric) -> None:
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         huge = b"x" * (fabric.settings.bus_max_payload + 1)
         with pytest.raises(Rejection, match="too large") as raised:
             at.queue.place(at.order(body=huge))
@@ -297,7 +297,7 @@ async def test_arguments_that_are_too_large_are_told_so_and_not_tried_again(fabr
 
 
 async def test_arguments_that_are_too_large_are_told_so_behind_others_too(fabric: Fabric) -> None:
-    async with desk(fabric, queue_wait=1.0, probe_min=0.1, probe_max=0.1) as at:
+    async with edge_harness(fabric, queue_wait=1.0, probe_min=0.1, probe_max=0.1) as at:
         pool = Pool(at, slots=0)
         huge = b"x" * (fabric.settings.bus_max_payload + 1)
         [first] = await in_line(at, 1)
@@ -310,7 +310,7 @@ async def test_arguments_that_are_too_large_are_told_so_behind_others_too(fabric
 
 
 async def test_how_long_calls_waited_is_measured(fabric: Fabric) -> None:
-    async with desk(fabric, queue_wait=0.2) as at:
+    async with edge_harness(fabric, queue_wait=0.2) as at:
         Pool(at, slots=0)
         await Waiting(at).over()
         [point] = at.instruments.queue_wait.read().points
@@ -320,7 +320,7 @@ async def test_how_long_calls_waited_is_measured(fabric: Fabric) -> None:
 
 async def test_a_refusal_that_comes_late_changes_nothing(fabric: Fabric) -> None:
     """A worker that accepted cannot take it back."""
-    async with desk(fabric) as at:
+    async with edge_harness(fabric) as at:
         call, taken = await at.accepted()
         at.worker.busy(taken)
         at.worker.frame(taken, FrameKind.PROGRESS, b'{"progress":1}')

@@ -17,7 +17,7 @@ from mcpfleet.contracts.call import (
     pool_cancel_subject,
 )
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.site import POOL, Edge, site
+from tests.contract.calls.worker_harness import POOL, PlayedEdge, worker_harness
 from tests.kit.waiting import until
 
 # -- taking ----------------------------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ from tests.kit.waiting import until
 
 async def test_a_call_is_answered_by_its_result_alone(fabric: Fabric) -> None:
     """A call that ends quickly needs no acceptance."""
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("echo", {"text": "hello"})
         end = await at.edge.said("result")
         assert json.loads(end.body)["content"][0]["text"] == "hello"
@@ -33,14 +33,14 @@ async def test_a_call_is_answered_by_its_result_alone(fabric: Fabric) -> None:
 
 
 async def test_m24_an_authored_error_says_so(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("refuse", {})
         assert (await at.edge.said("error")).header == AUTHORED_ERROR
 
 
 async def test_a_call_that_said_nothing_for_a_while_is_accepted(fabric: Fabric) -> None:
     """Then its edge does not take it for lost, whether it runs or waits."""
-    async with site(fabric, accepted_after=0.1, slots=1) as at:
+    async with worker_harness(fabric, accepted_after=0.1, slots=1) as at:
         at.place("hold", {"name": "a"}, call="1")
         at.place("hold", {"name": "b"}, call="2")
         for call in ("1", "2"):
@@ -51,13 +51,13 @@ async def test_a_call_that_said_nothing_for_a_while_is_accepted(fabric: Fabric) 
 
 
 async def test_a_call_that_others_wait_behind_is_accepted_at_once(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("hold", {"name": "a"}, flags=WANTS_ACCEPTED)
         await at.edge.said("accepted")
 
 
 async def test_beyond_slots_and_queue_a_worker_is_busy(fabric: Fabric) -> None:
-    async with site(fabric, slots=1, queue=1) as at:
+    async with worker_harness(fabric, slots=1, queue=1) as at:
         for call in ("1", "2", "3"):
             at.place("hold", {"name": call}, call=call)
         assert isinstance(await at.edge.refused("3"), Busy)
@@ -68,7 +68,7 @@ async def test_beyond_slots_and_queue_a_worker_is_busy(fabric: Fabric) -> None:
 
 
 async def test_a_call_that_waits_runs_when_a_slot_is_free(fabric: Fabric) -> None:
-    async with site(fabric, slots=1, queue=5) as at:
+    async with worker_harness(fabric, slots=1, queue=5) as at:
         for call in ("1", "2", "3"):
             at.place("hold", {"name": call}, call=call)
         await at.running("1")
@@ -92,14 +92,14 @@ def dated(seconds_ahead: float) -> str:
     ],
 )
 async def test_a_call_that_is_too_old_is_expired_and_does_not_run(fabric: Fabric, line: Callable[[], str]) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("echo", {"text": "x"}, line=line())
         assert isinstance(await at.edge.refused(), Expired)
         assert at.application.started == []
 
 
 async def test_a_call_that_comes_twice_runs_once(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         for _ in range(3):
             at.place("hold", {"name": "a"})
         at.application.release.set()
@@ -111,8 +111,8 @@ async def test_a_call_that_comes_twice_runs_once(fabric: Fabric) -> None:
 
 
 async def test_equal_names_of_two_edges_are_two_calls(fabric: Fabric) -> None:
-    async with site(fabric) as at, fabric.buses("edge") as (second,):
-        other = Edge(second)
+    async with worker_harness(fabric) as at, fabric.buses("edge") as (second,):
+        other = PlayedEdge(second)
         await other.listen()
         await heard(second)
         at.place("echo", {"text": "to the first"})
@@ -125,21 +125,21 @@ async def test_equal_names_of_two_edges_are_two_calls(fabric: Fabric) -> None:
 
 
 async def test_m60_a_few_reports_at_once_all_leave_before_the_end(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("count", {"steps": 3}, flags=WANTS_PROGRESS)
         await at.edge.said("result")
         assert at.edge.kinds() == ["progress"] * 3 + ["result"]
 
 
 async def test_p1_without_the_flag_no_report_leaves(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("count", {"steps": 3})
         await at.edge.said("result")
         assert at.edge.kinds() == ["result"]
 
 
 async def test_about_twenty_reports_of_a_burst_leave_and_the_newest(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("count", {"steps": 1000}, flags=WANTS_PROGRESS)
         await at.edge.said("result")
         reports = [json.loads(message.body)["progress"] for _, kind, message in at.edge.frames if kind == "progress"]
@@ -153,7 +153,7 @@ async def test_about_twenty_reports_of_a_burst_leave_and_the_newest(fabric: Fabr
 
 @pytest.mark.parametrize("to_pool", [True, False], ids=["to the pool", "to the worker"])
 async def test_a_cancelled_call_is_stopped_and_says_nothing_more(fabric: Fabric, to_pool: bool) -> None:
-    async with site(fabric, slots=1) as at:
+    async with worker_harness(fabric, slots=1) as at:
         at.place("hold", {"name": "a"})
         await at.running("a")
         at.edge.cancel(worker=None if to_pool else at.pool.process)
@@ -164,7 +164,7 @@ async def test_a_cancelled_call_is_stopped_and_says_nothing_more(fabric: Fabric,
 
 
 async def test_a_cancel_that_overtakes_its_call_keeps_it_from_running(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.edge.cancel("1")
         await heard(at.edge.bus, at.pool)
         at.place("echo", {"text": "a"}, call="1")
@@ -174,7 +174,7 @@ async def test_a_cancel_that_overtakes_its_call_keeps_it_from_running(fabric: Fa
 
 
 async def test_a_cancel_of_a_call_that_waits_frees_its_place(fabric: Fabric) -> None:
-    async with site(fabric, slots=1, queue=1) as at:
+    async with worker_harness(fabric, slots=1, queue=1) as at:
         at.place("hold", {"name": "1"}, call="1")
         at.place("hold", {"name": "2"}, call="2")
         at.edge.cancel("2")
@@ -186,7 +186,7 @@ async def test_a_cancel_of_a_call_that_waits_frees_its_place(fabric: Fabric) -> 
 
 
 async def test_a_cancel_after_the_end_changes_nothing(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("echo", {"text": "a"})
         await at.edge.said("result")
         at.edge.cancel()
@@ -196,7 +196,7 @@ async def test_a_cancel_after_the_end_changes_nothing(fabric: Fabric) -> None:
 
 
 async def test_a_malformed_cancel_is_logged_and_costs_nothing(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.edge.bus.publish(pool_cancel_subject(POOL), b"{")
         await until(lambda: fabric.lines("malformed cancel"))
         at.place("echo", {"text": "a"})

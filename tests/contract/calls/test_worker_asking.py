@@ -7,12 +7,12 @@ from typing import Any
 
 from mcpfleet.contracts.call import LACKING
 from tests.contract.bus.fabric import Fabric
-from tests.contract.calls.site import site
+from tests.contract.calls.worker_harness import worker_harness
 from tests.kit.waiting import until
 
 
 async def test_m50_a_question_is_the_calls_end_and_frees_its_slot(fabric: Fabric) -> None:
-    async with site(fabric, slots=1, queue=0) as at:
+    async with worker_harness(fabric, slots=1, queue=0) as at:
         at.place("ask", {}, capabilities={"roots": {}})
         asked = json.loads((await at.edge.said("ask")).body)
         assert asked == {
@@ -28,7 +28,7 @@ async def test_m50_a_question_is_the_calls_end_and_frees_its_slot(fabric: Fabric
 
 async def test_m50_a_question_that_was_lost_is_sent_again(fabric: Fabric) -> None:
     """The edge says that it misses the call, and the worker has kept the end, as it keeps every end."""
-    async with site(fabric, alive_interval=0.1) as at:
+    async with worker_harness(fabric, alive_interval=0.1) as at:
         at.place("ask", {}, capabilities={"roots": {}})
         await at.edge.said("ask")
         at.edge.answer = at.edge.answer and at.edge.answer.model_copy(update={"missing": ("1",)})
@@ -36,13 +36,13 @@ async def test_m50_a_question_that_was_lost_is_sent_again(fabric: Fabric) -> Non
 
 
 async def test_d16_the_edge_hears_which_capability_its_client_lacks(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("ask", {})
         assert (await at.edge.said("error")).header == f"{LACKING} roots"
 
 
 async def test_m49_log_messages_precede_the_result(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("say", {}, log_level="info")
         await at.edge.said("result")
         assert at.edge.kinds() == ["log", "result"]
@@ -53,7 +53,7 @@ async def test_m49_log_messages_precede_the_result(fabric: Fabric) -> None:
 
 
 async def test_a_prompt_that_a_worker_gives_up_is_an_error_and_no_tool_result(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         at.place("wait", {"name": "a"})
         await at.running("a")
         at.actor.give_up()

@@ -13,14 +13,14 @@ from mcpfleet.contracts.call import (
     pull_subject,
 )
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.site import POOL, site
+from tests.contract.calls.worker_harness import POOL, worker_harness
 from tests.kit.waiting import until
 
 # -- alive -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_worker_tells_each_edge_which_calls_it_holds(fabric: Fabric) -> None:
-    async with site(fabric, alive_interval=0.2, slots=1) as at:
+    async with worker_harness(fabric, alive_interval=0.2, slots=1) as at:
         at.place("hold", {"name": "a"}, call="1")
         at.place("hold", {"name": "b"}, call="2")
         await until(lambda: at.edge.alive and len(at.edge.alive[-1].calls) == 2)
@@ -29,14 +29,14 @@ async def test_a_worker_tells_each_edge_which_calls_it_holds(fabric: Fabric) -> 
 
 async def test_a_call_that_is_unwanted_is_cancelled(fabric: Fabric) -> None:
     """This makes good a cancel that was lost."""
-    async with site(fabric, alive_interval=0.2) as at:
+    async with worker_harness(fabric, alive_interval=0.2) as at:
         at.edge.answer = AliveAnswer(unwanted=("1",))
         at.place("hold", {"name": "a"})
         await until(lambda: at.application.cancelled == ["a"])
 
 
 async def test_an_end_that_an_edge_missed_is_sent_again(fabric: Fabric) -> None:
-    async with site(fabric, alive_interval=0.2, end_kept=5.0) as at:
+    async with worker_harness(fabric, alive_interval=0.2, end_kept=5.0) as at:
         at.edge.answer = AliveAnswer(missing=("1",))
         at.place("echo", {"text": "a"})
         first = await at.edge.said("result", times=1)
@@ -47,7 +47,7 @@ async def test_an_end_that_an_edge_missed_is_sent_again(fabric: Fabric) -> None:
 
 async def test_an_end_is_kept_for_a_time(fabric: Fabric) -> None:
     """After that the worker says nothing more to the edge."""
-    async with site(fabric, alive_interval=0.1, end_kept=0.2) as at:
+    async with worker_harness(fabric, alive_interval=0.1, end_kept=0.2) as at:
         at.place("echo", {"text": "a"})
         await at.edge.said("result")
         await until(lambda: at.edge.alive)
@@ -58,7 +58,7 @@ async def test_an_end_is_kept_for_a_time(fabric: Fabric) -> None:
 
 
 async def test_calls_of_an_edge_that_is_gone_are_cancelled(fabric: Fabric) -> None:
-    async with site(fabric, alive_interval=0.1, lost_after=0.4) as at:
+    async with worker_harness(fabric, alive_interval=0.1, lost_after=0.4) as at:
         at.edge.answer = None
         at.place("hold", {"name": "a"})
         await until(lambda: at.application.cancelled == ["a"])
@@ -66,7 +66,7 @@ async def test_calls_of_an_edge_that_is_gone_are_cancelled(fabric: Fabric) -> No
 
 
 async def test_an_edge_that_is_heard_again_in_time_loses_nothing(fabric: Fabric) -> None:
-    async with site(fabric, alive_interval=0.1, lost_after=0.8) as at:
+    async with worker_harness(fabric, alive_interval=0.1, lost_after=0.8) as at:
         at.place("hold", {"name": "a"})
         for _ in range(2):
             at.edge.answer = None
@@ -80,7 +80,7 @@ async def test_an_edge_that_is_heard_again_in_time_loses_nothing(fabric: Fabric)
 
 async def test_silence_counts_only_while_the_workers_own_link_is_proven(fabric: Fabric) -> None:
     """An outage of NATS cancels nothing."""
-    async with site(fabric, alive_interval=0.1, lost_after=0.5) as at:
+    async with worker_harness(fabric, alive_interval=0.1, lost_after=0.5) as at:
         at.place("hold", {"name": "a"})
         await until(lambda: at.edge.alive)
         await fabric.lose()
@@ -100,7 +100,7 @@ async def test_silence_counts_only_while_the_workers_own_link_is_proven(fabric: 
 
 async def test_a_large_result_stays_with_its_worker_until_it_is_fetched(fabric: Fabric) -> None:
     text = "x" * 10_000
-    async with site(fabric, inline_result=1000) as at:
+    async with worker_harness(fabric, inline_result=1000) as at:
         at.place("echo", {"text": text})
         end = await at.edge.said("result")
         assert end.body == b""
@@ -112,7 +112,7 @@ async def test_a_large_result_stays_with_its_worker_until_it_is_fetched(fabric: 
 
 
 async def test_a_result_that_is_not_kept_cannot_be_fetched(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         pull = Pull(edge=at.edge.bus.process, call="never").model_dump_json().encode()
         with pytest.raises(Exception, match="not kept"):
             await at.edge.bus.request(pull_subject(POOL, at.pool.process), pull, timeout=5)
@@ -123,7 +123,7 @@ async def test_a_result_that_is_not_kept_cannot_be_fetched(fabric: Fabric) -> No
 
 async def test_a_worker_that_drains_finishes_what_it_holds_and_takes_nothing_new(fabric: Fabric) -> None:
     drained = anyio.Event()
-    async with site(fabric, slots=1) as at, anyio.create_task_group() as tasks:
+    async with worker_harness(fabric, slots=1) as at, anyio.create_task_group() as tasks:
 
         async def drain() -> None:
             await at.actor.drain()
@@ -147,7 +147,7 @@ async def test_a_worker_that_drains_finishes_what_it_holds_and_takes_nothing_new
 
 
 async def test_a_worker_whose_loop_is_blocked_takes_calls_again_when_it_runs(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         await at.actor.hear_blocked(True)
         at.place("echo", {"text": "meanwhile"}, call="1")
         assert isinstance(await at.edge.refused("1"), NoResponders)
@@ -158,7 +158,7 @@ async def test_a_worker_whose_loop_is_blocked_takes_calls_again_when_it_runs(fab
 
 
 async def test_a_worker_that_drains_does_not_come_back_when_its_loop_runs_again(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         await at.actor.hear_blocked(True)
         await at.actor.drain()
         await at.actor.hear_blocked(False)
@@ -167,13 +167,13 @@ async def test_a_worker_that_drains_does_not_come_back_when_its_loop_runs_again(
 
 
 async def test_a_worker_without_calls_drains_at_once(fabric: Fabric) -> None:
-    async with site(fabric) as at:
+    async with worker_harness(fabric) as at:
         with anyio.fail_after(5):
             await at.actor.drain()
 
 
 async def test_slots_are_counted(fabric: Fabric) -> None:
-    async with site(fabric, slots=3) as at:
+    async with worker_harness(fabric, slots=3) as at:
         at.place("hold", {"name": "a"})
         await at.running("a")
         used = [gauge.read().points[0].value for gauge in (at.instruments.slots, at.instruments.slots_used)]

@@ -1,4 +1,4 @@
-"""The applications of these tests: their handlers run in the test's own process, and a desk shows what they did."""
+"""The applications of these tests: handlers run in the test's process, and tests see what they did."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_uncertain(result: CallToolResult | None) -> bool:
     return result is not None and result.is_error is True and "uncertain" in text(result)
 
 
-class Desk:
+class ObservedApp:
     """An application, and what its handlers have done."""
 
     def __init__(self, version: str = "1.0.0") -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.fleet.app import Desk
+from tests.contract.fleet.app import ObservedApp
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def observed() -> ObservedApp:
+    return ObservedApp()

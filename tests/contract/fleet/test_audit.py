@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from mcpfleet.testing.local import LocalFleet
-from tests.contract.fleet.app import Desk
+from tests.contract.fleet.app import ObservedApp
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import Post, request
 
@@ -41,8 +41,8 @@ async def call(http: httpx2.AsyncClient, method: str, token: str = "", **params:
     return (await http.post("/mcp", content=post.body, headers=sent)).status_code
 
 
-async def test_each_call_leaves_one_line_that_says_how_it_ended(desk: Desk, lines: Read) -> None:
-    async with LocalFleet(desk.app, edges=1) as fleet, fleet.http(0) as http:
+async def test_each_call_leaves_one_line_that_says_how_it_ended(observed: ObservedApp, lines: Read) -> None:
+    async with LocalFleet(observed.app, edges=1) as fleet, fleet.http(0) as http:
         await call(http, "tools/call", name="act", arguments={"token": SECRET})
         await call(http, "tools/call", name="refuse", arguments={"why": SECRET})
         await call(http, "tools/call", name=SECRET, arguments={})
@@ -66,8 +66,10 @@ async def test_each_call_leaves_one_line_that_says_how_it_ended(desk: Desk, line
     assert len({line["trace_id"] for line in lines()}) == 4
 
 
-async def test_a_line_names_its_caller_and_nobody_who_was_refused_leaves_one(desk: Desk, lines: Read) -> None:
-    async with LocalFleet(desk.app, edges=1, environment=STATIC) as fleet, fleet.http(0) as http:
+async def test_a_line_names_its_caller_and_nobody_who_was_refused_leaves_one(
+    observed: ObservedApp, lines: Read
+) -> None:
+    async with LocalFleet(observed.app, edges=1, environment=STATIC) as fleet, fleet.http(0) as http:
         assert await call(http, "tools/call", SECRET, name="act", arguments={"token": "x"}) == 401
         assert await call(http, "tools/call", "of-ann", name="act", arguments={"token": SECRET}) == 200
         await until(lines)
@@ -75,9 +77,9 @@ async def test_a_line_names_its_caller_and_nobody_who_was_refused_leaves_one(des
     assert (line["subject"], line["client"], line["outcome"]) == ("ann", 'a"b', "ok")
 
 
-async def test_one_setting_turns_them_off(desk: Desk, lines: Read) -> None:
+async def test_one_setting_turns_them_off(observed: ObservedApp, lines: Read) -> None:
     async with (
-        LocalFleet(desk.app, edges=1, environment={"MCPFLEET_AUDIT": "false"}) as fleet,
+        LocalFleet(observed.app, edges=1, environment={"MCPFLEET_AUDIT": "false"}) as fleet,
         fleet.http(0) as http,
     ):
         assert await call(http, "tools/call", name="act", arguments={"token": "x"}) == 200

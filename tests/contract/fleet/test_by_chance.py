@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcpfleet.bus.memory.faults import Faults
 from mcpfleet.testing.local import LocalFleet
-from tests.contract.fleet.app import Desk, is_uncertain, text
+from tests.contract.fleet.app import ObservedApp, is_uncertain, text
 
 SEEDS = range(6)
 CALLS = 16
@@ -53,10 +53,12 @@ class Tally:
         pytest.param(Faults(late=0.3, delay=0.05, lost=0.1, subjects=(CALLS_SUBJECT, *ANSWERS)), id="calls, too"),
     ],
 )
-async def test_what_was_told_not_run_has_not_and_what_has_a_result_ran_once(desk: Desk, faults: Faults) -> None:
+async def test_what_was_told_not_run_has_not_and_what_has_a_result_ran_once(
+    observed: ObservedApp, faults: Faults
+) -> None:
     tally = Tally()
     async with (
-        LocalFleet(desk.app, edges=2, workers=2, factor=10, environment=ENVIRONMENT) as fleet,
+        LocalFleet(observed.app, edges=2, workers=2, factor=10, environment=ENVIRONMENT) as fleet,
         fleet.client(0) as first,
         fleet.client(1) as second,
     ):
@@ -69,20 +71,20 @@ async def test_what_was_told_not_run_has_not_and_what_has_a_result_ran_once(desk
         fleet.switch.misbehave()
     assert len(tally.ran) + len(tally.uncertain) + len(tally.not_run) == len(SEEDS) * CALLS
     assert {error.error.code for error in tally.not_run} <= {-32603}
-    assert [token for token in tally.not_run_tokens if desk.effects[token]] == []
-    assert [token for token in tally.ran if desk.effects[token] != 1] == []
-    assert [token for token in tally.uncertain if desk.effects[token] > 1] == []
+    assert [token for token in tally.not_run_tokens if observed.effects[token]] == []
+    assert [token for token in tally.ran if observed.effects[token] != 1] == []
+    assert [token for token in tally.uncertain if observed.effects[token] > 1] == []
     assert len(tally.ran) > len(tally.uncertain), "most calls are not harmed"
 
 
-async def test_a_doubled_message_of_a_call_that_was_refused_does_not_run_later(desk: Desk) -> None:
+async def test_a_doubled_message_of_a_call_that_was_refused_does_not_run_later(observed: ObservedApp) -> None:
     """Its edge was told that it has not run and never will, and has placed the call again."""
     tally = Tally()
     environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}
-    async with LocalFleet(desk.app, environment=environment) as fleet, fleet.client() as client:
+    async with LocalFleet(observed.app, environment=environment) as fleet, fleet.client() as client:
         fleet.switch.misbehave(Faults(doubled=1.0, late=1.0, delay=0.2, subjects=(CALLS_SUBJECT,)))
         async with anyio.create_task_group() as tasks:
             for number in range(12):
                 tasks.start_soon(tally.call, client, str(number))
-    assert [token for token in tally.not_run_tokens if desk.effects[token]] == []
-    assert [token for token in tally.ran if desk.effects[token] != 1] == []
+    assert [token for token in tally.not_run_tokens if observed.effects[token]] == []
+    assert [token for token in tally.ran if observed.effects[token] != 1] == []

@@ -123,7 +123,7 @@ async def test_d9_a_repeat_of_a_task_gets_its_handle(works: Works) -> None:
 
 
 @dataclass
-class Desk:
+class KeyedApp:
     """An application whose effects are counted, and which answers once it is let."""
 
     effects: list[str] = field(default_factory=list)
@@ -181,22 +181,22 @@ def named(key: object) -> dict[str, Any]:
     return {"_meta": {IDEMPOTENCY_KEY: key}}
 
 
-async def cut(desk: Desk, client: TaskClient, tool: str, times: int = 1, **members: Any) -> None:
+async def cut(keyed: KeyedApp, client: TaskClient, tool: str, times: int = 1, **members: Any) -> None:
     """Call a tool, and close the connection after its effect."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: client.call(tool, **members))
-        await until(lambda: desk.effects.count(tool) == times)
+        await until(lambda: keyed.effects.count(tool) == times)
         tasks.cancel_scope.cancel()
 
 
 async def test_i1_i2_what_was_cut_after_its_effect_is_answered_to_the_retry() -> None:
-    desk = Desk()
-    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+    keyed = KeyedApp()
+    async with LocalFleet(keyed.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         for tool, members in (
             ("place", {"arguments": {"request": "r1"}}),
             ("remove", {"arguments": {"book": 1}, **named("k1")}),
         ):
-            await cut(desk, TaskClient(one), tool, **members)
+            await cut(keyed, TaskClient(one), tool, **members)
             results: list[dict[str, Any]] = []
 
             async def retry(
@@ -207,41 +207,41 @@ async def test_i1_i2_what_was_cut_after_its_effect_is_answered_to_the_retry() ->
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(retry, TaskClient(one))
                 tasks.start_soon(retry, TaskClient(two))
-                desk.release.set()
+                keyed.release.set()
             assert [(said(each), each["_meta"][REPEAT]) for each in results] == [(tool, True)] * 2
-            desk.release = anyio.Event()
-    assert desk.effects == ["place", "remove"]
+            keyed.release = anyio.Event()
+    assert keyed.effects == ["place", "remove"]
 
 
 async def test_d12_what_a_leaving_client_cancels_is_uncertain_under_its_key() -> None:
-    desk = Desk()
-    async with LocalFleet(desk.app) as fleet, fleet.http() as http:
+    keyed = KeyedApp()
+    async with LocalFleet(keyed.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
-        await cut(desk, client, "stop", arguments={"book": 1}, **named("k1"))
+        await cut(keyed, client, "stop", arguments={"book": 1}, **named("k1"))
         again = await client.call("stop", {"book": 1}, **named("k1"))
     assert again["isError"] is True
     assert "unknown" in said(again)
-    assert desk.effects == ["stop"]
+    assert keyed.effects == ["stop"]
 
 
 async def test_i3_d9_where_a_worker_dies_after_the_effect_it_is_uncertain_and_under_a_key_stays_so() -> None:
     """Without a key a blind retry has a second effect (I1), which is why the error says to find out first."""
-    desk, results = Desk(), []
+    keyed, results = KeyedApp(), []
 
     async def call(client: TaskClient, tool: str, arguments: dict[str, Any]) -> None:
         results.append(await client.call(tool, arguments))
 
-    async with LocalFleet(desk.app, edges=2, factor=10) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+    async with LocalFleet(keyed.app, edges=2, factor=10) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, TaskClient(one), "blind", {})
             tasks.start_soon(call, TaskClient(one), "place", {"request": "r1"})
-            await until(lambda: sorted(desk.effects) == ["blind", "place"])
+            await until(lambda: sorted(keyed.effects) == ["blind", "place"])
             await fleet.workers[0].kill()
-        desk.release.set()
+        keyed.release.set()
         await fleet.add_worker()
         results += [await TaskClient(two).call("place", {"request": "r1"}) for _ in range(2)]
         assert said(await TaskClient(two).call("blind")) == "blind"
-    assert sorted(desk.effects) == ["blind", "blind", "place"]
+    assert sorted(keyed.effects) == ["blind", "blind", "place"]
     assert all(each["isError"] for each in results)
     assert all("outcome is uncertain" in said(each) and "read-only tool" in said(each) for each in results[:2])
     assert all("unknown" in said(each) and "read-only tool" in said(each) for each in results[2:])
@@ -249,19 +249,19 @@ async def test_i3_d9_where_a_worker_dies_after_the_effect_it_is_uncertain_and_un
 
 async def test_i4_what_is_cut_after_two_reports_is_done_again_unless_it_is_remembered() -> None:
     """Nothing is replayed: twelve steps for a job of six, and six under a key, or as a task."""
-    desk = Desk()
-    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+    keyed = KeyedApp()
+    async with LocalFleet(keyed.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         for tool, members in (("report", {}), ("keyed_report", named("k1"))):
-            await cut(desk, TaskClient(one), tool, 2, **members)
-            desk.release.set()
+            await cut(keyed, TaskClient(one), tool, 2, **members)
+            keyed.release.set()
             assert said(await TaskClient(two).call(tool, **members)) == tool
-            desk.release = anyio.Event()
-        desk.release.set()
+            keyed.release = anyio.Event()
+        keyed.release.set()
         done = await TaskClient(one).until(await TaskClient(one).start("task_report"))
         resumed = await one.get("/mcp", headers={"Accept": "text/event-stream", "Last-Event-ID": "2"})
-        await until(lambda: desk.effects.count("report") == 12)
+        await until(lambda: keyed.effects.count("report") == 12)
     assert text_of(done) == "task_report"
-    assert {tool: desk.effects.count(tool) for tool in ("keyed_report", "task_report")} == {
+    assert {tool: keyed.effects.count(tool) for tool in ("keyed_report", "task_report")} == {
         "keyed_report": 6,
         "task_report": 6,
     }
@@ -269,15 +269,15 @@ async def test_i4_what_is_cut_after_two_reports_is_done_again_unless_it_is_remem
 
 
 async def test_d9_a_key_beside_the_arguments_is_told_of_in_the_list_and_held_to_its_form() -> None:
-    desk = Desk()
-    desk.release.set()
-    async with LocalFleet(desk.app) as fleet, fleet.http() as http:
+    keyed = KeyedApp()
+    keyed.release.set()
+    async with LocalFleet(keyed.app) as fleet, fleet.http() as http:
         client = TaskClient(http)
         tools = {tool["name"]: tool for tool in (await client.ask("tools/list", {}))["tools"]}
         for key in ("", 5, None, "x" * 257):
             params = {"name": "remove", "arguments": {"book": 1}, **named(key)}
             assert (await client.refusal("tools/call", params))["code"] == -32602, key
-        assert desk.effects == []
+        assert keyed.effects == []
         await client.call("remove", {"book": 1}, **named("k1"))
         other = await client.call("remove", {"book": 2}, **named("k1"))
         for _ in range(2):
@@ -286,30 +286,30 @@ async def test_d9_a_key_beside_the_arguments_is_told_of_in_the_list_and_held_to_
     assert tools["remove"]["_meta"] == {IDEMPOTENCY_KEY: True}
     assert "_meta" not in tools["place"]
     assert "other arguments" in said(other)
-    assert desk.effects.count("remove") == 3
+    assert keyed.effects.count("remove") == 3
     assert IDEMPOTENCY_KEY.split("/")[0].split(".")[1] not in ("mcp", "modelcontextprotocol"), "M22"
 
 
 async def test_d9_a_call_that_left_before_any_worker_had_it_leaves_its_key_free() -> None:
-    desk = Desk()
+    keyed = KeyedApp()
     environment = {"MCPFLEET_SLOTS": "1", "MCPFLEET_QUEUE": "0"}
-    async with LocalFleet(desk.app, environment=environment) as fleet, fleet.http() as http:
+    async with LocalFleet(keyed.app, environment=environment) as fleet, fleet.http() as http:
         client = TaskClient(http)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call, "blind")
-            await until(lambda: desk.effects == ["blind"])
+            await until(lambda: keyed.effects == ["blind"])
             with anyio.move_on_after(0.5):
                 await client.call("remove", {"book": 1}, **named("k1"))
-            desk.release.set()
+            keyed.release.set()
         result = await client.call("remove", {"book": 1}, **named("k1"))
     assert (said(result), REPEAT in result["_meta"]) == ("remove", False)
 
 
 async def test_k14_a_lost_handle_is_found_by_the_key_of_its_call() -> None:
     """K21: there is no list to look it up in."""
-    desk = Desk()
-    desk.release.set()
-    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+    keyed = KeyedApp()
+    keyed.release.set()
+    async with LocalFleet(keyed.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
         first = await TaskClient(one).call("task_report", **named("k1"))
         again = await TaskClient(two).call("task_report", **named("k1"))
         other = await TaskClient(two).call("task_report", **named("k2"))
@@ -319,16 +319,16 @@ async def test_k14_a_lost_handle_is_found_by_the_key_of_its_call() -> None:
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
 async def test_i2_clients_of_2025_name_keys_and_hear_of_repeats_too(revision: str) -> None:
-    desk = Desk()
-    desk.release.set()
+    keyed = KeyedApp()
+    keyed.release.set()
     headers = {"MCP-Protocol-Version": revision, "Accept": "application/json, text/event-stream"}
     params = {"name": "remove", "arguments": {"book": 1}, **named("k1")}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    async with LocalFleet(desk.app) as fleet, fleet.http() as http:
+    async with LocalFleet(keyed.app) as fleet, fleet.http() as http:
         results = [(await http.post("/mcp", json=body, headers=headers)).json()["result"] for _ in range(2)]
     assert [said(result) for result in results] == ["remove"] * 2
     assert [result.get("_meta", {}).get(REPEAT) for result in results] == [None, True]
-    assert desk.effects == ["remove"]
+    assert keyed.effects == ["remove"]
 
 
 def told(fleet: LocalFleet, outcome: str) -> float:
@@ -338,20 +338,20 @@ def told(fleet: LocalFleet, outcome: str) -> float:
 
 
 async def test_d9_a_moment_without_the_tasks_service_ends_no_waiting() -> None:
-    desk, results = Desk(), list[dict[str, Any]]()
-    async with LocalFleet(desk.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+    keyed, results = KeyedApp(), list[dict[str, Any]]()
+    async with LocalFleet(keyed.app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
 
         async def call(client: TaskClient) -> None:
             results.append(await client.call("place", {"request": "r1"}))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call, TaskClient(one))
-            await until(lambda: desk.effects == ["place"])
+            await until(lambda: keyed.effects == ["place"])
             tasks.start_soon(call, TaskClient(two))
             await until(lambda: told(fleet, "running") >= 2)  # it waits, and has asked again
             fleet.tasks.cut()
             await until(lambda: bool(fleet.lines("idempotency key not reserved")), within=15)
             fleet.tasks.heal()
-            desk.release.set()
+            keyed.release.set()
     assert [said(each) for each in results] == ["place"] * 2
-    assert desk.effects == ["place"]
+    assert keyed.effects == ["place"]

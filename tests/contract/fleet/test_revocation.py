@@ -16,7 +16,7 @@ from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.instruments import BusInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.testing.local import LocalFleet
-from tests.contract.fleet.app import Desk
+from tests.contract.fleet.app import ObservedApp
 from tests.unit.edge.asgi import Post, request
 
 TOKENS = [{"token": f"of-{name}", "subject": name, "audience": "mcp"} for name in ("ann", "bob")]
@@ -51,10 +51,12 @@ async def becomes(http: httpx2.AsyncClient, name: str, expected: int) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_invariant_5_an_edge_that_was_cut_off_hears_who_was_revoked_once_it_is_back(desk: Desk) -> None:
+async def test_invariant_5_an_edge_that_was_cut_off_hears_who_was_revoked_once_it_is_back(
+    observed: ObservedApp,
+) -> None:
     environment = {**STATIC, "MCPFLEET_ADMISSION_LASTS": "3600"}
     async with (
-        LocalFleet(desk.app, edges=2, factor=FACTOR, environment=environment) as fleet,
+        LocalFleet(observed.app, edges=2, factor=FACTOR, environment=environment) as fleet,
         operator(fleet) as asking,
         fleet.http(0) as reached,
         fleet.http(1) as unreached,
@@ -70,8 +72,8 @@ async def test_invariant_5_an_edge_that_was_cut_off_hears_who_was_revoked_once_i
             assert await status(http, "bob") == 200
 
 
-async def test_callers_that_are_known_go_on_while_authorization_is_away_and_not_for_ever(desk: Desk) -> None:
-    async with LocalFleet(desk.app, factor=FACTOR, environment=STATIC) as fleet, fleet.http() as http:
+async def test_callers_that_are_known_go_on_while_authorization_is_away_and_not_for_ever(observed: ObservedApp) -> None:
+    async with LocalFleet(observed.app, factor=FACTOR, environment=STATIC) as fleet, fleet.http() as http:
         assert await status(http, "ann") == 200
         await fleet.authorization.kill()
         assert await status(http, "ann") == 200

@@ -11,13 +11,23 @@ from mcpfleet.contracts.pool_tasks import Claimed, Extend, Settle, TaskLease
 from mcpfleet.contracts.tasks import KeyOutcome, Once, Reserve, Status
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import states, watch
-from tests.contract.store.tasking import POOL, REPORT, Desk, a_task, age, column, desk, replicas, token
+from tests.contract.store.task_harness import (
+    POOL,
+    REPORT,
+    TaskHarness,
+    a_task,
+    age,
+    column,
+    replicas,
+    task_harness,
+    token,
+)
 
 FAILED = '{"code":-32603,"message":"broken"}'
 
 
 async def test_the_longest_waiting_go_first_up_to_as_many_as_are_wanted(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         made = []
         for number in range(4):
             made.append((await books.made()).id)
@@ -29,7 +39,7 @@ async def test_the_longest_waiting_go_first_up_to_as_many_as_are_wanted(store: S
 
 async def test_a_worker_gets_what_it_can_run_of_its_own_pool(store: Store) -> None:
     other = digest_of(b"other")
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.made(definition=other)
         await books.made(pool="archive")
         mine = await books.made()
@@ -38,11 +48,11 @@ async def test_a_worker_gets_what_it_can_run_of_its_own_pool(store: Store) -> No
 
 
 async def test_many_claimers_of_many_replicas_get_each_task_once(url: str, store: Store) -> None:
-    async with replicas(url, 3) as desks:
-        made = {(await desks[0].made()).id for _ in range(60)}
+    async with replicas(url, 3) as harnesses:
+        made = {(await harnesses[0].made()).id for _ in range(60)}
         got: list[str] = []
 
-        async def work(books: Desk, process: str) -> None:
+        async def work(books: TaskHarness, process: str) -> None:
             while taken := (await books.claim(most=4, process=process)).tasks:
                 got.extend(task.id for task in taken)
                 for task in taken:
@@ -50,13 +60,13 @@ async def test_many_claimers_of_many_replicas_get_each_task_once(url: str, store
 
         async with anyio.create_task_group() as tasks:
             for number in range(12):
-                tasks.start_soon(work, desks[number % 3], f"w{number}")
+                tasks.start_soon(work, harnesses[number % 3], f"w{number}")
         assert sorted(got) == sorted(made)
 
 
 async def test_a_claim_carries_no_more_than_a_message_takes(store: Store) -> None:
     large = f'"{"x" * 3000}"'
-    async with desk(store, task_origin_limit=4000, task_memory_limit=4000) as books:
+    async with task_harness(store, task_origin_limit=4000, task_memory_limit=4000) as books:
         for _ in range(4):
             await books.made(origin=large)
         sizes = []
@@ -67,7 +77,7 @@ async def test_a_claim_carries_no_more_than_a_message_takes(store: Store) -> Non
 
 async def test_k21_the_write_of_an_old_fence_is_refused_and_told_so(store: Store) -> None:
     """A worker that was paused past its lease: nothing that it writes counts, whoever has the task now."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         for taken_again in (False, True):
             old = await books.running("paused")
             assert await books.lapse() == 1
@@ -83,7 +93,7 @@ async def test_k21_the_write_of_an_old_fence_is_refused_and_told_so(store: Store
 
 
 async def test_a_lease_that_is_renewed_does_not_lapse(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await age(store, states, "lease_until", books.settings.task_lease + 1)
         await books.extend(task)
@@ -92,7 +102,7 @@ async def test_a_lease_that_is_renewed_does_not_lapse(store: Store) -> None:
 
 
 async def test_extend_renews_many_and_names_the_lost_among_them(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         for _ in range(5):
             await books.made()
         mine = (await books.claim(most=5)).tasks
@@ -109,7 +119,7 @@ async def test_extend_renews_many_and_names_the_lost_among_them(store: Store) ->
 
 
 async def test_d8_a_vanished_holders_task_is_taken_again_with_a_higher_fence(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         first = await books.running()
         await age(store, states, "lease_until", books.settings.task_lease + 1)
         (change,) = await books.repository.sweeps.lapse()
@@ -120,7 +130,7 @@ async def test_d8_a_vanished_holders_task_is_taken_again_with_a_higher_fence(sto
 
 
 async def test_a_task_whose_holders_vanish_runs_alone_and_then_fails_as_having_crashed_them(store: Store) -> None:
-    async with desk(store, task_backoff=0) as books:
+    async with task_harness(store, task_backoff=0) as books:
         task = await books.running(attempts=50)
         await books.lapse()
         await books.taken()
@@ -140,7 +150,7 @@ async def test_a_task_whose_holders_vanish_runs_alone_and_then_fails_as_having_c
 
 
 async def test_a_task_that_must_run_alone_keeps_nobody_from_the_others(store: Store) -> None:
-    async with desk(store, task_backoff=0) as books:
+    async with task_harness(store, task_backoff=0) as books:
         await books.running(attempts=50)
         await books.lapse()
         await books.taken()
@@ -150,7 +160,7 @@ async def test_a_task_that_must_run_alone_keeps_nobody_from_the_others(store: St
 
 
 async def test_a_released_task_counts_no_attempt_and_goes_to_the_next(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         first = await books.running()
         assert await books.release(first) is Status.WORKING
         second = await books.taken("w2")
@@ -160,7 +170,7 @@ async def test_a_released_task_counts_no_attempt_and_goes_to_the_next(store: Sto
 
 
 async def test_a_failed_attempt_counts_waits_longer_each_time_and_the_last_is_the_end(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.made(attempts=3)
         pauses = []
         for _ in range(3):
@@ -177,7 +187,7 @@ async def test_a_failed_attempt_counts_waits_longer_each_time_and_the_last_is_th
 
 async def test_a_claim_whose_answer_was_lost_is_given_back_and_counts_nothing(store: Store) -> None:
     """Its worker does not know what it got; it knows the claim."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.made()
         lost = token()
         (unheard,) = (await books.claim(claim=lost)).tasks
@@ -195,7 +205,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_and_counts_nothing(st
 
 
 async def test_another_processs_claim_is_not_given_back(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.made()
         claim = token()
         (task,) = (await books.claim(claim=claim)).tasks
@@ -207,7 +217,7 @@ async def test_another_processs_claim_is_not_given_back(store: Store) -> None:
 
 
 async def test_d8_the_run_limit_ends_what_hangs_and_its_holder_is_told(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running(run_limit=60)
         assert 58 < task.limit <= 60
         await age(store, states, "until", 61)
@@ -218,7 +228,7 @@ async def test_d8_the_run_limit_ends_what_hangs_and_its_holder_is_told(store: St
 
 
 async def test_d8_the_run_limit_is_absolute_over_attempts_and_begins_with_the_first(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.made(run_limit=60)
         await age(store, states, "created_at", 1000)
         first = await books.taken()
@@ -229,7 +239,7 @@ async def test_d8_the_run_limit_is_absolute_over_attempts_and_begins_with_the_fi
 
 
 async def test_what_no_worker_takes_ends_and_says_why(store: Store) -> None:
-    async with desk(store, task_unclaimed=50) as books:
+    async with task_harness(store, task_unclaimed=50) as books:
         task = await books.made()
         await age(store, states, "until", 51)
         await books.repository.sweeps.end_overdue()
@@ -237,7 +247,7 @@ async def test_what_no_worker_takes_ends_and_says_why(store: Store) -> None:
 
 
 async def test_k21_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running(run_limit=60)
         await books.release(task)
         assert (await books.claim(definitions=(digest_of(b"newer"),))).tasks == ()
@@ -247,7 +257,7 @@ async def test_k21_a_rollout_that_leaves_no_worker_of_a_tasks_version_says_why(s
 
 
 async def test_k20_tasks_are_counted_by_what_they_wait_for(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         asking = await books.running()
         await books.ask(asking, "month")
         await books.running()
@@ -259,7 +269,7 @@ async def test_k20_tasks_are_counted_by_what_they_wait_for(store: Store) -> None
 
 
 async def test_no_lease_lapses_for_one_lease_after_nobody_could_be_heard(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         away = books.settings.tasks_away + 20
         await age(store, watch, "proven_at", away)
@@ -276,7 +286,7 @@ async def test_no_lease_lapses_for_one_lease_after_nobody_could_be_heard(store: 
 
 
 async def test_a_short_gap_gives_no_grace(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.running()
         await age(store, watch, "proven_at", books.settings.tasks_away - 1)
         await books.repository.grace.prove()
@@ -284,18 +294,18 @@ async def test_a_short_gap_gives_no_grace(store: Store) -> None:
 
 
 async def test_replicas_that_prove_at_once_after_an_outage_give_one_grace(url: str, store: Store) -> None:
-    async with replicas(url, 3) as desks:
+    async with replicas(url, 3) as harnesses:
         await age(store, watch, "proven_at", 60)
         async with anyio.create_task_group() as tasks:
-            for books in desks:
+            for books in harnesses:
                 tasks.start_soon(books.repository.grace.prove)
-        await desks[0].running()
+        await harnesses[0].running()
         await age(store, states, "lease_until", 11)
-        assert await desks[1].repository.sweeps.lapse() == []
+        assert await harnesses[1].repository.sweeps.lapse() == []
 
 
 async def test_a_new_store_begins_with_grace_and_opening_again_changes_nothing(store: Store) -> None:
-    books = Desk(store)
+    books = TaskHarness(store)
     await books.repository.open()
     await books.running()
     assert await books.lapse() == 0
@@ -304,28 +314,28 @@ async def test_a_new_store_begins_with_grace_and_opening_again_changes_nothing(s
 
 
 async def test_sweeps_of_replicas_at_once_take_each_lease_once(url: str, store: Store) -> None:
-    async with replicas(url, 3) as desks:
+    async with replicas(url, 3) as harnesses:
         for _ in range(20):
-            await desks[0].made()
-        await desks[0].claim(most=20)
+            await harnesses[0].made()
+        await harnesses[0].claim(most=20)
         await age(store, states, "lease_until", 11)
         taken: list[str] = []
 
-        async def sweep(books: Desk) -> None:
+        async def sweep(books: TaskHarness) -> None:
             taken.extend(change.task for change in await books.repository.sweeps.lapse())
 
         async with anyio.create_task_group() as tasks:
-            for books in desks * 2:
+            for books in harnesses * 2:
                 tasks.start_soon(sweep, books)
         assert len(taken) == len(set(taken)) == 20
-        assert {task.attempts for task in (await desks[0].claim(most=50)).tasks} == {1}
+        assert {task.attempts for task in (await harnesses[0].claim(most=50)).tasks} == {1}
 
 
 # -- defer ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_deferred_task_is_its_makers_at_once(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = a_task()
         fence = await books.defer(task)
         assert await books.defer(task) == fence, "asked twice"
@@ -339,7 +349,7 @@ async def test_a_deferred_task_is_its_makers_at_once(store: Store) -> None:
 
 
 async def test_a_deferred_task_outlives_its_maker(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = a_task()
         fence = await books.defer(task)
         await books.lapse()
@@ -348,13 +358,13 @@ async def test_a_deferred_task_outlives_its_maker(store: Store) -> None:
 
 
 async def test_a_worker_defers_in_its_own_pool_only(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         with pytest.raises(Exception, match="own pool"):
             await books.defer(a_task(pool="archive"))
 
 
 async def test_a_call_that_holds_its_key_hands_it_to_its_task(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         once = Once(key=token(), arguments=token())
         reserved = await books.repository.keys.reserve(reserve(once))
         task = a_task()

@@ -11,13 +11,23 @@ from mcpfleet.contracts.pool_tasks import Ask, Claimed, Step, Stepped, step_key
 from mcpfleet.contracts.tasks import Status, Update
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import states
-from tests.contract.store.tasking import DONE, OWNER, POOL, REPORT, Desk, age, desk, question, replicas
+from tests.contract.store.task_harness import (
+    DONE,
+    OWNER,
+    POOL,
+    REPORT,
+    TaskHarness,
+    age,
+    question,
+    replicas,
+    task_harness,
+)
 
 JUNE = '{"action":"accept","content":{"month":"June"}}'
 
 
 async def test_m70_a_question_waits_for_its_client_and_its_answer_goes_to_the_next_holder(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         first = await books.running()
         asked = await books.ask(first, "month")
         assert (asked.waiting, asked.answers) == (True, ())
@@ -37,7 +47,7 @@ async def test_m70_a_question_waits_for_its_client_and_its_answer_goes_to_the_ne
 
 
 async def test_k9_part_of_the_answers_leaves_the_rest_outstanding(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "name", "confirm")
         before = await books.seen(task.id)
@@ -51,7 +61,7 @@ async def test_k9_part_of_the_answers_leaves_the_rest_outstanding(store: Store) 
 
 
 async def test_k9_an_answer_counts_once(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "a", "b")
         assert (await books.update(task.id, {"a": "1"})).consumed == ("a",)
@@ -62,24 +72,24 @@ async def test_k9_an_answer_counts_once(store: Store) -> None:
 
 
 async def test_k9_of_answers_that_arrive_at_once_one_counts(url: str, store: Store) -> None:
-    async with replicas(url, 3) as desks:
-        task = await desks[0].running()
-        await desks[0].ask(task, "a", "b")
+    async with replicas(url, 3) as harnesses:
+        task = await harnesses[0].running()
+        await harnesses[0].ask(task, "a", "b")
         consumed: list[str] = []
 
         async def answer(number: int) -> None:
             key = "ab"[number % 2]
-            consumed.extend((await desks[number % 3].update(task.id, {key: str(number)})).consumed)
+            consumed.extend((await harnesses[number % 3].update(task.id, {key: str(number)})).consumed)
 
         async with anyio.create_task_group() as tasks:
             for number in range(12):
                 tasks.start_soon(answer, number)
         assert sorted(consumed) == ["a", "b"]
-        assert len((await desks[0].taken()).answers) == 2
+        assert len((await harnesses[0].taken()).answers) == 2
 
 
 async def test_m67_an_update_of_a_task_that_has_ended_or_asks_nothing_is_acknowledged(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         assert (await books.update(task.id, {"a": "1"})).known
         await books.settle(task)
@@ -88,7 +98,7 @@ async def test_m67_an_update_of_a_task_that_has_ended_or_asks_nothing_is_acknowl
 
 
 async def test_m70_a_key_never_means_another_question(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month")
         await books.update(task.id, {"month": JUNE})
@@ -100,7 +110,7 @@ async def test_m70_a_key_never_means_another_question(store: Store) -> None:
 
 
 async def test_a_question_that_is_asked_again_after_its_answer_was_lost_is_one_question(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         assert (await books.ask(task, "month")).waiting
         version = (await books.seen(task.id)).version
@@ -109,7 +119,7 @@ async def test_a_question_that_is_asked_again_after_its_answer_was_lost_is_one_q
 
 
 async def test_a_holder_that_asked_holds_the_task_no_more(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month")
         assert not await books.settle(task)
@@ -117,12 +127,12 @@ async def test_a_holder_that_asked_holds_the_task_no_more(store: Store) -> None:
 
 
 async def test_a_task_that_waits_survives_the_death_of_every_worker_and_its_question(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month")
         await age(store, states, "updated_at", 5000)
         assert await books.lapse() == 0
-        reborn = Desk(store)
+        reborn = TaskHarness(store)
         await reborn.repository.open()
         assert (await reborn.update(task.id, {"month": JUNE})).consumed == ("month",)
         taken = await reborn.taken("new")
@@ -130,7 +140,7 @@ async def test_a_task_that_waits_survives_the_death_of_every_worker_and_its_ques
 
 
 async def test_a_holder_may_keep_its_lease_and_wait_in_place(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         assert (await books.ask(task, "a", "b", keep=True)).waiting
         assert (await books.seen(task.id)).status is Status.INPUT_REQUIRED
@@ -150,7 +160,7 @@ def update(task: Claimed, answers: dict[str, str]) -> Update:
 
 
 async def test_a_holder_that_vanishes_while_it_waits_is_not_held_against_the_task(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month", keep=True)
         for _ in range(2):
@@ -164,7 +174,7 @@ async def test_a_holder_that_vanishes_while_it_waits_is_not_held_against_the_tas
 
 
 async def test_a_task_may_end_while_it_asks(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month", keep=True)
         assert await books.settle(task)
@@ -173,7 +183,7 @@ async def test_a_task_may_end_while_it_asks(store: Store) -> None:
 
 
 async def test_k10_the_cancel_of_a_task_that_waits_ends_it(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.ask(task, "month")
         await books.cancel(task.id)
@@ -182,7 +192,7 @@ async def test_k10_the_cancel_of_a_task_that_waits_ends_it(store: Store) -> None
 
 
 async def test_the_run_limit_stands_still_while_a_task_waits_and_waiting_has_its_own(store: Store) -> None:
-    async with desk(store, task_input_wait=500) as books:
+    async with task_harness(store, task_input_wait=500) as books:
         task = await books.running(run_limit=60)
         await age(store, states, "until", 20)
         await books.ask(task, "month")
@@ -200,7 +210,7 @@ async def test_the_run_limit_stands_still_while_a_task_waits_and_waiting_has_its
 
 
 async def test_answers_and_questions_are_bounded(store: Store) -> None:
-    async with desk(store, task_memory_limit=2000, task_questions=2) as books:
+    async with task_harness(store, task_memory_limit=2000, task_questions=2) as books:
         task = await books.running()
         with pytest.raises(Failed, match="MCPFLEET_TASK_QUESTIONS"):
             await books.ask(task, "a", "b", "c")
@@ -215,7 +225,7 @@ async def test_answers_and_questions_are_bounded(store: Store) -> None:
 
 
 async def step(
-    books: Desk, task: Claimed, name: str, result: str, *, arguments: str = "[]", ordinal: int = 0
+    books: TaskHarness, task: Claimed, name: str, result: str, *, arguments: str = "[]", ordinal: int = 0
 ) -> Stepped:
     key = step_key(task.id, name, digest_of(arguments.encode()), ordinal)
     return await books.repository.steps.remember(
@@ -224,7 +234,7 @@ async def step(
 
 
 async def test_a_step_is_remembered_for_the_next_attempt(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         assert (await step(books, task, "load", '{"rows": 3}')).result is None
         await books.lapse()
@@ -234,7 +244,7 @@ async def test_a_step_is_remembered_for_the_next_attempt(store: Store) -> None:
 
 
 async def test_a_step_of_the_same_name_with_other_arguments_or_the_next_of_equals_is_another(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await step(books, task, "load", "1")
         await step(books, task, "load", "2", arguments="[1]")
@@ -245,7 +255,7 @@ async def test_a_step_of_the_same_name_with_other_arguments_or_the_next_of_equal
 
 
 async def test_a_step_that_ran_twice_is_remembered_once_and_the_first_result_counts(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await step(books, task, "load", "1")
         assert (await step(books, task, "load", "2")).result == "1"
@@ -254,7 +264,7 @@ async def test_a_step_that_ran_twice_is_remembered_once_and_the_first_result_cou
 
 
 async def test_a_step_of_an_old_fence_is_refused(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         old = await books.running()
         await books.lapse()
         new = await books.taken("w2")
@@ -265,7 +275,7 @@ async def test_a_step_of_an_old_fence_is_refused(store: Store) -> None:
 
 
 async def test_steps_are_bounded_each_and_together_and_leave_nothing_behind(store: Store) -> None:
-    async with desk(store, task_step_limit=1000, task_memory_limit=2500) as books:
+    async with task_harness(store, task_step_limit=1000, task_memory_limit=2500) as books:
         task = await books.running()
         with pytest.raises(Failed, match="MCPFLEET_TASK_STEP_LIMIT"):
             await step(books, task, "load", f'"{"x" * 1000}"')

@@ -15,11 +15,22 @@ from mcpfleet.contracts.tasks import KeyOutcome, Once, Status
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import origins, reservations, states
 from tests.contract.store.statements import statements
-from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, a_task, age, column, desk, replicas, token
+from tests.contract.store.task_harness import (
+    DONE,
+    OTHERS,
+    OWNER,
+    POOL,
+    a_task,
+    age,
+    column,
+    replicas,
+    task_harness,
+    token,
+)
 
 
 async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = a_task(message="begins", policy='{"scopes":[]}', poll_ms=500)
         created = await books.create(task)
         assert created.outcome is KeyOutcome.NEW
@@ -32,7 +43,7 @@ async def test_k4_a_task_is_made_whole_and_k5_read_back_as_its_owner(store: Stor
 
 @pytest.mark.parametrize("away", ["tasks_origins", "tasks_states"])
 async def test_k4_what_cannot_be_made_whole_is_not_made_at_all(store: Store, away: str) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = Once(key=token(), arguments=token())
         await rename(store, away, "elsewhere")
         with pytest.raises(Exception, match=away):
@@ -51,14 +62,14 @@ async def rename(store: Store, table: str, name: str) -> None:
 
 async def test_k6_the_origin_is_kept_byte_for_byte(store: Store) -> None:
     origin = '{ "b":1.0,\n "a" : "é\\u0000 \\ud83d\\ude00", "a": 1E400 } '
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.made(origin=origin)
         assert (await books.taken()).origin == origin
 
 
 async def test_a_task_that_is_made_twice_is_one(store: Store) -> None:
     """Its maker chose the id, and did not hear the first answer."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = a_task()
         first, second = await books.create(task), await books.create(task)
         assert first == second
@@ -77,7 +88,7 @@ async def test_a_task_that_is_made_twice_at_once_by_two_replicas_is_one(url: str
 
 
 async def test_an_id_that_is_anothers_is_refused_and_nothing_is_told(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = a_task()
         await books.create(task)
         for thief in (task.model_copy(update={"binding": OTHERS[0]}), task.model_copy(update={"origin": "{}"})):
@@ -88,7 +99,7 @@ async def test_an_id_that_is_anothers_is_refused_and_nothing_is_told(store: Stor
 
 @pytest.mark.parametrize("stranger", OTHERS, ids=["endpoint", "subject", "client", "tenant"])
 async def test_k8_what_is_anothers_does_not_exist(store: Store, stranger: Any) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         view = await books.made()
         assert await books.get(view.id, stranger) is None
         assert not (await books.update(view.id, {"a": "{}"}, stranger)).known
@@ -97,7 +108,7 @@ async def test_k8_what_is_anothers_does_not_exist(store: Store, stranger: Any) -
 
 
 async def test_k8_unknown_foreign_and_expired_take_the_same_statements(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         live, over = await books.made(), await books.running()
         await books.settle(await books.taken())
         await books.settle(over)
@@ -114,7 +125,7 @@ async def test_k8_unknown_foreign_and_expired_take_the_same_statements(store: St
 
 
 async def test_k7_an_end_is_the_exact_text_and_d8_its_retention_counts_from_it(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running(retention=600)
         await age(store, states, "created_at", 100)
         assert await books.settle(task)
@@ -127,7 +138,7 @@ async def test_k7_an_end_is_the_exact_text_and_d8_its_retention_counts_from_it(s
 
 @pytest.mark.parametrize("how", ["settle", "fail", "cancel", "release", "extend", "stop", "overdue"])
 async def test_k7_a_terminal_task_never_changes(store: Store, how: str) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         assert await books.settle(task)
         before = await books.seen(task.id)
@@ -154,13 +165,13 @@ def stop(task: str) -> StopTask:
 
 
 async def test_k7_of_many_who_end_a_task_one_does(url: str, store: Store) -> None:
-    async with replicas(url, 3) as desks:
+    async with replicas(url, 3) as harnesses:
         for _ in range(5):
-            task = await desks[0].running()
+            task = await harnesses[0].running()
             won: list[str] = []
 
             async def end(number: int, task: Any = task, won: list[str] = won) -> None:
-                books = desks[number % 3]
+                books = harnesses[number % 3]
                 if number == 0:
                     await books.cancel(task.id)
                 elif number == 1:
@@ -171,9 +182,9 @@ async def test_k7_of_many_who_end_a_task_one_does(url: str, store: Store) -> Non
             async with anyio.create_task_group() as tasks:
                 for number in range(12):
                     tasks.start_soon(end, number)
-            view = await desks[0].seen(task.id)
+            view = await harnesses[0].seen(task.id)
             assert view.status.is_end
-            again = await desks[1].seen(task.id)
+            again = await harnesses[1].seen(task.id)
             assert again == view
             if view.status is Status.COMPLETED:
                 # Whoever has this fence is the same holder to the store; what it said first stands.
@@ -182,7 +193,7 @@ async def test_k7_of_many_who_end_a_task_one_does(url: str, store: Store) -> Non
 
 async def test_an_end_that_is_told_twice_counts_once_and_is_told_so(store: Store) -> None:
     """The answer was lost: the holder asks again."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         assert await books.settle(task)
         assert await books.settle(task)
@@ -194,7 +205,7 @@ async def test_an_end_that_is_told_twice_counts_once_and_is_told_so(store: Store
     [(Status.WORKING, "{}"), (Status.INPUT_REQUIRED, None), (Status.COMPLETED, None), (Status.CANCELLED, "{}")],
 )
 async def test_m68_what_is_no_end_is_refused(store: Store, status: Status, end: str | None) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         with pytest.raises(Failed, match="settle"):
             await books.settle(task, status, end)
@@ -202,7 +213,7 @@ async def test_m68_what_is_no_end_is_refused(store: Store, status: Status, end: 
 
 async def test_what_is_too_large_names_its_setting(store: Store) -> None:
     limits = {"task_origin_limit": 200, "task_end_limit": 200, "task_step_limit": 2000, "task_memory_limit": 4000}
-    async with desk(store, **limits) as books:
+    async with task_harness(store, **limits) as books:
         with pytest.raises(Failed, match="MCPFLEET_TASK_ORIGIN_LIMIT"):
             await books.create(a_task(origin=f'"{"x" * 200}"'))
         task = await books.running()
@@ -211,7 +222,7 @@ async def test_what_is_too_large_names_its_setting(store: Store) -> None:
 
 
 async def test_d8_a_task_is_forgotten_with_all_that_is_its_own_when_its_retention_ends(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task, kept = await books.running(retention=60), await books.made(retention=3600)
         await books.settle(task)
         await books.cancel(kept.id)
@@ -226,7 +237,7 @@ async def test_d8_a_task_is_forgotten_with_all_that_is_its_own_when_its_retentio
 
 
 async def test_k10_the_cancel_of_what_nobody_holds_ends_it(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         view = await books.made()
         assert await books.cancel(view.id)
         assert (await books.seen(view.id)).status is Status.CANCELLED
@@ -235,7 +246,7 @@ async def test_k10_the_cancel_of_what_nobody_holds_ends_it(store: Store) -> None
 
 @pytest.mark.parametrize("winner", [Status.CANCELLED, Status.COMPLETED])
 async def test_k10_the_cancel_of_what_runs_is_a_wish_that_its_holder_hears(store: Store, winner: Status) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         assert await books.cancel(task.id)
         assert (await books.seen(task.id)).status is Status.WORKING
@@ -245,7 +256,7 @@ async def test_k10_the_cancel_of_what_runs_is_a_wish_that_its_holder_hears(store
 
 
 async def test_k10_a_cancel_outlives_its_holder(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.cancel(task.id)
         assert await books.lapse() == 1
@@ -253,14 +264,14 @@ async def test_k10_a_cancel_outlives_its_holder(store: Store) -> None:
 
 
 async def test_a_holder_that_drains_gives_a_cancelled_task_to_nobody(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.cancel(task.id)
         assert await books.release(task) is Status.CANCELLED
 
 
 async def test_an_operator_ends_a_task_whoever_holds_it(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         stopped, (change,) = await books.repository.canceller.stop(stop(task.id))
         assert stopped.status is Status.CANCELLED
@@ -271,7 +282,7 @@ async def test_an_operator_ends_a_task_whoever_holds_it(store: Store) -> None:
 
 
 async def test_d8_last_updated_moves_only_when_the_task_changes(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         before = await books.seen(task.id)
         await age(store, states, "updated_at", 100)
@@ -288,14 +299,14 @@ async def test_d8_last_updated_moves_only_when_the_task_changes(store: Store) ->
 
 
 async def test_versions_are_of_those_that_exist(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task, other = await books.running(), await books.made()
         await books.settle(task)
         assert await books.repository.reader.versions([task.id, other.id, "x" * 32]) == {task.id: 2, other.id: 1}
 
 
 async def test_a_task_costs_few_statements(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         with statements() as made:
             await books.made()
         with statements() as claimed:
@@ -314,7 +325,7 @@ async def test_a_task_costs_few_statements(store: Store) -> None:
 
 
 async def test_what_arrives_together_is_one_transaction(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         with statements() as made:
             async with anyio.create_task_group() as tasks:
                 for _ in range(30):
@@ -333,7 +344,7 @@ async def test_what_arrives_together_is_one_transaction(store: Store) -> None:
 
 async def test_a_settle_with_an_old_fence_beside_the_right_one_is_told_so(store: Store) -> None:
     """Both are in one batch."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         old = await books.running()
         await books.lapse()
         new = await books.taken("w2")

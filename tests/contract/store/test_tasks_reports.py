@@ -7,13 +7,13 @@ import pytest
 from mcpfleet.contracts.pool_tasks import Ask, QuestionsAsked, Release, Settle, Step, Stepped, step_key
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
-from tests.contract.store.tasking import DONE, POOL, column, desk, question
+from tests.contract.store.task_harness import DONE, POOL, column, question, task_harness
 
 
 @pytest.mark.parametrize("how", ["settle", "release", "ask"])
 async def test_k25_what_a_holder_let_go_itself_is_not_lost(store: Store, how: str) -> None:
     """A renewal that crosses it is told so; once somebody else has the task, it is lost to the old fence."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         match how:
             case "settle":
@@ -35,7 +35,7 @@ async def test_k25_what_a_holder_let_go_itself_is_not_lost(store: Store, how: st
 @pytest.mark.parametrize("late", ["step", "ask"])
 async def test_k25_a_write_that_crosses_its_holders_own_end_is_no_loss(store: Store, how: str, late: str) -> None:
     """A thread is at a step, or asks, when its run is cancelled; once somebody else has the task, it is a loss."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
 
         async def write() -> Stepped | QuestionsAsked:
@@ -54,7 +54,7 @@ async def test_k25_a_write_that_crosses_its_holders_own_end_is_no_loss(store: St
 
 
 async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         wanted = Release(id=task.id, fence=task.fence)
         for _ in range(2):
@@ -67,7 +67,7 @@ async def test_k25_a_release_that_is_asked_again_is_not_lost(store: Store) -> No
 
 async def test_k27_what_a_task_says_is_reached_never_falls(store: Store) -> None:
     """By whichever holder, and in whatever order the reports come."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         first = await books.running()
         await books.extend(first, message="7 of 10", progress=7.0)
         await books.extend(first, message="5 of 10", progress=5.0)
@@ -87,7 +87,7 @@ async def test_k27_what_a_task_says_is_reached_never_falls(store: Store) -> None
 
 @pytest.mark.parametrize(("reached", "message"), [(9.0, "9 of 10"), (7.0, "8 of 10"), (8.0, "8 of 10")])
 async def test_k27_an_end_shows_the_highest_that_was_reported(store: Store, reached: float, message: str) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.extend(task, message="8 of 10", progress=8.0)
         wanted = Settle(
@@ -104,7 +104,7 @@ async def test_k27_an_end_shows_the_highest_that_was_reported(store: Store, reac
 
 
 async def test_k27_a_failure_says_why_whatever_was_reached(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         await books.extend(task, message="8 of 10", progress=8.0)
         failed = Settle(id=task.id, fence=task.fence, status=Status.FAILED, end='{"code":-1}', message="no paper")
@@ -113,7 +113,7 @@ async def test_k27_a_failure_says_why_whatever_was_reached(store: Store) -> None
 
 
 async def test_k27_a_question_shows_what_was_reached_before_it(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         wanted = Ask(id=task.id, fence=task.fence, questions=(question("month"),), message="3 of 10", progress=3.0)
         await books.repository.inputs.ask(POOL, wanted)

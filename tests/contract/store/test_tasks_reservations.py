@@ -12,7 +12,18 @@ from mcpfleet.contracts.tasks import KeyOutcome, Once, Reserve, Reserved, Status
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import reservations, states
 from tests.contract.store.statements import statements
-from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, Desk, a_task, age, desk, replicas, token
+from tests.contract.store.task_harness import (
+    DONE,
+    OTHERS,
+    OWNER,
+    POOL,
+    TaskHarness,
+    a_task,
+    age,
+    replicas,
+    task_harness,
+    token,
+)
 
 ARGUMENTS = token()
 
@@ -21,17 +32,17 @@ def once(arguments: str = ARGUMENTS) -> Once:
     return Once(key=token(), arguments=arguments)
 
 
-async def reserve(books: Desk, key: Once, **fields: Any) -> Reserved:
+async def reserve(books: TaskHarness, key: Once, **fields: Any) -> Reserved:
     common: dict[str, Any] = {"pool": POOL, "lasts": 60, "holder": token()}
     return await books.repository.keys.reserve(Reserve(once=key, **{**common, **fields}))
 
 
-async def remember(books: Desk, key: Once, fence: int, result: str | None = DONE, pool: str = POOL) -> bool:
+async def remember(books: TaskHarness, key: Once, fence: int, result: str | None = DONE, pool: str = POOL) -> bool:
     return await books.repository.keys.remember(pool, Remember(key=key.key, fence=fence, result=result))
 
 
 async def test_i2_a_repeat_gets_the_first_result(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
         assert first.outcome is KeyOutcome.NEW
@@ -41,14 +52,14 @@ async def test_i2_a_repeat_gets_the_first_result(store: Store) -> None:
 
 
 async def test_d9_while_the_first_runs_a_repeat_is_told_to_wait(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         await reserve(books, key)
         assert (await reserve(books, key)).outcome is KeyOutcome.RUNNING
 
 
 async def test_d9_other_arguments_under_the_key_are_told_so(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
         other = key.model_copy(update={"arguments": token()})
@@ -58,19 +69,19 @@ async def test_d9_other_arguments_under_the_key_are_told_so(store: Store) -> Non
 
 
 async def test_reserving_twice_for_one_call_is_reserving_once(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key, holder = once(), token()
         first = await reserve(books, key, holder=holder)
         assert await reserve(books, key, holder=holder) == first
 
 
 async def test_i1_of_a_hundred_at_once_over_three_replicas_one_runs(url: str, store: Store) -> None:
-    async with replicas(url, 3) as desks:
+    async with replicas(url, 3) as harnesses:
         key = once()
         told: list[KeyOutcome] = []
 
         async def call(number: int) -> None:
-            told.append((await reserve(desks[number % 3], key)).outcome)
+            told.append((await reserve(harnesses[number % 3], key)).outcome)
 
         async with anyio.create_task_group() as tasks:
             for number in range(100):
@@ -88,7 +99,7 @@ async def test_d9_a_key_counts_within_its_endpoint_principal_and_tool() -> None:
 
 
 async def test_a_holder_that_is_lost_leaves_an_uncertain_outcome_that_stays_so(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key, lasts=30)
         await age(store, reservations, "lease_until", 31)
@@ -99,7 +110,7 @@ async def test_a_holder_that_is_lost_leaves_an_uncertain_outcome_that_stays_so(s
 
 
 async def test_an_edge_that_lost_its_worker_says_so_at_once(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key, holder = once(), token()
         first = await reserve(books, key, holder=holder)
         await reserve(books, key, holder=token(), ended="uncertain")
@@ -110,7 +121,7 @@ async def test_an_edge_that_lost_its_worker_says_so_at_once(store: Store) -> Non
 
 
 async def test_a_call_that_has_not_run_leaves_nothing_behind(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key, holder = once(), token()
         await reserve(books, key, holder=holder)
         await reserve(books, key, holder=holder, ended="not_run")
@@ -118,7 +129,7 @@ async def test_a_call_that_has_not_run_leaves_nothing_behind(store: Store) -> No
 
 
 async def test_a_tool_that_may_run_again_does_and_its_older_run_is_fenced(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key, holder = once(), token()
         first = await reserve(books, key)
         await age(store, reservations, "lease_until", 61)
@@ -132,7 +143,7 @@ async def test_a_tool_that_may_run_again_does_and_its_older_run_is_fenced(store:
 
 
 async def test_a_result_is_kept_once_and_by_the_pool_of_the_call(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
         assert not await remember(books, key, first.fence, pool="archive")
@@ -142,7 +153,7 @@ async def test_a_result_is_kept_once_and_by_the_pool_of_the_call(store: Store) -
 
 
 async def test_a_result_that_is_too_large_to_keep_is_known_to_have_ended(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
         assert await remember(books, key, first.fence, result=None)
@@ -151,7 +162,7 @@ async def test_a_result_that_is_too_large_to_keep_is_known_to_have_ended(store: 
 
 
 async def test_records_are_kept_for_their_time(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
         await remember(books, key, first.fence)
@@ -162,7 +173,7 @@ async def test_records_are_kept_for_their_time(store: Store) -> None:
 
 
 async def test_d9_a_task_under_a_key_is_one_task(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await books.create(a_task(), key)
         assert first.task is not None
@@ -174,12 +185,12 @@ async def test_d9_a_task_under_a_key_is_one_task(store: Store) -> None:
 
 
 async def test_d9_of_tasks_that_are_made_at_once_under_a_key_there_is_one(url: str, store: Store) -> None:
-    async with replicas(url, 3) as desks:
+    async with replicas(url, 3) as harnesses:
         key = once()
         ids: set[str] = set()
 
         async def make(number: int) -> None:
-            created = await desks[number % 3].create(a_task(), key)
+            created = await harnesses[number % 3].create(a_task(), key)
             assert created.task is not None
             ids.add(created.task.id)
 
@@ -187,11 +198,11 @@ async def test_d9_of_tasks_that_are_made_at_once_under_a_key_there_is_one(url: s
             for number in range(12):
                 tasks.start_soon(make, number)
         assert len(ids) == 1
-        assert len((await desks[0].claim(most=20)).tasks) == 1
+        assert len((await harnesses[0].claim(most=20)).tasks) == 1
 
 
 async def test_making_a_task_twice_with_its_key_is_making_it_once(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key, task = once(), a_task()
         first, second = await books.create(task, key), await books.create(task, key)
         assert first == second
@@ -200,7 +211,7 @@ async def test_making_a_task_twice_with_its_key_is_making_it_once(store: Store) 
 
 @pytest.mark.parametrize("state", ["runs", "uncertain"])
 async def test_a_key_that_a_call_holds_makes_no_task(store: Store, state: str) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         await reserve(books, key)
         if state == "uncertain":
@@ -211,7 +222,7 @@ async def test_a_key_that_a_call_holds_makes_no_task(store: Store, state: str) -
 
 
 async def test_a_key_stays_as_long_as_its_task_and_goes_with_it(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         made = (await books.create(a_task(retention=60), key)).task
         assert made is not None
@@ -229,7 +240,7 @@ async def test_a_key_stays_as_long_as_its_task_and_goes_with_it(store: Store) ->
 
 
 async def test_the_inline_repeat_of_a_task_gets_its_handle(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         made = (await books.create(a_task(), key)).task
         assert made is not None
@@ -239,7 +250,7 @@ async def test_the_inline_repeat_of_a_task_gets_its_handle(store: Store) -> None
 
 async def test_d9_who_repeats_a_call_that_runs_or_has_ended_reads_alone(store: Store) -> None:
     """A hundred that wait must not queue up for a store's one writer."""
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         key = once()
         first = await reserve(books, key)
         with statements() as waiting:

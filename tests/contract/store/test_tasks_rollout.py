@@ -8,12 +8,12 @@ from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
 from mcpfleet.tasks.tables import served, states
-from tests.contract.store.tasking import REPORT, Desk, age, column, desk
+from tests.contract.store.task_harness import REPORT, TaskHarness, age, column, task_harness
 
 NEWER = digest_of(b"newer")
 
 
-async def gone(books: Desk, *, heard: str = NEWER) -> None:
+async def gone(books: TaskHarness, *, heard: str = NEWER) -> None:
     """Let so much time pass that a version which says nothing is gone, while another one is heard."""
     await books.serve(heard)
     await age(books.store, served, "since", books.settings.task_gone + 1)
@@ -27,7 +27,7 @@ async def gone(books: Desk, *, heard: str = NEWER) -> None:
 
 
 async def test_k21_what_waits_for_a_version_that_is_gone_goes_on_by_the_newer_one(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.serve(REPORT)
         task = await books.made()
         await gone(books)
@@ -40,7 +40,7 @@ async def test_k21_what_waits_for_a_version_that_is_gone_goes_on_by_the_newer_on
 
 
 async def test_k21_nothing_is_taken_from_a_version_that_is_heard(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.serve(REPORT)
         await books.made()
         await gone(books)
@@ -49,7 +49,7 @@ async def test_k21_nothing_is_taken_from_a_version_that_is_heard(store: Store) -
 
 
 async def test_k21_after_an_outage_every_version_has_its_time_to_be_heard(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.serve(REPORT)
         await books.serve(NEWER)
         await books.made()
@@ -63,7 +63,7 @@ async def test_k21_after_an_outage_every_version_has_its_time_to_be_heard(store:
 
 @pytest.mark.parametrize("state", ["held", "waits for input"])
 async def test_k21_what_a_worker_holds_or_a_client_must_answer_is_left_alone(store: Store, state: str) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         task = await books.running()
         if state == "waits for input":
             await books.ask(task, "month")
@@ -78,7 +78,7 @@ async def test_k21_what_a_worker_holds_or_a_client_must_answer_is_left_alone(sto
 
 
 async def test_k21_other_tools_and_other_pools_are_none_of_its_business(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.made(pool="archive")
         await books.made(name="other")
         await gone(books)
@@ -86,7 +86,7 @@ async def test_k21_other_tools_and_other_pools_are_none_of_its_business(store: S
 
 
 async def test_k21_a_tool_that_its_pool_has_no_more_ends_its_tasks_and_says_so(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.serve(REPORT)
         task = await books.made()
         other = digest_of(b"other")
@@ -109,7 +109,7 @@ async def test_k21_a_tool_that_its_pool_has_no_more_ends_its_tasks_and_says_so(s
 
 
 async def test_versions_that_were_not_heard_for_long_are_forgotten(store: Store) -> None:
-    async with desk(store) as books:
+    async with task_harness(store) as books:
         await books.serve(REPORT)
         await books.repository.tool_reports.forget()
         async with store.read() as connection:

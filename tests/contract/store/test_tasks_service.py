@@ -53,7 +53,7 @@ from mcpfleet.store.engine import Store
 from mcpfleet.tasks.__main__ import serve
 from mcpfleet.tasks.settings import TasksSettings
 from tests.contract.store.serving import POOLS, connect, nats_server, password, why_not_ready
-from tests.contract.store.tasking import DONE, OTHERS, OWNER, POOL, REPORT, a_task, question, token
+from tests.contract.store.task_harness import DONE, OTHERS, OWNER, POOL, REPORT, a_task, question, token
 from tests.kit.postgres import Postgres
 from tests.kit.waiting import until
 

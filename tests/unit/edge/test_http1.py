@@ -112,11 +112,11 @@ async def test_an_answer_to_http_1_0_ends_its_connection(short: list[bool]) -> N
 
 @pytest.mark.parametrize("value", ["a\r\nset-cookie: b", "a\nb", "a\x00b"])
 async def test_a_header_that_would_be_two_is_not_written(value: str, short: list[bool]) -> None:
-    desk = Echo(headers={"X-Reason": value})
-    async with serving(desk) as config, await connect(config) as stream:
+    echo = Echo(headers={"X-Reason": value})
+    async with serving(echo) as config, await connect(config) as stream:
         answer = await exchange(stream, HEAD + b"\r\n{}")
     assert b"set-cookie" not in answer
-    assert desk.failed is not None
+    assert echo.failed is not None
     assert short == [False]
 
 

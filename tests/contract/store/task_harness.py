@@ -72,7 +72,7 @@ def a_task(**fields: Any) -> NewTask:
     return NewTask(**{**common, "origin": f'{{"arguments": {{"n": {number}}}}}', **fields})
 
 
-class Desk:
+class TaskHarness:
     """One replica's repository, in short words."""
 
     def __init__(self, store: Store, **settings: Any) -> None:
@@ -189,22 +189,22 @@ async def column(store: Store, task: str, name: str) -> Any:
 
 
 @asynccontextmanager
-async def desk(store: Store, **settings: Any) -> AsyncIterator[Desk]:
+async def task_harness(store: Store, **settings: Any) -> AsyncIterator[TaskHarness]:
     """A replica at a calm time."""
-    made = Desk(store, **settings)
+    made = TaskHarness(store, **settings)
     await made.calm()
     yield made
 
 
 @asynccontextmanager
-async def replicas(url: str, number: int, **settings: Any) -> AsyncIterator[list[Desk]]:
+async def replicas(url: str, number: int, **settings: Any) -> AsyncIterator[list[TaskHarness]]:
     """Several replicas, each with a store of its own."""
     async with AsyncExitStack() as opened:
-        desks = []
+        harnesses = []
         for _ in range(number):
             store = await opened.enter_async_context(
                 open_store(url, service="test", embedded=True, singles=True, bounds=Bounds())
             )
-            desks.append(Desk(store, **settings))
-        await desks[0].calm()
-        yield desks
+            harnesses.append(TaskHarness(store, **settings))
+        await harnesses[0].calm()
+        yield harnesses

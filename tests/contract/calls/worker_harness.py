@@ -49,7 +49,7 @@ FETCHED_AT_ONCE: dict[str, Any] = {"result_wait": 0.1, "result_fetch": 0.1}
 """Short fetch times, so that an end may be kept for a short time."""
 
 
-class Application:
+class HeldApplication:
     """An application whose handlers the test lets go."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Application:
         raise ProtocolError(-1, "Not now.")
 
 
-class Edge:
+class PlayedEdge:
     """Places calls, and hears what is addressed to it."""
 
     def __init__(self, bus: Bus) -> None:
@@ -162,10 +162,12 @@ class Edge:
         self.bus.publish(subject, Cancel(edge=self.bus.process, call=call).model_dump_json().encode())
 
 
-class Site:
+class WorkerHarness:
     """A worker, its application, and an edge."""
 
-    def __init__(self, edge: Edge, pool: Bus, application: Application, actor: CallActor, instruments: Any) -> None:
+    def __init__(
+        self, edge: PlayedEdge, pool: Bus, application: HeldApplication, actor: CallActor, instruments: Any
+    ) -> None:
         self.edge = edge
         self.pool = pool
         self.application = application
@@ -182,10 +184,10 @@ class Site:
 
 
 @asynccontextmanager
-async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
+async def worker_harness(fabric: Fabric, **settings: Any) -> AsyncIterator[WorkerHarness]:
     """A worker and an edge, for the length of a block."""
     chosen = WorkerSettings(**(CALM | FETCHED_AT_ONCE | settings))
-    application = Application()
+    application = HeldApplication()
     instruments = WorkerInstruments(Metrics())
     async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:
         side = BusSide(pool, POOL, chosen, instruments, fabric.logger)
@@ -195,7 +197,7 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
         frames = LoopBridge(asyncio.get_running_loop(), router.route)
         telemetry = RunTelemetry(Tracer(), instruments, fabric.logger)
         runner = Runner(HandlerTable(application.app), chosen, telemetry, tell=frames.put)
-        edge = Edge(edge_bus)
+        edge = PlayedEdge(edge_bus)
         await tasks.start(thread.run, runner)
         await edge.listen()
         await actor.listen({each.definition.digest: each.definition.kind for each in application.app.handlers})
@@ -203,7 +205,7 @@ async def site(fabric: Fabric, **settings: Any) -> AsyncIterator[Site]:
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
         try:
-            yield Site(edge, pool, application, actor, instruments)
+            yield WorkerHarness(edge, pool, application, actor, instruments)
         finally:
             application.release.set()
             with anyio.move_on_after(3, shield=True):

@@ -98,7 +98,7 @@ class Taken:
         return self.sent.extra[2]
 
 
-class Worker:
+class PlayedWorker:
     """Speaks frames as a worker does, when the test says so."""
 
     def __init__(self, bus: Bus) -> None:
@@ -204,14 +204,14 @@ class Answering:
         await until(lambda: self.outcome != "not yet" or self.error is not None, within=8)
 
 
-class Desk:
+class EdgeHarness:
     """An edge that has calls to place, and a worker that hears them."""
 
     def __init__(self, fabric: Fabric, edge: Bus, pool: Bus, settings: EdgeSettings, tasks: TaskGroup) -> None:
         self.fabric = fabric
         self.edge = edge
         self.settings = settings
-        self.worker = Worker(pool)
+        self.worker = PlayedWorker(pool)
         self.instruments = EdgeInstruments(Metrics())
         self.calls = InFlightCalls(edge, settings, fabric.logger)
         self.queue = CallQueue(self.calls, settings, self.instruments)
@@ -258,11 +258,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(fabric: Fabric, **settings: Any) -> AsyncIterator[Desk]:
+async def edge_harness(fabric: Fabric, **settings: Any) -> AsyncIterator[EdgeHarness]:
     """An edge and a worker for the length of a block; what an edge decides by time is set by the test."""
     chosen = EdgeSettings(**(PATIENT | settings))
     async with fabric.buses("edge", "pool-library") as (edge, pool), anyio.create_task_group() as tasks:
-        made = Desk(fabric, edge, pool, chosen, tasks)
+        made = EdgeHarness(fabric, edge, pool, chosen, tasks)
         await made.calls.listen()
         await made.worker.listen()
         await heard(edge, pool)
@@ -287,7 +287,7 @@ def assert_is_uncertain(answering: Answering) -> None:
     assert REFERENCE in text_of(message)
 
 
-def large(at: Desk, taken: Taken, text: str, *, size: int | None = None) -> None:
+def large(at: EdgeHarness, taken: Taken, text: str, *, size: int | None = None) -> None:
     """End a call with a result that stays with its worker until it is fetched."""
     body = result(text)
     at.worker.results[taken.id] = body
