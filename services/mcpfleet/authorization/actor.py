@@ -72,7 +72,7 @@ class AuthorizationActor:
         await actor.answer(LIMITS_ALL, self.limits_all, group=GROUP)
         await actor.answer(REVOKE, self.revoke, group=GROUP)
 
-    async def admit(self, question: Admit, asked: RpcContext) -> Admitted:  # noqa: ARG002
+    async def admit(self, question: Admit, context: RpcContext) -> Admitted:  # noqa: ARG002
         """Say who the caller is, and for how long an edge may use that verdict.
 
         The revocations are read after the credential was checked. So none is missed that was made before the check
@@ -83,7 +83,7 @@ class AuthorizationActor:
             await self._revocations.learn()
         return self._verdict(question, checked)
 
-    async def admit_all(self, question: AdmitAll, asked: RpcContext) -> AdmittedAll:  # noqa: ARG002
+    async def admit_all(self, question: AdmitAll, context: RpcContext) -> AdmittedAll:  # noqa: ARG002
         """Admit many callers. The verdict is None for one that takes too long, or cannot be checked now."""
         checked: dict[int, Verified | CredentialRefused | None] = {}
 
@@ -153,13 +153,13 @@ class AuthorizationActor:
         scopes = expanded(verified.principal.scopes, self._settings.scope_implies)
         return admitted.model_copy(update={"principal": verified.principal.model_copy(update={"scopes": scopes})})
 
-    async def changes(self, question: ChangesWanted, asked: RpcContext) -> Changes:  # noqa: ARG002
+    async def changes(self, question: ChangesWanted, context: RpcContext) -> Changes:  # noqa: ARG002
         """Return the revocations after a number."""
         page = await self._repository.after(question.after)
         newest = page.number if page.complete else page.kept[-1].revocation.number
         return Changes(number=newest, revocations=tuple(kept.revocation for kept in page.kept), complete=page.complete)
 
-    async def revoke(self, question: Revoke, asked: RpcContext) -> Revoked:  # noqa: ARG002
+    async def revoke(self, question: Revoke, context: RpcContext) -> Revoked:  # noqa: ARG002
         """End the permission that belongs to a name. It is stored when the answer arrives, and edges hear a hint."""
         if (question.kind == "policy") != (question.name == ""):
             raise Failed(Fault.CONTRACT, "a subject, client or tenant needs a name, and a policy takes none")
@@ -169,10 +169,10 @@ class AuthorizationActor:
         self._revocations.tell()
         return Revoked(number=number)
 
-    async def limits(self, question: TakeFromLimit, asked: RpcContext) -> Taken:  # noqa: ARG002
+    async def limits(self, question: TakeFromLimit, context: RpcContext) -> Taken:  # noqa: ARG002
         """Take from a limit's window."""
         return await take(self._store, question)
 
-    async def limits_all(self, question: TakeTokens, asked: RpcContext) -> TokensTaken:  # noqa: ARG002
+    async def limits_all(self, question: TakeTokens, context: RpcContext) -> TokensTaken:  # noqa: ARG002
         """Take from the windows of many limits."""
         return await take_all(self._store, question)

@@ -50,9 +50,9 @@ class CatalogActor:
         await actor.answer(SNAPSHOT, self.snapshot, group=GROUP)
         await actor.answer(WITHDRAW, self.withdraw, group=GROUP)
 
-    async def announce(self, question: Announce, asked: RpcContext) -> Announced:
+    async def announce(self, question: Announce, context: RpcContext) -> Announced:
         """Count a worker in, or out where it leaves. The subject names its pool, and the worker does not."""
-        pool = asked.tokens["pool"]
+        pool = context.tokens["pool"]
         check_names(question.process, question.digest)
         counted = Announced(endpoints=tuple(name for name, each in self._endpoints.items() if each.admits(pool)))
         if question.leaving:
@@ -64,11 +64,11 @@ class CatalogActor:
         self._sweeper.wake(current.get())
         return counted
 
-    async def snapshot(self, question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:  # noqa: ARG002
+    async def snapshot(self, question: SnapshotWanted, context: RpcContext) -> SnapshotAnswer:  # noqa: ARG002
         """Answer with an endpoint's newest snapshot, unless the edge has it."""
         return await self._repository.snapshot(question.endpoint, question.known)
 
-    async def withdraw(self, question: Withdraw, asked: RpcContext) -> Withdrawn:  # noqa: ARG002
+    async def withdraw(self, question: Withdraw, context: RpcContext) -> Withdrawn:  # noqa: ARG002
         """End a pool that lingers; it is off the lists when the answer arrives."""
         withdrawn, rebuilt = await self._repository.withdraw(question.pool)
         self._log.info(

@@ -62,7 +62,7 @@ class SubscriptionsActor:
         await actor.answer(CLOSE, self.close, group=GROUP)
         await actor.answer(LEASE, self.lease, group=GROUP)
 
-    async def open(self, question: OpenStream, asked: RpcContext) -> StreamOpened:  # noqa: ARG002
+    async def open(self, question: OpenStream, context: RpcContext) -> StreamOpened:  # noqa: ARG002
         """Count a stream in, where its partition has room."""
         limit, lost = self._settings.partition_streams, self._sweeper.lost
         granted = await self._repository.open(question.edge, question.sequence, question.count, limit=limit, lost=lost)
@@ -70,12 +70,12 @@ class SubscriptionsActor:
             self._log.info("stream refused", endpoint=question.count.endpoint, limit=limit)
         return StreamOpened(granted=granted)
 
-    async def close(self, question: CloseStreams, asked: RpcContext) -> StreamsClosed:  # noqa: ARG002
+    async def close(self, question: CloseStreams, context: RpcContext) -> StreamsClosed:  # noqa: ARG002
         """Store how many streams an edge has now."""
         await self._repository.restate(question.edge, question.sequence, question.counts)
         return StreamsClosed(counts=len(question.counts))
 
-    async def lease(self, question: LeaseEdge, asked: RpcContext) -> EdgeLeased:  # noqa: ARG002
+    async def lease(self, question: LeaseEdge, context: RpcContext) -> EdgeLeased:  # noqa: ARG002
         """Note that an edge lives."""
         return EdgeLeased(wanted=not await self._repository.lease(question.edge))
 
@@ -103,7 +103,7 @@ class SessionsActor:
         await actor.answer(CHANGE, self.change, group=GROUP)
         await actor.answer(END, self.end, group=GROUP)
 
-    async def begin(self, question: BeginSession, asked: RpcContext) -> SessionBegun:  # noqa: ARG002
+    async def begin(self, question: BeginSession, context: RpcContext) -> SessionBegun:  # noqa: ARG002
         """Store a session. If its owner has too many, the ones that were unused longest end."""
         ended = await self._sessions.begin(question)
         if ended:
@@ -111,11 +111,11 @@ class SessionsActor:
             self._notifications.ended(ended)
         return SessionBegun()
 
-    async def read(self, question: ReadSession, asked: RpcContext) -> SessionRead:  # noqa: ARG002
+    async def read(self, question: ReadSession, context: RpcContext) -> SessionRead:  # noqa: ARG002
         """Return a session."""
         return SessionRead(session=await self._sessions.read(question.session, question.owner))
 
-    async def change(self, question: ChangeSession, asked: RpcContext) -> SessionRead:  # noqa: ARG002
+    async def change(self, question: ChangeSession, context: RpcContext) -> SessionRead:  # noqa: ARG002
         """Change a session, and return it."""
         done = await self._sessions.change(question)
         if done.is_full:
@@ -124,7 +124,7 @@ class SessionsActor:
             self._notifications.changed(question.session)
         return SessionRead(session=done.session, is_full=done.is_full)
 
-    async def end(self, question: EndSession, asked: RpcContext) -> SessionEnded:  # noqa: ARG002
+    async def end(self, question: EndSession, context: RpcContext) -> SessionEnded:  # noqa: ARG002
         """End a session."""
         found = await self._sessions.end(question.session, question.owner)
         if found:

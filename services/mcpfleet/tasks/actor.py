@@ -56,7 +56,7 @@ class TasksActor:
         await actor.answer(operator_tasks.LIST, self.list, group=GROUP)
         await actor.answer(operator_tasks.STOP, self.stop, group=GROUP)
 
-    async def create(self, question: Create, asked: RpcContext) -> Created:  # noqa: ARG002
+    async def create(self, question: Create, context: RpcContext) -> Created:  # noqa: ARG002
         """Make a task that waits for a worker."""
         return await self._repository.creator.create(question, self._tell_made)
 
@@ -64,7 +64,7 @@ class TasksActor:
         self._instruments.created.add(1, "created")
         self._notifications.tell([change])
 
-    async def get(self, question: Get, asked: RpcContext) -> Found:  # noqa: ARG002
+    async def get(self, question: Get, context: RpcContext) -> Found:  # noqa: ARG002
         """Read a task for its owner, and more tasks for theirs, as far as they fit into the answer."""
         if not question.others:
             return Found(task=await self._repository.reader.get(question.id, question.binding))
@@ -72,23 +72,23 @@ class TasksActor:
         fit = list(takewhile(lambda size: size < _ANSWER_LIMIT, accumulate(map(_size, found))))
         return Found(task=found[0], others=tuple(found[1 : len(fit)]))
 
-    async def update(self, question: Update, asked: RpcContext) -> Updated:  # noqa: ARG002
+    async def update(self, question: Update, context: RpcContext) -> Updated:  # noqa: ARG002
         """Take a client's answers."""
         updated, changes = await self._repository.inputs.update(question)
         self._notifications.tell(changes)
         return updated
 
-    async def cancel(self, question: CancelTask, asked: RpcContext) -> TaskCancelled:  # noqa: ARG002
+    async def cancel(self, question: CancelTask, context: RpcContext) -> TaskCancelled:  # noqa: ARG002
         """Store a client's request to cancel a task."""
         cancelled, changes = await self._repository.canceller.cancel(question)
         self._notifications.tell(changes)
         return cancelled
 
-    async def versions(self, question: VersionsWanted, asked: RpcContext) -> Versions:  # noqa: ARG002
+    async def versions(self, question: VersionsWanted, context: RpcContext) -> Versions:  # noqa: ARG002
         """Return the versions of tasks, which an edge compares with those that its streams know."""
         return Versions(versions=await self._repository.reader.versions(question.ids))
 
-    async def reserve(self, question: Reserve, asked: RpcContext) -> Reserved:  # noqa: ARG002
+    async def reserve(self, question: Reserve, context: RpcContext) -> Reserved:  # noqa: ARG002
         """Reserve an idempotency key for a call, or end its reservation."""
         reserved = await self._repository.keys.reserve(question)
         if question.ended is not None:
@@ -96,11 +96,11 @@ class TasksActor:
         self._instruments.reserved.add(1, KeyOutcome(reserved.outcome))
         return reserved
 
-    async def list(self, question: ListTasks, asked: RpcContext) -> Listing:  # noqa: ARG002
+    async def list(self, question: ListTasks, context: RpcContext) -> Listing:  # noqa: ARG002
         """List tasks for an operator."""
         return await self._repository.lister.list(question)
 
-    async def stop(self, question: StopTask, asked: RpcContext) -> TaskStopped:  # noqa: ARG002
+    async def stop(self, question: StopTask, context: RpcContext) -> TaskStopped:  # noqa: ARG002
         """End a task for an operator."""
         stopped, changes = await self._repository.canceller.stop(question)
         self._notifications.tell(changes)

@@ -61,69 +61,69 @@ class PoolActor:
         await actor.answer(contract.REMEMBER, self.remember, group=GROUP)
         await actor.answer(contract.SERVE, self.serve, group=GROUP)
 
-    async def defer(self, question: Defer, asked: RpcContext) -> Deferred:
+    async def defer(self, question: Defer, context: RpcContext) -> Deferred:
         """Create a task that its creator holds."""
-        deferred = await self._repository.creator.defer(asked.tokens["pool"], question)
+        deferred = await self._repository.creator.defer(context.tokens["pool"], question)
         if deferred.outcome is KeyOutcome.NEW:
             self._instruments.created.add(1, "deferred")
             if question.once is not None:
                 self._notifications.tell_reservation(question.once.key)
         return deferred
 
-    async def claim(self, question: ClaimTasks, asked: RpcContext) -> TasksClaimed:
+    async def claim(self, question: ClaimTasks, context: RpcContext) -> TasksClaimed:
         """Give tasks to a worker."""
-        claimed = await self._repository.claims.claim(asked.tokens["pool"], question)
+        claimed = await self._repository.claims.claim(context.tokens["pool"], question)
         if claimed.tasks:
             self._instruments.claimed.add(len(claimed.tasks))
         return claimed
 
-    async def extend(self, question: Extend, asked: RpcContext) -> Extended:
+    async def extend(self, question: Extend, context: RpcContext) -> Extended:
         """Renew a worker's leases."""
-        extended, changes = await self._repository.claims.extend(asked.tokens["pool"], question)
+        extended, changes = await self._repository.claims.extend(context.tokens["pool"], question)
         self._notifications.tell(changes)
         if extended.lost:
             self._instruments.refused.add(len(extended.lost))
         return extended
 
-    async def step(self, question: Step, asked: RpcContext) -> Stepped:
+    async def step(self, question: Step, context: RpcContext) -> Stepped:
         """Store a step's result."""
-        stepped = await self._repository.steps.remember(asked.tokens["pool"], question)
+        stepped = await self._repository.steps.remember(context.tokens["pool"], question)
         self._instruments.refused.add(stepped.lost and not stepped.ended)
         return stepped
 
-    async def ask(self, question: Ask, asked: RpcContext) -> QuestionsAsked:
+    async def ask(self, question: Ask, context: RpcContext) -> QuestionsAsked:
         """Ask a task's client."""
-        answer, changes = await self._repository.inputs.ask(asked.tokens["pool"], question)
+        answer, changes = await self._repository.inputs.ask(context.tokens["pool"], question)
         self._notifications.tell(changes)
         self._instruments.refused.add(answer.lost and not answer.ended)
         return answer
 
-    async def settle(self, question: Settle, asked: RpcContext) -> Settled:
+    async def settle(self, question: Settle, context: RpcContext) -> Settled:
         """End a task."""
-        settled, changes = await self._repository.completer.settle(asked.tokens["pool"], question)
+        settled, changes = await self._repository.completer.settle(context.tokens["pool"], question)
         self._notifications.tell(changes)
         self._instruments.refused.add(int(settled.lost))
         return settled
 
-    async def release(self, question: Release, asked: RpcContext) -> Released:
+    async def release(self, question: Release, context: RpcContext) -> Released:
         """Take a task back."""
         if question.failed is not None:
             self._repository.completer.check(question.failed)
-        released, changes = await self._repository.claims.release(asked.tokens["pool"], question)
+        released, changes = await self._repository.claims.release(context.tokens["pool"], question)
         self._notifications.tell(changes)
         self._instruments.refused.add(int(released.lost))
         return released
 
-    async def remember(self, question: Remember, asked: RpcContext) -> ResultKept:
+    async def remember(self, question: Remember, context: RpcContext) -> ResultKept:
         """Store a call's first result."""
-        is_kept = await self._repository.keys.remember(asked.tokens["pool"], question)
+        is_kept = await self._repository.keys.remember(context.tokens["pool"], question)
         if is_kept:
             self._notifications.tell_reservation(question.key)
         return ResultKept(lost=not is_kept)
 
-    async def serve(self, question: Serve, asked: RpcContext) -> Served:
+    async def serve(self, question: Serve, context: RpcContext) -> Served:
         """Take a worker's tool report."""
-        answer, changes = await self._repository.tool_reports.serve(asked.tokens["pool"], question)
+        answer, changes = await self._repository.tool_reports.serve(context.tokens["pool"], question)
         if changes:
             self._log.warning("tasks moved to another version", tasks=len(changes))
         self._notifications.tell(changes)

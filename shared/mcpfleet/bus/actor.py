@@ -183,12 +183,12 @@ class Actor:
         )
         self._tasks.create_task(self._handle(answering, message, asked))
 
-    async def _handle(self, answering: _Answering[Any, Any], message: Incoming, asked: RpcContext) -> None:
+    async def _handle(self, answering: _Answering[Any, Any], message: Incoming, context: RpcContext) -> None:
         started, has_failed = time.monotonic(), False
         try:
-            with consumer_span(self._tracer, answering.rpc.subject, message.subject, asked.trace) as span:
+            with consumer_span(self._tracer, answering.rpc.subject, message.subject, context.trace) as span:
                 try:
-                    self._bus.respond(message, await self._ask(answering, message, asked))
+                    self._bus.respond(message, await self._ask(answering, message, context))
                 except Failed as failed:
                     has_failed = True
                     span.fail(failed.kind)
@@ -201,7 +201,7 @@ class Actor:
             if not self._running:
                 self._idle.set()
 
-    async def _ask(self, answering: _Answering[Any, Any], message: Incoming, asked: RpcContext) -> bytes:
+    async def _ask(self, answering: _Answering[Any, Any], message: Incoming, context: RpcContext) -> bytes:
         """Run the handler; everything that it raises becomes a fault of the closed list."""
         rpc = answering.rpc
         try:
@@ -209,8 +209,8 @@ class Actor:
         except ValidationError as error:
             raise Failed(Fault.CONTRACT, f"{rpc.subject}: {broken_rules(error)}") from None
         try:
-            async with asyncio.timeout(max(0.0, asked.deadline - time.monotonic())):
-                answer: BaseModel = await answering.handler(question, asked)
+            async with asyncio.timeout(max(0.0, context.deadline - time.monotonic())):
+                answer: BaseModel = await answering.handler(question, context)
             return answer.model_dump_json(exclude_defaults=True).encode()
         except Failed:
             raise

@@ -166,7 +166,7 @@ async def test_m42_variables_are_parsed_to_their_types() -> None:
 
 
 @pytest.mark.parametrize("uri", ["library://books/one", "library://books/", "library://books/1/2", "other://books/1"])
-async def test_m42_a_variable_that_does_not_parse_is_not_found_and_the_handler_does_not_run(uri: str) -> None:
+async def test_m42_a_variable_that_does_not_parse_is_not_found_and_no_handler_runs(uri: str) -> None:
     ran = []
 
     async def book(number: int) -> str:

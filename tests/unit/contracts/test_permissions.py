@@ -168,13 +168,13 @@ def test_only_an_operator_asks_for_natss_own_discovery_and_everybody_answers() -
 
 
 @pytest.mark.parametrize("role", stats.Role)
-def test_each_service_says_its_own_figures_and_all_but_workers_and_operators_hear_them(role: stats.Role) -> None:
+def test_each_service_publishes_its_own_stats_and_workers_and_operators_hear_none(role: stats.Role) -> None:
     subject = stats.service_stats_subject(role, "p1")
     assert who_may("publish", subject) == {role.value}
     assert who_may("subscribe", subject) == who_may("subscribe", stats.ALL_SUBJECTS) == set(stats.Role)
 
 
-def test_a_worker_says_its_figures_under_its_pools_name_alone() -> None:
+def test_a_worker_publishes_its_stats_under_its_pools_name_alone() -> None:
     subject = stats.pool_stats_subject("library", "0" * 16)
     assert who_may("publish", subject) == {"pool-library"}
     assert who_may("subscribe", subject) == set(stats.Role)

@@ -122,7 +122,7 @@ def test_d10_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> N
         (Principal(scopes=("read",)), False),
     ],
 )
-def test_d10_who_has_a_name_of_any_kind_needs_the_scopes_and_nobody_where_nobody_has_any(
+def test_d10_a_named_caller_needs_the_scopes_and_an_anonymous_one_needs_none(
     principal: Principal, *, held: bool
 ) -> None:
     assert holds(principal, ("read", "write")) is held

@@ -71,7 +71,7 @@ def test_a_capability_and_its_mode_are_one_requirement() -> None:
         assert errors.missing_capabilities(asks).data == {"requiredCapabilities": {"sampling": {"tools": {}}}}
 
 
-def test_d4_no_capacity_tells_the_delay_to_programs_that_read_headers_and_to_those_that_do_not() -> None:
+def test_d4_no_capacity_tells_the_delay_in_a_header_and_in_the_body() -> None:
     """Both official clients leave the header unread."""
     rejection = errors.no_capacity(3)
     assert rejection.headers == {"Retry-After": "3"}
