@@ -45,128 +45,164 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     """The settings of an edge."""
 
     bind: Bind = Field("127.0.0.1:8000", description="host:port for clients; port 0 takes a free one")
-    public_hosts: Names = Field((), description="host names in clients' URLs; those of loopback need no mention")
+    public_hosts: Names = Field((), description="further host names in clients' URLs, besides loopback's")
     public_url: WebUrl = Field(
         "", description="the fleet's public name, for example https://mcp.example.com; endpoints' paths are appended"
     )
-    authorization_servers: Names = Field((), description="where clients get tokens; MCPFLEET_ISSUER if none is named")
-    scopes: Names = Field((), description="scopes that clients ask for first; all that tools name if none is named")
-    allow_anonymous: bool = Field(False, description="serve everybody on an address that others can reach")
+    authorization_servers: Names = Field((), description="where clients get tokens; if empty, MCPFLEET_ISSUER")
+    scopes: Names = Field((), description="scopes that clients request first; if empty, all that tools name")
+    allow_anonymous: bool = Field(
+        False, description="serve everybody without credentials, even on an address beyond this host"
+    )
 
     max_connections: int = Field(
         16_384,
-        description="clients' connections at once, as far as the limit of descriptors allows; more wait to be accepted",
+        description="the most connections of clients, within the limit of descriptors; others wait to be accepted",
         gt=0,
     )
-    max_request: Bytes = Field(7 * 1024 * 1024, description="largest body of a request")
+    max_request: Bytes = Field(7 * 1024 * 1024, description="the largest body of a request")
     max_values: int = Field(
-        MAX_VALUES, description="values and keys of a request's body; four characters of numbers count as one", gt=0
+        MAX_VALUES,
+        description="the most values and keys of a request's body; four characters of numbers count as one",
+        gt=0,
     )
     head_timeout: Seconds = Field(
-        10.0, gt=0, description="longest time that a request's head may take to arrive, and a new connection's first"
+        10.0, gt=0, description="how long a request's head may take to arrive, a new connection's first head included"
     )
-    read_timeout: Seconds = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
-    admission_entries: int = Field(10_000, description="verdicts kept in memory", gt=0)
+    read_timeout: Seconds = Field(30.0, gt=0, description="how long a request's body may take to arrive")
+    admission_entries: int = Field(10_000, description="the most verdicts kept in memory", gt=0)
     authority_silence: Seconds = Field(
-        5.0, gt=0, description="silence on a proven link after which authorization is asked what was revoked"
+        5.0,
+        gt=0,
+        description="how long authorization may be silent on a proven link before it is asked for revocations",
     )
     rate_requests: RateText = Field("none", description="requests of a partition to an endpoint, as calls/seconds")
     rate_tools: RateText = Field("6000/60", description="tool calls of a partition to an endpoint, as calls/seconds")
     rate_completions: RateText = Field("6000/60", description="completions of a partition to an endpoint")
     rate_anonymous: RateText = Field("none", description="tool calls, and completions, of all callers without a name")
     rate_unknown: Literal["allow", "refuse"] = Field(
-        "allow", description="what becomes of calls whose limit cannot be asked for"
+        "allow", description="what happens to calls whose limit cannot be checked"
     )
-    rate_wait: Seconds = Field(1.0, gt=0, description="longest wait for an answer about a limit")
-    rate_entries: int = Field(10_000, description="limits that an edge takes from at once", gt=0)
-    snapshot_lasts: Seconds = Field(10.0, description="age from which a snapshot in use is confirmed with the catalog")
-    heal_interval: Seconds = Field(15.0, gt=0, description="between two comparisons with the catalog's number")
+    rate_wait: Seconds = Field(1.0, gt=0, description="how long a call may wait for an answer about its limit")
+    rate_entries: int = Field(10_000, description="the most limits whose tokens an edge holds at once", gt=0)
+    snapshot_lasts: Seconds = Field(
+        10.0, description="the age at which a snapshot in use is confirmed with the catalog"
+    )
+    heal_interval: Seconds = Field(
+        15.0, gt=0, description="how often an edge compares its snapshot's number with the catalog's"
+    )
     list_ttl: Seconds = Field(5.0, description="how long a client may keep a list (ttlMs)")
-    discover_ttl: Seconds = Field(60.0, description="how long a client may keep what server/discover told (ttlMs)")
+    discover_ttl: Seconds = Field(60.0, description="how long a client may keep the answer of server/discover (ttlMs)")
 
-    queue_size: int = Field(256, description="calls that may wait for room in one pool", gt=0)
-    queue_wait: Seconds = Field(5.0, gt=0, description="longest wait for room in a pool")
-    repeats_waiting: int = Field(1000, description="calls that may wait for the first one under their key", gt=0)
-    probe_min: Seconds = Field(0.05, gt=0, description="shortest pause between two attempts of the first in line")
-    probe_max: Seconds = Field(0.25, gt=0, description="longest pause between two attempts of the first in line")
-    unaccepted_after: Seconds = Field(4.0, gt=0, description="after which a call that no worker accepted is uncertain")
-    lost_after: Seconds = Field(
-        6.0, gt=0, description="silence on a proven link after which a worker's calls are uncertain"
+    queue_size: int = Field(256, description="the most calls that wait for room in one pool", gt=0)
+    queue_wait: Seconds = Field(5.0, gt=0, description="how long a call may wait for room in a pool")
+    repeats_waiting: int = Field(
+        1000, description="the most repeats that wait for the first call under their key", gt=0
     )
-    deadline_grace: Seconds = Field(1.0, description="beyond a tool's timeout, for the worker to say that it is over")
-    notices_kept: int = Field(16, description="progress reports and log messages kept for a slow client", gt=0)
+    probe_min: Seconds = Field(
+        0.05, gt=0, description="the shortest pause between two attempts of the first queued call"
+    )
+    probe_max: Seconds = Field(
+        0.25, gt=0, description="the longest pause between two attempts of the first queued call"
+    )
+    unaccepted_after: Seconds = Field(
+        4.0, gt=0, description="how long a call may go without a worker's confirmation before it is uncertain"
+    )
+    lost_after: Seconds = Field(
+        6.0, gt=0, description="how long a worker may be silent on a proven link before its calls are uncertain"
+    )
+    deadline_grace: Seconds = Field(
+        1.0, description="the time beyond a tool's timeout in which its worker must report the end"
+    )
+    notices_kept: int = Field(16, description="the most progress reports and log messages kept for a slow client", gt=0)
 
-    silent_after: Seconds = Field(15.0, gt=0, description="silence after which a call's answer becomes a stream")
-    keepalive: Seconds = Field(15.0, gt=0, description="between two comments on a silent stream")
-    write_timeout: Seconds = Field(30.0, gt=0, description="after which a client that does not read is cut off")
+    silent_after: Seconds = Field(
+        15.0, gt=0, description="how long a call may be silent before its answer becomes a stream"
+    )
+    keepalive: Seconds = Field(15.0, gt=0, description="how often a silent stream gets a comment")
+    write_timeout: Seconds = Field(30.0, gt=0, description="how long a client may read nothing before it is cut off")
 
-    max_streams: int = Field(8192, description="listen streams of this edge, open or about to be", gt=0)
-    stream_keys: int = Field(256, description="different URIs, or tasks, that one listen stream may name", gt=0)
-    stream_pending: int = Field(128, description="changes that may wait for one listen stream; more end it", gt=0)
-    stream_lasts: Seconds = Field(86_400.0, gt=0, description="longest life of a listen stream; up to a tenth less")
-    permission_lasts: Seconds = Field(60.0, gt=0, description="longest time that a stream goes on without asking again")
-    catch_up_rate: int = Field(500, description="hints a second after a gap, for all streams of this edge", gt=0)
-    catch_up_lasts: Seconds = Field(60.0, gt=0, description="after which catching up after a gap ends")
-    streams_leased: Seconds = Field(5.0, gt=0, description="between two leases of what is counted for this edge")
+    max_streams: int = Field(8192, description="the most listen streams of this edge, open or about to open", gt=0)
+    stream_keys: int = Field(
+        256, description="the most URIs, and the most tasks, that one listen stream may name", gt=0
+    )
+    stream_pending: int = Field(128, description="the most changes that wait for one listen stream; more end it", gt=0)
+    stream_lasts: Seconds = Field(86_400.0, gt=0, description="how long a listen stream may live, less up to a tenth")
+    permission_lasts: Seconds = Field(
+        60.0, gt=0, description="how long a stream's permission holds before it is renewed"
+    )
+    catch_up_rate: int = Field(
+        500, description="how many notifications a second this edge sends its streams after a gap", gt=0
+    )
+    catch_up_lasts: Seconds = Field(60.0, gt=0, description="how long these notifications after a gap may take")
+    streams_leased: Seconds = Field(
+        5.0, gt=0, description="how often this edge renews the lease of its counted streams"
+    )
     watched_room: Bytes = Field(64 * 1024 * 1024, description="memory for the URIs that listen streams watch")
-    watched_tasks: int = Field(10_000, description="different tasks that listen streams of this edge watch", gt=0)
-    watched_stated: Seconds = Field(15.0, gt=0, description="between two statements to pools of what streams watch")
+    watched_tasks: int = Field(
+        10_000, description="the most different tasks that listen streams of this edge watch", gt=0
+    )
+    watched_stated: Seconds = Field(15.0, gt=0, description="how often pools get a report of the watched URIs")
     read_checked_within: Seconds = Field(
-        5.0, gt=0, description="how long a resource may take to say whether a listener may read it"
+        5.0, gt=0, description="how long a resource may take to decide whether a listener may read it"
     )
     read_checks_rate: int = Field(
-        50, description="readings a second by which an edge renews what its listeners may hear", gt=0
+        50, description="how many reads a second an edge uses to renew its listeners' permissions on URIs", gt=0
     )
     read_checks_kept: int = Field(
-        10_000, description="decisions on what a caller may hear that are kept while nobody listens", gt=0
+        10_000, description="the most decisions on URIs that are kept while nobody listens", gt=0
     )
     task_shown_within: Seconds = Field(
-        5.0, gt=0, description="how long a sanitizer may take to clear a task's result for who reads it"
+        5.0, gt=0, description="how long a sanitizer may take to clear a task's result for a reader"
     )
-    watched_keys: int = Field(2000, description="resources of an endpoint that are heard by themselves", gt=0)
+    watched_keys: int = Field(
+        2000, description="how many resources of an endpoint have a NATS subscription of their own", gt=0
+    )
 
-    session_kept: Seconds = Field(10.0, gt=0, description="how long an edge goes by what it knows of a session")
-    session_entries: int = Field(10_000, description="sessions of clients of 2025 kept in memory", gt=0)
+    session_kept: Seconds = Field(10.0, gt=0, description="how long an edge uses its copy of a session")
+    session_entries: int = Field(10_000, description="the most sessions of clients of 2025 kept in memory", gt=0)
     session_checked: Seconds = Field(
-        60.0, gt=0, description="between two looks at a session that has a stream or runs a request"
+        60.0, gt=0, description="how often an edge checks a session that has a stream or runs a request"
     )
     answer_wait: Seconds = Field(
-        300.0, gt=0, description="how long a client of 2025 may take to answer what it is asked within a call"
+        300.0, gt=0, description="how long a client of 2025 may take to answer a question within a call"
     )
 
     arriving_room: Bytes = Field(
-        32 * 1024 * 1024, description="memory for small bodies that still arrive; beyond it their callers must be known"
+        32 * 1024 * 1024, description="memory for small bodies that still arrive; beyond it, callers are checked first"
     )
-    request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of requests that are served")
+    request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of running requests")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
     large_body: Bytes = Field(
         256 * 1024,
-        description="largest body that is read before its token is judged; it takes none of MCPFLEET_REQUEST_ROOM",
+        description="the largest body that is read before its token is checked; it takes none of MCPFLEET_REQUEST_ROOM",
     )
-    result_limit: Bytes = Field(7 * 1024 * 1024, description="largest result that is fetched from a worker")
-    frame_limit: Bytes = Field(256 * 1024, description="largest report, question or error that a worker may send")
+    result_limit: Bytes = Field(7 * 1024 * 1024, description="the largest result that is fetched from a worker")
+    frame_limit: Bytes = Field(256 * 1024, description="the largest report, question or error that a worker may send")
 
-    seal_keys: str = Field("", description="file of the keys that seal request state and cursors, the newest first")
+    seal_keys: str = Field("", description="the file of keys that seal request states and cursors, the newest first")
     seal_keys_reread: Seconds = Field(30.0, gt=0, description="how often that file is read again")
     seal_keys_adopted: Seconds = Field(120.0, description="how long a new key is known before it seals")
     state_lasts: Seconds = Field(3600.0, gt=0, description="how long a client may take to answer a handler's questions")
-    state_limit: Bytes = Field(128 * 1024, description="largest requestState that is taken from a client")
-    max_rounds: int = Field(10, description="times that a handler may ask its caller", gt=0)
+    state_limit: Bytes = Field(128 * 1024, description="the largest requestState that a client may send")
+    max_rounds: int = Field(10, description="how often a handler may ask its caller in one request", gt=0)
     cursor_lasts: Seconds = Field(3600.0, gt=0, description="how long a cursor of a list is good")
     page_size: int = Field(0, description="entries of a list's page; 0 gives whole lists", ge=0)
 
-    audit: bool = Field(True, description="log a line for each call: who, what, outcome, duration, trace")
+    audit: bool = Field(True, description="log a line for each call: caller, target, outcome, duration, trace")
     cors_origins: Names = Field((), description="origins whose web pages may call, for example https://app.example.com")
     strict_headers: bool = Field(False, description="refuse Mcp-Param headers that the tool does not declare")
     hide_uncovered: bool = Field(False, description="hide what a caller's scopes do not cover instead of refusing it")
 
-    lame: Seconds = Field(10.0, description="how long a draining edge still serves what arrives")
+    lame: Seconds = Field(10.0, description="how long a draining edge still serves new requests")
     drain_grace: Seconds = Field(
-        2.0, description="how long a draining edge stays after its last call has ended, for what its client asks next"
+        2.0, description="how long a draining edge stays after its last call has ended, for its client's next request"
     )
-    unready_after: Seconds = Field(30.0, gt=0, description="time without a bus after which an edge is not ready")
-    trusted_networks: Names = Field((), description="networks whose clients' sampling flag counts")
-    sample_ratio: float = Field(1.0, ge=0, le=1, description="share of requests that are traced")
+    unready_after: Seconds = Field(
+        30.0, gt=0, description="how long an edge may be without NATS before it is not ready"
+    )
+    trusted_networks: Names = Field((), description="networks whose clients may decide with their sampling flag")
+    sample_ratio: float = Field(1.0, ge=0, le=1, description="the share of requests that are traced")
 
     @field_validator("trusted_networks")
     @classmethod

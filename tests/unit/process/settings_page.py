@@ -26,11 +26,11 @@ def tables() -> str:
 
 def _parts() -> Iterator[str]:
     common, stored = _own(ProcessSettings, ()), _own(StoreSettings, (ProcessSettings,))
-    yield _table("Of every process", common)
-    yield _table(f"Of what has a store: {', '.join(STORES)}", stored)
+    yield _table("Every process", common)
+    yield _table(f"Services with a store: {', '.join(STORES)}", stored)
     for name, cls in SETTINGS.items():
         bases = (ProcessSettings, StoreSettings) if name in STORES else (ProcessSettings,)
-        yield _table(f"Of `mcpfleet {name}`", _own(cls, bases))
+        yield _table(f"`mcpfleet {name}`", _own(cls, bases))
 
 
 def _own(cls: type[Settings], without: Sequence[type[Settings]]) -> list[SettingRow]:
