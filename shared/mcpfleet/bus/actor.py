@@ -176,12 +176,12 @@ class Actor:
             return
         self._running += 1
         left = min(sent.left, _LONGEST)
-        asked = RpcContext(
+        context = RpcContext(
             tokens=answering.rpc.tokens(message.subject),
             deadline=time.monotonic() + left - max(self._settings.bus_hop_margin, left * _FOR_THE_ANSWER),
             trace=sent.trace or TraceContext.fresh(sampled=False),
         )
-        self._tasks.create_task(self._handle(answering, message, asked))
+        self._tasks.create_task(self._handle(answering, message, context))
 
     async def _handle(self, answering: _Answering[Any, Any], message: Incoming, context: RpcContext) -> None:
         started, has_failed = time.monotonic(), False
