@@ -128,7 +128,7 @@ class Resource(Reads):
         warn_of_https(declaration.name)
         if signature.parameters:
             raise Mistake(
-                "is no variable of the URI: write `{…}` into it, or give no parameters but the Context",
+                "is not a variable of the URI: write `{…}` into it, or give no parameters but the Context",
                 signature.parameters[0].name,
             )
         self._contents = Contents(signature.returns, mime_type)
@@ -242,7 +242,7 @@ def _check_variables(template: UriTemplate, texts: Texts) -> None:
     if missing := [name for name in template.variables if name not in names]:
         raise Mistake(f"the template has the variable {missing[0]!r}, and the function no such parameter")
     if unknown := [name for name in texts.required if name not in template.variables]:
-        raise Mistake("is no variable of the template, and has no default", unknown[0])
+        raise Mistake("is not a variable of the template, and has no default", unknown[0])
 
 
 CURSOR: Final = "cursor"

@@ -211,7 +211,7 @@ class _SecretFiles(PydanticBaseSettingsSource):
             # Editors and secret stores end files with a line feed that is no part of the secret.
             return Path(path).read_text(encoding="utf-8").rstrip("\r\n"), field_name, False
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is no text"
+            reason = error.strerror if isinstance(error, OSError) else "is not text"
             raise ConfigurationError(f"{name}_FILE: cannot read {path}: {reason}") from None
 
     def __call__(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
         raise bad_envelope("not a JSON-RPC 2.0 message")
     method = message.get("method")
     if not isinstance(method, str):
-        raise bad_envelope("a response is not accepted" if "method" not in message else "the method is no string")
+        raise bad_envelope("a response is not accepted" if "method" not in message else "the method is not a string")
     if "id" not in message:
         return _read_notification(method, message)
     identifier = read_id(message)
@@ -84,10 +84,10 @@ def read_envelope(body: bytes, message: Any) -> Envelope:
     # Some libraries write null for absent members (L22); a modern request without `_meta` is refused later.
     params = {} if (stated := message.get("params")) is None else stated
     if not isinstance(params, dict):
-        raise bad_params("params is no object")
+        raise bad_params("params is not an object")
     meta = {} if (stated := params.get("_meta")) is None else stated
     if not isinstance(meta, dict):
-        raise bad_params("_meta is no object")
+        raise bad_params("_meta is not an object")
     refuse_surrogates(body, message)
     return Envelope(identifier, method, params, meta)
 

@@ -127,7 +127,7 @@ def test_a_secrets_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MCPFLEET_TOKEN_FILE", str(tmp_path / "none"))
     assert problems() == (f"MCPFLEET_TOKEN_FILE: cannot read {tmp_path}/none: No such file or directory",)
     (tmp_path / "none").write_bytes(b"\xff")
-    assert problems() == (f"MCPFLEET_TOKEN_FILE: cannot read {tmp_path}/none: is no text",)
+    assert problems() == (f"MCPFLEET_TOKEN_FILE: cannot read {tmp_path}/none: is not text",)
 
 
 def test_a_secret_stands_in_one_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
