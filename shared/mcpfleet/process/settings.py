@@ -113,7 +113,7 @@ class ProcessSettings(Settings):
     nats_user: str = Field(default="", description="The user of this process at NATS; empty for the user of its role.")
     nats_password: SecretStr = Field(default=SecretStr(""), description="The password of that user.")
     nats_ca: str = Field(
-        default="", description="a file of certificates that verify a tls:// NATS; empty for the machine's"
+        default="", description="A file of certificates that verify a tls:// NATS; empty for the machine's."
     )
     allow_open_nats: bool = Field(
         default=False, description="Accept a NATS on another machine that asks for no password."
