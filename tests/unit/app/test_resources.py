@@ -224,7 +224,7 @@ async def numbered(number: int) -> str:
         pytest.param(plain, "library://Books", {}, "small letters", id="host"),
         pytest.param(plain, "library://books/%2e", {}, "normalized", id="encoded needlessly"),
         pytest.param(plain, "library://books/a/../b", {}, r"\.\.", id="dots"),
-        pytest.param(numbered, "library://books", {}, "no variable", id="a parameter without a variable"),
+        pytest.param(numbered, "library://books", {}, "not a variable", id="a parameter without a variable"),
         pytest.param(numbered, "library://books/{book}", {}, "no such parameter", id="a variable without a parameter"),
         pytest.param(numbered, "library://books/{number*}", {}, r"\{\+name\}", id="another expression"),
         pytest.param(numbered, "{number}://books", {}, "scheme", id="a variable scheme"),
