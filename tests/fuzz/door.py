@@ -14,7 +14,7 @@ from typing import Any
 
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.edge.settings import EdgeSettings
-from tests.unit.edge import served
+from tests.unit.edge import played_edge
 from tests.unit.edge.asgi import Exchange, Post
 from tests.vectors.http1 import content
 from tests.vectors.making import Ask
@@ -40,7 +40,7 @@ class Door:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._edge: served.Edge | None = None
+        self._edge: played_edge.Edge | None = None
         self._stopped = asyncio.Event()
 
     def __enter__(self) -> Door:
@@ -60,9 +60,9 @@ class Door:
     async def _hold(self, opened: asyncio.Event) -> None:
         annotated = {"type": "string", "x-mcp-header": "Region"}
         tools = (
-            served.tool("echo", text={"type": "string"}),
-            served.tool("mirror", region=annotated),
-            served.tool("ask", asks=("sampling",)),
+            played_edge.tool("echo", text={"type": "string"}),
+            played_edge.tool("mirror", region=annotated),
+            played_edge.tool("ask", asks=("sampling",)),
         )
         greet = {"name": "greet", "arguments": [{"name": "name"}]}
         book = {"uriTemplate": "test://books/{book}", "name": "book"}
@@ -71,7 +71,7 @@ class Door:
             Definition(kind="resource", name="test://text", wire={"uri": "test://text", "name": "text"}),
             Definition(kind="template", name="test://books/{book}", wire=book),
         )
-        async with served.edge(*tools, *others, settings=SETTINGS) as self._edge:
+        async with played_edge.edge(*tools, *others, settings=SETTINGS) as self._edge:
             opened.set()
             await self._stopped.wait()
 

@@ -15,7 +15,7 @@ from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 from mcpfleet.wire.filter import Filter
 from tests.unit.edge.asgi import Exchange, Post
-from tests.unit.edge.served import tool
+from tests.unit.edge.played_edge import tool
 
 URI = "library://books/1"
 

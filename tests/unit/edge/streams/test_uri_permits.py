@@ -23,7 +23,7 @@ from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.view import Target
 from tests.kit.logs import captured
 from tests.kit.waiting import until
-from tests.unit.edge.served import tool
+from tests.unit.edge.played_edge import tool
 from tests.unit.edge.streams.opened import stream
 
 pytestmark = pytest.mark.usefixtures("jumping")

@@ -12,8 +12,8 @@ from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.protocol import LEGACY, MODERN, SERVED_WITH_LEGACY
 from tests.unit.edge.asgi import Exchange, Post, request
-from tests.unit.edge.climbing import MODERN_ALONE, identified, router
-from tests.unit.edge.served import SETTINGS, edge, tool
+from tests.unit.edge.played_edge import SETTINGS, edge, tool
+from tests.unit.edge.server.checks import MODERN_ALONE, identified, router
 
 
 def legacy(method: str, params: dict[str, Any] | None = None, version: str | None = LEGACY[0], **fields: Any) -> Post:

@@ -9,7 +9,7 @@ from mcpfleet.contracts.authorization import Admitted, Revocation
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.errors import Rejection
-from tests.unit.edge.test_admission import SOMEBODY, Verdicts, somebody
+from tests.unit.edge.identity.test_admission import SOMEBODY, Verdicts, somebody
 
 pytestmark = pytest.mark.usefixtures("jumping")
 

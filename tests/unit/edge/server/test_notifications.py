@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post
-from tests.unit.edge.climbing import climb, fails, refusal
+from tests.unit.edge.server.checks import climb, fails, refusal
 
 
 def notification(method: str = "notifications/cancelled", **members: Any) -> dict[str, Any]:

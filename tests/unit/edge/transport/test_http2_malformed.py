@@ -15,7 +15,7 @@ from tests.kit import h2_bytes as h2
 from tests.kit.h2_bytes import END_HEADERS, END_STREAM, block, frame, head
 from tests.kit.http2 import Frames, Peer
 from tests.kit.waiting import until
-from tests.unit.edge.serving import StubApplication, connect, serving
+from tests.unit.edge.http_server import StubApplication, connect, serving
 
 WHOLE = END_HEADERS | END_STREAM
 GET = head(b"GET", b"/")

@@ -8,7 +8,7 @@ from mcpfleet.edge.methods.registry import EVERY, MODERN_ONLY, SESSION_ERA, Meth
 from mcpfleet.edge.protocol.exchange import Exchange, Method
 from mcpfleet.edge.protocol.schema import no_parameters
 from mcpfleet.wire.protocol import LEGACY, MODERN
-from tests.unit.edge.climbing import METHODS, ROWS
+from tests.unit.edge.server.checks import METHODS, ROWS
 
 
 async def answer(exchange: Exchange) -> None:

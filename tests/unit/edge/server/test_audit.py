@@ -22,7 +22,7 @@ from mcpfleet.views.view import view_of
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.protocol import MODERN
 from tests.unit.edge.asgi import admitted
-from tests.unit.edge.climbing import METHODS
+from tests.unit.edge.server.checks import METHODS
 
 NAME, URI = "search", "library://books"
 DEFINITIONS = (

@@ -27,7 +27,7 @@ from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, he
 from tests.kit.h2_floods import CALM, FLOODS, send
 from tests.kit.http2 import Frames, Peer
 from tests.kit.waiting import until
-from tests.unit.edge.serving import StubApplication, connect, serving
+from tests.unit.edge.http_server import StubApplication, connect, serving
 
 WHOLE = END_HEADERS | END_STREAM
 GET = block(head(b"GET", b"/"))
@@ -45,8 +45,8 @@ async def test_t26_a_flood_ends_its_connection_and_nothing_of_it_is_left(monkeyp
         for name in FLOODS:
             size = SIZE * CHEAP if name in SKIPPED else SIZE
             told[name] = (await anyio.to_thread.run_sync(send, address, FLOODS[name], size)).told
-            await until(lambda: application.running == 0)
-        await until(lambda: not alive(Http2, H2Stream), within=10)
+            await until(lambda: application.running == 0, within=60)
+        await until(lambda: not alive(Http2, H2Stream), within=60)
     assert told == {name: WRONG.get(name, CALM) for name in FLOODS}
     assert len(application.begun) < 500 * len(FLOODS)
 
@@ -215,7 +215,7 @@ async def test_t28_a_stream_counts_until_its_handler_has_ended() -> None:
             refused = await frames.until(RstStreamFrame, 101)
             assert (refused.error_code, len(application.begun)) == (ErrorCodes.REFUSED_STREAM, 10)
             application.may_answer.set()
-            await until(lambda: application.running == 0)
+            await until(lambda: application.running == 0, within=60)
             await peer.say(frame(h2.HEADERS, WHOLE, 103, GET))
             await answered(frames, 103)
 

@@ -21,7 +21,7 @@ from mcpfleet.telemetry.instruments import ConnectionInstruments
 from mcpfleet.telemetry.metrics import Metrics, usage
 from tests.kit.http2 import HEAD, Peer
 from tests.kit.waiting import until
-from tests.unit.edge.serving import StubApplication, connect, serving
+from tests.unit.edge.http_server import StubApplication, connect, serving
 
 pytestmark = pytest.mark.usefixtures("jumping")
 

@@ -10,7 +10,7 @@ import pytest
 
 from mcpfleet.bus.errors import Unanswered
 from tests.unit.edge.asgi import CAPABILITIES_KEY, Exchange, Post, call, request
-from tests.unit.edge.served import Catalog, Edge, edge, tool
+from tests.unit.edge.played_edge import Catalog, Edge, edge, tool
 
 pytestmark = pytest.mark.usefixtures("jumping")
 

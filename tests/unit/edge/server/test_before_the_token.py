@@ -15,7 +15,7 @@ import pytest
 from mcpfleet.bus.errors import Unanswered
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.headers import Headers
-from tests.unit.edge import served
+from tests.unit.edge import played_edge
 from tests.unit.edge.asgi import Exchange, Post, call, request
 
 pytestmark = pytest.mark.usefixtures("jumping")
@@ -48,7 +48,7 @@ class Unfinished(Exchange):
         return {**message, "more_body": True} if message["type"] == "http.request" else message
 
 
-async def answered(edge: served.Edge, exchange: Exchange) -> Exchange:
+async def answered(edge: played_edge.Edge, exchange: Exchange) -> Exchange:
     with anyio.fail_after(5):
         await edge.application(exchange.scope, exchange.receive, exchange.send)
     return exchange
@@ -58,7 +58,7 @@ async def answered(edge: served.Edge, exchange: Exchange) -> Exchange:
 async def test_t29_a_large_body_is_read_no_further_where_its_token_is_refused(
     headers: dict[str, str | None], parts: list[bytes]
 ) -> None:
-    async with served.edge(settings=SETTINGS) as edge:
+    async with played_edge.edge(settings=SETTINGS) as edge:
         edge.authorization.principal = None
         exchange = await answered(edge, Unfinished(Post(headers=headers), parts=parts))
     assert exchange.status == 401
@@ -71,7 +71,7 @@ async def test_t29_a_large_body_is_read_no_further_where_its_token_is_refused(
 async def test_t29_a_large_body_is_read_no_further_where_nobody_judges_its_token(
     headers: dict[str, str | None], parts: list[bytes]
 ) -> None:
-    async with served.edge(settings=SETTINGS) as edge:
+    async with played_edge.edge(settings=SETTINGS) as edge:
         edge.authorization.error = Unanswered("nobody")
         exchange = await answered(edge, Unfinished(Post(headers=headers), parts=parts))
     assert exchange.status == 504
@@ -80,14 +80,14 @@ async def test_t29_a_large_body_is_read_no_further_where_nobody_judges_its_token
 
 @pytest.mark.parametrize("headers", [STATED | {"content-length": "5000"}, UNSAID])
 async def test_t29_a_large_body_takes_room_once_its_token_is_known_to_be_good(headers: dict[str, str | None]) -> None:
-    async with served.edge(settings=SETTINGS) as edge:
+    async with played_edge.edge(settings=SETTINGS) as edge:
         exchange = await answered(edge, Exchange(Post(headers=headers), parts=[b"x" * 2_500] * 2))
     assert exchange.status == 503
     assert len(edge.authorization.admits) == 1, "it is asked once, however many parts come"
 
 
 async def test_t29_a_small_body_is_judged_before_its_token() -> None:
-    async with served.edge(settings=SETTINGS) as edge:
+    async with played_edge.edge(settings=SETTINGS) as edge:
         edge.authorization.principal = None
         exchange = await answered(edge, Exchange(Post(headers=UNSAID), parts=[b"x" * LARGE]))
     assert exchange.json["error"]["code"] == -32700
@@ -96,14 +96,14 @@ async def test_t29_a_small_body_is_judged_before_its_token() -> None:
 
 async def test_t29_where_nobody_needs_a_token_nothing_is_asked_before_the_body() -> None:
     settings = EdgeSettings(max_request=7_000_000, large_body=LARGE)
-    async with served.edge(settings=settings) as edge:
+    async with played_edge.edge(settings=settings) as edge:
         exchange = await answered(edge, Exchange(Post(raw=b"x" * 5_000)))
     assert exchange.json["error"]["code"] == -32700
     assert edge.authorization.admits == []
 
 
 @asynccontextmanager
-async def strangers(edge: served.Edge, size: int) -> AsyncIterator[None]:
+async def strangers(edge: played_edge.Edge, size: int) -> AsyncIterator[None]:
     """Small bodies that never end, whose tokens nobody has judged, and so many bytes of them."""
     waiting = [Unfinished(Post(headers=UNSAID), parts=[b"x" * (size // 2)]) for _ in range(2)]
     async with anyio.create_task_group() as tasks:
@@ -121,7 +121,7 @@ async def test_t38_where_bodies_that_arrive_fill_their_room_a_stranger_is_refuse
     headers: dict[str, str | None],
 ) -> None:
     settings = SETTINGS.model_copy(update={"arriving_room": 800})
-    async with served.edge(settings=settings) as edge:
+    async with played_edge.edge(settings=settings) as edge:
         edge.authorization.principal = None
         async with strangers(edge, 800):
             exchange = await answered(edge, Unfinished(Post(headers=headers), parts=[b"x"]))
@@ -135,7 +135,7 @@ async def test_t38_where_bodies_that_arrive_fill_their_room_a_stranger_is_refuse
 
 async def test_t38_a_known_caller_takes_room_as_a_large_body_does_where_the_other_is_full() -> None:
     settings = SETTINGS.model_copy(update={"arriving_room": 800, "request_room": 10_000})
-    async with served.edge(settings=settings) as edge, strangers(edge, 800):
+    async with played_edge.edge(settings=settings) as edge, strangers(edge, 800):
         known = await answered(edge, Exchange(Post(headers=UNSAID), parts=[b"x", b"y"]))
         assert known.json["error"]["code"] == -32700, "its body was read to its end"
         assert len(edge.authorization.admits) == 1
@@ -143,7 +143,7 @@ async def test_t38_a_known_caller_takes_room_as_a_large_body_does_where_the_othe
 
 async def test_t38_where_nobody_needs_a_token_both_rooms_bound_what_arrives() -> None:
     settings = EdgeSettings(large_body=LARGE, arriving_room=800, request_room=1, queue_wait=0.05)
-    async with served.edge(settings=settings) as edge, strangers(edge, 800):
+    async with played_edge.edge(settings=settings) as edge, strangers(edge, 800):
         exchange = await answered(edge, Unfinished(Post(headers=UNSAID), parts=[b"x" * 100]))
     assert exchange.status == 503
 
@@ -153,7 +153,7 @@ async def test_a_stream_keeps_nothing_of_the_large_body_that_asked_for_it() -> N
     others = {"other": "a" * 2_000_000}
     listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, **others}, meta=others)
     body = json.dumps(listen).encode() + b" " * 2_000_000
-    async with served.edge(served.tool(), settings=EdgeSettings(max_request=7_000_000)) as edge:
+    async with played_edge.edge(played_edge.tool(), settings=EdgeSettings(max_request=7_000_000)) as edge:
         exchange = Exchange(Post(message=listen), parts=[body[at : at + 65_536] for at in range(0, len(body), 65_536)])
         tracemalloc.start()
         try:
@@ -172,13 +172,13 @@ async def test_a_listen_whose_client_says_too_much_of_itself_is_refused(member: 
     """A stream keeps both for its life, beyond what the request's room accounts for."""
     said = {f"io.modelcontextprotocol/{member}": {"name": "a" * 17_000, "version": "1"}}
     listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, meta=said)
-    async with served.edge(served.tool()) as edge:
+    async with played_edge.edge(played_edge.tool()) as edge:
         answer = await answered(edge, Exchange(Post(message=listen)))
     assert (answer.status, answer.json["error"]["code"]) == (400, -32602)
 
 
-async def longest_turn(edge: served.Edge, exchange: Exchange) -> float:
-    """The longest time for which the loop ran nothing else while a request was served."""
+async def longest_turn(edge: played_edge.Edge, exchange: Exchange) -> float:
+    """The longest time for which the loop ran nothing else while a request was played_edge."""
     longest, last = 0.0, time.thread_time()
 
     async def watch() -> None:
@@ -212,7 +212,7 @@ def nested(name: str, value: bytes) -> bytes:
 )
 async def test_t31_a_request_holds_the_loop_for_no_long_turn(body: bytes) -> None:
     """Aim: 50 ms; twice as much is allowed here, where other tests run as well."""
-    async with served.edge(settings=EdgeSettings(max_request=7_000_000)) as edge:
+    async with played_edge.edge(settings=EdgeSettings(max_request=7_000_000)) as edge:
         exchange = Exchange(Post(raw=body), parts=[body[at : at + 65_536] for at in range(0, len(body), 65_536)])
         assert await longest_turn(edge, exchange) < 0.1
     assert exchange.status >= 400
@@ -231,7 +231,7 @@ async def test_t31_a_request_holds_the_loop_for_no_long_turn(body: bytes) -> Non
     ],
 )
 async def test_no_header_holds_the_loop_for_a_long_turn(headers: dict[str, str | None]) -> None:
-    async with served.edge(served.tool(), settings=EdgeSettings(queue_wait=0.01)) as edge:
+    async with played_edge.edge(played_edge.tool(), settings=EdgeSettings(queue_wait=0.01)) as edge:
         assert await longest_turn(edge, Exchange(Post(headers=headers))) < 0.02
 
 

@@ -11,7 +11,7 @@ from mcpfleet.edge.server.lifecycle import drain
 from mcpfleet.edge.settings import EdgeSettings
 from tests.kit.waiting import until
 from tests.unit.edge.asgi import Exchange, Post, request
-from tests.unit.edge.served import Edge, edge, tool
+from tests.unit.edge.played_edge import Edge, edge, tool
 
 pytestmark = pytest.mark.usefixtures("jumping")
 

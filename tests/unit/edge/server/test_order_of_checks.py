@@ -10,7 +10,7 @@ import pytest
 
 from mcpfleet.wire.protocol import SERVED
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Post, call, request
-from tests.unit.edge.climbing import ROWS, climb, fails, refusal
+from tests.unit.edge.server.checks import ROWS, climb, fails, refusal
 
 NAMED = {row.name: row.names for row in ROWS if row.names is not None}
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"

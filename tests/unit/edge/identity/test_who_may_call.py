@@ -12,7 +12,7 @@ from mcpfleet.contracts.manifest import Definition, Rate
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
 from tests.unit.edge.asgi import Exchange, Post, call, request
-from tests.unit.edge.served import edge, tool
+from tests.unit.edge.played_edge import edge, tool
 
 pytestmark = pytest.mark.usefixtures("jumping")
 

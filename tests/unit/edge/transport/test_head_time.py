@@ -19,7 +19,7 @@ from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
 from tests.kit.h2_bytes import PREFACE
 from tests.kit.http2 import HEAD, Peer
 from tests.kit.waiting import until
-from tests.unit.edge.serving import StubApplication, connect, serving
+from tests.unit.edge.http_server import StubApplication, connect, serving
 
 pytestmark = pytest.mark.usefixtures("jumping")
 

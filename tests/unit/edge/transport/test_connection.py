@@ -18,7 +18,7 @@ from psutil import Process
 from mcpfleet.edge.transport.http_exchange import ClientStalled, HttpExchange
 from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 from tests.kit.waiting import until
-from tests.unit.edge.serving import StubApplication, connect, serving
+from tests.unit.edge.http_server import StubApplication, connect, serving
 
 pytestmark = pytest.mark.usefixtures("jumping")
 

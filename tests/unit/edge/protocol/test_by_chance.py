@@ -22,7 +22,7 @@ from mcpfleet.wire.mirror import Mirrored
 from mcpfleet.wire.strict import parse
 from tests.kit.logs import captured
 from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, VERSION_KEY, Exchange, Post
-from tests.unit.edge.climbing import MODERN_ALONE, ROWS, router
+from tests.unit.edge.server.checks import MODERN_ALONE, ROWS, router
 
 METHODS = {row.name: row for row in ROWS}
 BOTH = router()

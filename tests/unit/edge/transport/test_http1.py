@@ -12,7 +12,7 @@ from anyio.abc import SocketStream
 from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.edge.transport.hypercorn import lifetimes
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
-from tests.unit.edge.serving import connect, serving
+from tests.unit.edge.http_server import connect, serving
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n"
 
