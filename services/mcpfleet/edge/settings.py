@@ -12,7 +12,6 @@ from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.contracts.manifest import Rate
 from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Seconds
 from mcpfleet.telemetry.trace import TraceSampling
-from mcpfleet.wire.scan import MAX_VALUES
 
 _NO_RATE: Final = "none"
 
@@ -39,6 +38,10 @@ def _rate(text: str) -> str:
 
 RateText = Annotated[str, AfterValidator(_rate)]
 """How often something may happen, as `calls/seconds`."""
+
+
+MAX_VALUES: Final = 100_000
+"""The default of `mcpfleet.wire.scan`, which is not imported here: with MCP's types it delays each command by 0.2 s."""
 
 
 class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSettings):

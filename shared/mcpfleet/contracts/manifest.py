@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from mcpfleet.contracts.base import Message
-from mcpfleet.wire.strict import canonical
 
 DIGEST_LENGTH = 32
 """Hexadecimal digits of SHA-256 that name a thing on the bus (128 bits)."""
@@ -32,6 +33,17 @@ LONGEST_NAME: Final = 2_048
 def digest_of(body: bytes) -> str:
     """Return the name of exact bytes: the first 32 hexadecimal digits of their SHA-256."""
     return hashlib.sha256(body).hexdigest()[:DIGEST_LENGTH]
+
+
+def canonical(value: Any) -> bytes:
+    """Serialise with keys sorted at every depth: their original order means nothing."""
+    return to_json(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 def default_pool(target: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from math import isinf
 from typing import Any, Final, NoReturn
 
@@ -96,14 +95,3 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def canonical(value: Any) -> bytes:
-    """Serialise with keys sorted at every depth: their original order means nothing."""
-    return to_json(_sorted(value))
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mcpfleet.cli import __main__ as cli
+from mcpfleet.edge import settings
 from mcpfleet.process.run import MISCONFIGURED
+from mcpfleet.wire import scan
 
 NOTHING: Mapping[str, str] = {}
 
@@ -125,3 +129,13 @@ def test_without_a_server_a_command_ends_and_says_which_address_does_not_answer(
     assert done.exit_code == 1
     assert "http://127.0.0.1:9/mcp" in done.stderr
     assert "Traceback" not in done.output
+
+
+def test_a_command_starts_without_the_types_of_mcp() -> None:
+    """They are a quarter of a second, which most commands do not need."""
+    program = "import sys; from mcpfleet.cli import __main__; sys.exit('mcp_types' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_default_of_values_is_that_of_the_scan() -> None:
+    assert settings.MAX_VALUES == scan.MAX_VALUES

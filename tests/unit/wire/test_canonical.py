@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.wire.strict import canonical
+from mcpfleet.contracts.manifest import canonical
 
 
 def test_keys_are_sorted_at_every_depth_and_lists_are_not() -> None:

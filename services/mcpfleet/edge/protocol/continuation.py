@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from mcpfleet.contracts.manifest import canonical
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
 from mcpfleet.wire.reply import NotSpliceable, result_body
-from mcpfleet.wire.strict import canonical
 
 ASKING: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """The requests that a question may be, and the capability that each needs."""

@@ -22,7 +22,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import LACKING
-from mcpfleet.contracts.manifest import Definition, digest_of
+from mcpfleet.contracts.manifest import Definition, canonical, digest_of
 from mcpfleet.contracts.tasks import (
     Binding,
     KeyOutcome,
@@ -46,7 +46,6 @@ from mcpfleet.wire import texts
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, LONGEST_KEY, REPEAT, TASKS
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
-from mcpfleet.wire.strict import canonical
 
 _REFUSALS: Final = {
     KeyOutcome.MISMATCH: (texts.KEY_MISMATCH, "key_mismatch"),
