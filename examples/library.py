@@ -1,8 +1,8 @@
 """A small library: search it, read in it, hold a book, have its stock counted, and let it suggest something.
 
-`make dev` serves it, and it is a place to start from: each tool is a typed function with a docstring. Its parameters
-become the schema that clients see, its return type the schema of what they get. Books are resources too, and reviewing
-one is a prompt.
+`make dev` serves it. Start your own application from it. Each tool is a typed function with a docstring. Its parameters
+become the input schema that clients see, and its return type becomes the output schema. Books are resources too, and a
+review is a prompt.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def search(
 @app.tool(annotations=READS)
 def read_book(book: BookNumber, page: Annotated[int, Field(ge=1, description="Counted from 1.")] = 1) -> Page:
     """Read one page of a book's opening."""
-    # A plain function runs in a thread, so one that reads files or a database holds nobody up.
+    # A plain function runs in a thread, so it may read files or a database without delaying other calls.
     opened = find(book)
     if page > len(opened.pages):
         raise ToolError(f"{opened.title!r} has {len(opened.pages)} pages here.")
@@ -138,7 +138,7 @@ async def place_hold(
     today = dt.datetime.now(dt.UTC).date()
     if book in holds and holds[book].until >= today:
         raise ToolError(f"{held.title!r} is held until {holds[book].until}.")
-    # Nothing is awaited between the look and the change, so no other call comes between.
+    # There is no `await` between the check and the change, so no other call comes between.
     holds[book] = Hold(book, held.title, reader, today + dt.timedelta(weeks=weeks))
     return holds[book]
 
@@ -162,7 +162,7 @@ async def report(ctx: Context) -> Report:
 
 
 class Wish(BaseModel):
-    """What is asked in the middle of taking stock."""
+    """The form that `take_stock` shows before its report."""
 
     with_titles: bool = Field(False, description="Name the longest book of each shelf too.")
 
@@ -181,9 +181,9 @@ async def take_stock(ctx: Context) -> list[str]:
     words = []
     for shelf in range(shelves):
         await ctx.progress(shelf, total=shelves, message=f"counting shelf {shelf + 1}")
-        # A step is done once: another worker that goes on with the task finds what was counted.
+        # A step runs once: another worker that continues the task gets its stored result.
         words.append(await ctx.step("count", count, shelf))
-    # The task waits for the answer without a process; then this runs again from its top, and counts nothing anew.
+    # No process waits for the answer. With it this function runs again from its top, without counting again.
     wish = await ctx.elicit("How shall the report look?", Wish, key="look")
     books = list(BOOKS.values())
     longest = [max(books[n * SHELF : (n + 1) * SHELF], key=lambda book: len(book.pages)) for n in range(shelves)]
@@ -192,7 +192,7 @@ async def take_stock(ctx: Context) -> list[str]:
 
 
 class Taste(BaseModel):
-    """What a reader is asked before something is suggested: a form, so it is flat."""
+    """The form that `suggest` shows. A form is flat."""
 
     century: Literal["18th", "19th", "20th"] = Field("19th", description="When it was first printed.")
     is_short: bool = Field(False, description="Only what is read in a moment here.")
@@ -201,7 +201,7 @@ class Taste(BaseModel):
 @app.tool(annotations=READS, asks={"elicitation.form"})
 async def suggest(ctx: Context) -> list[Found]:
     """Suggest books, after asking the reader what they like."""
-    # A client that shows no forms is refused before this runs. A reader who declines ends it: the model reads that.
+    # A client without forms is refused before this runs. If the reader declines, the call ends, and the model reads so.
     taste = await ctx.elicit("What would you like to read?", Taste, key="taste")
     first = {"18th": 1700, "19th": 1800, "20th": 1900}[taste.century]
     return [
@@ -214,19 +214,19 @@ async def suggest(ctx: Context) -> list[Found]:
 @app.resource("library://books/{book}", title="A book's opening", ttl=300)
 def opening(book: int) -> str | None:
     """All pages that the library has of a book."""
-    # None says that there is nothing under this URI. So does a `book` that is no number.
+    # None means that this URI does not exist. A `book` that is not a number does not exist either.
     return "\n\n".join(BOOKS[book].pages) if book in BOOKS else None
 
 
 @app.completion(opening, "book")
 async def numbers(typed: str) -> list[str]:
-    """Offer the numbers that begin as the typed one does."""
+    """Offer the numbers that begin with the typed text."""
     return [str(number) for number in BOOKS if str(number).startswith(typed)]
 
 
 @app.resources()
 async def shelf() -> list[Resource]:
-    """List every book as a resource: the template alone would not say which there are."""
+    """List every book as a resource: the template alone does not name them."""
     return [
         Resource(uri=f"library://books/{number}", name=f"book-{number}", title=book.title, mime_type="text/plain")
         for number, book in BOOKS.items()
@@ -244,7 +244,7 @@ def review(
 
 @app.completion(review, "title")
 async def titles(typed: str) -> list[str]:
-    """Offer the titles that contain what was typed, case aside."""
+    """Offer the titles that contain the typed text, ignoring case."""
     return [book.title for book in BOOKS.values() if typed.casefold() in book.title.casefold()]
 
 

@@ -1,7 +1,7 @@
 """Make the Secrets of a fleet, with new passwords, keys and certificates, and print them for `kubectl apply -f -`.
 
-For a cluster without a secret store: what is printed is the only copy. Run again it makes others, with which nothing
-that runs can log in any more, so it is run once for a namespace.
+It is for a cluster without a secret store: the printed Secrets are the only copy. Run it once for a namespace. A second
+run makes other Secrets, with which running processes can no longer log in.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def certificates() -> dict[str, str]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority, hashes.SHA256())
     )
-    # The servers' names for clients and for each other, and this machine's for whoever forwards a port.
+    # The servers' names for clients and for each other, and this machine's name for forwarded ports.
     names: list[x509.GeneralName] = [x509.DNSName(name) for name in ("nats", "localhost")]
     names += [x509.DNSName(f"nats-{number}.nats-routes") for number in range(SERVERS)]
     names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
