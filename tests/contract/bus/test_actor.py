@@ -279,7 +279,7 @@ def dated(seconds_ago: float) -> str:
 @pytest.mark.parametrize(
     "seconds_ago", [pytest.param(60.0, id="old"), pytest.param(3.5, id="just too old"), pytest.param(-5.0, id="ahead")]
 )
-async def test_a_question_that_is_too_old_or_dated_ahead_is_answered_expired_and_does_not_run(
+async def test_a_question_that_is_too_old_or_dated_ahead_expires_and_does_not_run(
     fabric: Fabric, seconds_ago: float
 ) -> None:
     """Its asker may have told somebody that it did not run; the answer has the receiver's clock."""

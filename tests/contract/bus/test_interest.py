@@ -60,7 +60,7 @@ async def test_a_key_is_heard_for_as_long_as_one_watches_it(fabric: Fabric) -> N
         await until(lambda: subjects(edge) == [], within=5)
 
 
-async def test_above_a_bound_all_keys_are_heard_by_one_subscription_and_below_it_apart_again(fabric: Fabric) -> None:
+async def test_above_a_bound_one_subscription_hears_all_keys_and_below_it_one_each(fabric: Fabric) -> None:
     async with interested(fabric) as (interest, edge, pool, heard):
         await interest.watch("mcp", URIS[:4])
         assert len(subjects(edge)) == 4

@@ -161,7 +161,7 @@ async def test_what_was_sent_into_a_cut_is_lost_with_the_link(memory: MemoryFabr
     assert hints == [b"after it"]
 
 
-async def test_what_was_sent_to_a_frozen_switch_passes_afterwards_though_its_sender_is_gone(
+async def test_a_message_to_a_frozen_switch_passes_later_though_its_sender_is_gone(
     memory: MemoryFabric,
 ) -> None:
     """A paused NATS has it in its sockets. That is why a message says when it was sent."""

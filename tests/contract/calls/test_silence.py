@@ -122,7 +122,7 @@ async def test_a_call_that_is_listed_again_was_not_missed(fabric: Fabric) -> Non
         assert call.end is None
 
 
-async def test_a_call_that_was_only_heard_of_by_its_progress_is_known_to_its_worker_by_alive(fabric: Fabric) -> None:
+async def test_a_call_known_by_its_progress_alone_is_known_to_its_worker_by_alive(fabric: Fabric) -> None:
     async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         at.worker.report(await at.worker.call(), 1)

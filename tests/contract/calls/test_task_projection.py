@@ -103,7 +103,7 @@ def waits(opened: Open) -> list[str]:
     return [key.removeprefix(KEY) for key in opened.stream._pending]
 
 
-async def test_k17_one_stream_reads_one_task_at_a_time_in_the_order_of_first_hints_and_others_beside_it(
+async def test_k17_a_stream_reads_one_task_at_a_time_by_first_hint_and_others_beside_it(
     fabric: Fabric,
 ) -> None:
     async with updating(fabric) as made:
@@ -133,7 +133,7 @@ async def test_k17_too_many_changes_end_the_stream_and_nobody_elses_reading(fabr
         assert await made.service.get(ONE, Binding(endpoint="mcp")) is not None, "nor a poll"
 
 
-async def test_n11_streams_that_open_together_share_the_places_of_tasks_and_a_watched_one_takes_no_other(
+async def test_n11_streams_that_open_together_share_places_and_a_watched_task_takes_none(
     fabric: Fabric,
 ) -> None:
     async with updating(fabric, watched_tasks=2) as made:
@@ -177,7 +177,7 @@ async def test_k15_a_hint_that_comes_twice_or_late_changes_nothing(fabric: Fabri
         assert made.updates._watches[opened.stream].versions[ONE] == 3, "it never goes back"
 
 
-async def test_k15_what_is_to_be_told_again_is_told_as_it_was_and_nothing_older_however_often_it_is_cleared(
+async def test_k15_a_repeat_is_told_as_it_was_and_nothing_older_after_any_clearing(
     fabric: Fabric,
 ) -> None:
     async with updating(fabric) as made:

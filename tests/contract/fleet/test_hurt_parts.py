@@ -199,7 +199,7 @@ async def test_a_worker_with_a_wrong_clock_takes_no_call_and_that_is_logged_as_s
 
 
 @pytest.mark.parametrize("ahead", [10.0, -10.0])
-async def test_the_calls_of_an_edge_with_a_wrong_clock_do_not_run_and_that_is_logged_as_such(
+async def test_calls_of_an_edge_with_a_wrong_clock_do_not_run_and_the_log_says_why(
     observed: ObservedApp, ahead: float
 ) -> None:
     environment = {"MCPFLEET_QUEUE_WAIT": "0.2"}

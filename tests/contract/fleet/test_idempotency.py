@@ -224,7 +224,7 @@ async def test_d12_what_a_leaving_client_cancels_is_uncertain_under_its_key() ->
     assert keyed.effects == ["stop"]
 
 
-async def test_i3_d9_where_a_worker_dies_after_the_effect_it_is_uncertain_and_under_a_key_stays_so() -> None:
+async def test_i3_d9_a_call_whose_worker_died_is_uncertain_and_under_a_key_stays_so() -> None:
     """Without a key a blind retry has a second effect (I1), which is why the error says to find out first."""
     keyed, results = KeyedApp(), []
 

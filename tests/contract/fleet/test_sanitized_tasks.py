@@ -55,7 +55,7 @@ def completed(stream: Listener) -> list[dict[str, Any]]:
     return [each["params"] for each in stream.messages if each.get("params", {}).get("status") == "completed"]
 
 
-async def test_k13_each_reader_sees_what_the_sanitizer_leaves_them_and_the_stored_result_stays(office: Office) -> None:
+async def test_k13_each_reader_sees_their_sanitized_result_and_the_stored_one_stays(office: Office) -> None:
     async with fleet(office.app, edges=2, workers=2) as running, running.http(0) as one, running.http(1) as two:
         full, less = of(one, FULL), of(two, LESS)
         task = await full.start("accounts")
@@ -127,7 +127,7 @@ async def test_k12_a_sanitizer_that_does_not_end_is_ended_and_told_likewise(offi
         assert answers == [-32603, -32603]
 
 
-async def test_k12_without_a_worker_reading_is_tried_again_later_and_the_state_is_unchanged(office: Office) -> None:
+async def test_k12_without_a_worker_reading_is_retried_later_and_the_state_is_unchanged(office: Office) -> None:
     async with fleet(office.app, environment={"MCPFLEET_QUEUE_WAIT": "0.3"}) as running, running.http() as http:
         client = of(http, FULL)
         task = await client.start("accounts")
@@ -161,7 +161,7 @@ async def test_k13_a_result_that_is_too_large_for_a_frame_is_cleared_too(office:
     assert len(found(done)[0]["owner"]) == 600_003
 
 
-async def test_k13_the_sanitizer_is_given_what_the_handler_returned_and_what_it_says_on_purpose_needs_none(
+async def test_k13_the_sanitizer_gets_what_the_handler_returned_and_no_deliberate_error(
     office: Office,
 ) -> None:
     given = {

@@ -268,7 +268,7 @@ async def test_d11_a_session_outlives_subscriptions() -> None:
             await told_again(visitor, watching)
 
 
-async def test_l7_ids_that_are_taken_back_are_remembered_for_a_moment_and_not_however_long_they_are() -> None:
+async def test_l7_ids_that_are_taken_back_are_remembered_briefly_and_long_ones_not_at_all() -> None:
     """Whoever takes back what there is not costs no edge its memory."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()

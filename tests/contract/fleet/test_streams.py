@@ -193,7 +193,7 @@ async def test_n18_streams_leave_half_of_the_connections_to_others() -> None:
             assert stream.kinds() == [ACK]
 
 
-async def test_t19_beyond_an_edges_bound_a_stream_is_refused_and_its_place_is_free_again_when_one_leaves() -> None:
+async def test_t19_a_stream_beyond_the_edges_bound_is_refused_until_another_leaves() -> None:
     async with LocalFleet(library(), environment={"MCPFLEET_MAX_STREAMS": "1"}) as fleet, fleet.http() as http:
         async with listening(http, "/mcp", toolsListChanged=True):
             refused = Listener()

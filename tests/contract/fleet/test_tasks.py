@@ -298,7 +298,7 @@ async def test_m71_what_the_older_extension_had_is_gone(works: Works) -> None:
     assert all("execution" not in tool for tool in tools)
 
 
-async def test_k21_a_task_whose_workers_vanished_twice_runs_beside_no_other_task_and_calls_go_on() -> None:
+async def test_k21_a_task_whose_workers_vanished_twice_runs_alone_and_calls_go_on() -> None:
     """Its third worker is left alone by other tasks, and not by calls (docs/operations.md)."""
     app, gate = App("works", version="1"), threading.Event()
     runs: dict[str, list[int]] = {"suspect": [], "other": [], "call": []}

@@ -23,7 +23,7 @@ def following(app: App) -> list[frozenset[str]]:
     return told
 
 
-async def test_an_application_hears_what_is_watched_at_any_edge_and_when_nobody_does_any_more() -> None:
+async def test_an_application_hears_what_is_watched_at_any_edge_and_when_nobody_watches() -> None:
     app = library()
     told = following(app)
     async with LocalFleet(app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:

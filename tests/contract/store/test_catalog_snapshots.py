@@ -143,7 +143,7 @@ async def test_a_worker_that_was_given_up_is_counted_in_when_it_is_heard_again(s
     assert await books.hear("library", "a", SEARCH.digest)
 
 
-async def test_an_announcement_that_arrives_after_its_worker_left_counts_no_longer_than_silence_may_last(
+async def test_an_announcement_after_its_worker_left_counts_as_long_as_silence_may_last(
     store: Store,
 ) -> None:
     """Two replicas may take the last announcement and the leave in the wrong order."""

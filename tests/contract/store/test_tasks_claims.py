@@ -129,7 +129,7 @@ async def test_d8_a_vanished_holders_task_is_taken_again_with_a_higher_fence(sto
         assert second.fence > first.fence
 
 
-async def test_a_task_whose_holders_vanish_runs_alone_and_then_fails_as_having_crashed_them(store: Store) -> None:
+async def test_a_task_whose_holders_vanish_runs_alone_and_then_fails_as_their_crash(store: Store) -> None:
     async with task_harness(store, task_backoff=0) as books:
         task = await books.running(attempts=50)
         await books.lapse()

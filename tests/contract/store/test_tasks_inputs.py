@@ -243,7 +243,7 @@ async def test_a_step_is_remembered_for_the_next_attempt(store: Store) -> None:
         assert [(each.key, each.result) for each in taken.steps] == [(key, '{"rows": 3}')]
 
 
-async def test_a_step_of_the_same_name_with_other_arguments_or_the_next_of_equals_is_another(store: Store) -> None:
+async def test_a_step_with_other_arguments_or_the_next_of_equals_is_another_step(store: Store) -> None:
     async with task_harness(store) as books:
         task = await books.running()
         await step(books, task, "load", "1")

@@ -245,7 +245,7 @@ async def test_a_verdict_in_use_is_renewed_before_it_ends_and_nobody_waits() -> 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_short_absence_of_authorization_costs_nothing_and_a_long_one_ends_the_verdict() -> None:
+async def test_an_outage_of_authorization_costs_nothing_until_the_verdict_ends() -> None:
     client = Verdicts(admitted(lasts=0.6))
     admission = Admission(client, SETTINGS)
     async with anyio.create_task_group() as tasks:

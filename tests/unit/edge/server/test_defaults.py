@@ -132,7 +132,7 @@ def test_an_edge_renews_what_is_counted_for_it_before_it_is_taken_for_dead() -> 
     assert 2 * 1.2 * EdgeSettings().streams_leased < SubscriptionsSettings().edge_lost < 30
 
 
-def test_d8_a_killed_workers_task_runs_again_within_15_s_and_a_lease_is_renewed_three_times() -> None:
+def test_d8_a_killed_workers_task_runs_again_in_15_s_and_a_lease_has_three_renewals() -> None:
     tasks, worker = TasksSettings(), WorkerSettings()
     assert tasks.task_lease + tasks.tasks_sweep + worker.task_looks <= 15
     assert 3 * worker.task_extends < tasks.task_lease

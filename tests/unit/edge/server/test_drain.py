@@ -44,7 +44,7 @@ async def test_an_edge_without_requests_leaves_when_its_clients_had_their_time()
         assert 0.2 <= time.monotonic() - began < 3
 
 
-async def test_s17_who_comes_back_over_the_connection_of_an_ended_answer_is_served_and_led_away() -> None:
+async def test_s17_a_request_on_the_connection_of_an_ended_stream_is_served_and_led_away() -> None:
     """What began before the drain did not say that its connection closes, so that its client uses it once more."""
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)

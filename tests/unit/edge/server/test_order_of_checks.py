@@ -282,7 +282,7 @@ def test_t18_a_version_that_is_not_served_is_told_which_are(post: Post, requeste
     assert rejection.data == {"supported": list(SERVED)} | ({"requested": requested} if requested else {})
 
 
-def test_t17_a_handshake_with_a_modern_claim_is_an_unknown_method_that_names_the_versions() -> None:
+def test_t17_a_handshake_that_claims_modern_is_unknown_and_names_the_versions() -> None:
     rejection = refusal(Post(request("initialize")))
     assert (rejection.status, rejection.code) == (404, -32601)
     assert MODERN in f"{rejection.message} {rejection.data}"

@@ -42,7 +42,7 @@ async def test_a_connection_that_its_client_closes_is_over_at_once() -> None:
 REQUEST = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
-async def test_a_connection_is_kept_between_requests_and_closed_when_it_is_idle_for_too_long() -> None:
+async def test_a_connection_is_kept_between_requests_and_closed_when_idle_too_long() -> None:
     application = StubApplication(status=503, holds_unread=True)
     application.may_answer.set()
     async with serving(application) as config:

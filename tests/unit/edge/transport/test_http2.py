@@ -100,7 +100,7 @@ async def test_a_head_that_cannot_be_read_ends_its_stream_alone(head: dict[bytes
 NO_NEW_REQUEST = 2**31 - 1
 
 
-async def test_d14_an_idle_client_is_led_away_at_once_and_what_it_sent_meanwhile_is_answered() -> None:
+async def test_d14_an_idle_client_is_led_away_at_once_and_its_last_request_answered() -> None:
     config = served()
     async with connected(Slow(), config) as peer:
         frames = Frames(peer)
@@ -128,7 +128,7 @@ async def test_d14_a_client_that_waits_for_an_answer_is_led_away_when_it_has_it(
     assert told.last_stream_id == NO_NEW_REQUEST
 
 
-async def test_d14_a_client_that_is_never_idle_is_led_away_in_the_midst_and_gets_its_answers() -> None:
+async def test_d14_a_busy_client_is_led_away_and_gets_all_its_answers() -> None:
     config, slow = served(), Slow()
     async with connected(slow, config) as peer:
         frames = Frames(peer)
