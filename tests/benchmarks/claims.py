@@ -30,7 +30,7 @@ END = '{"_meta":{},"resultType":"complete","content":[]}'
 
 @dataclass(frozen=True)
 class Claiming:
-    """What came of it."""
+    """The outcome."""
 
     workers: int
     rate: float
@@ -42,7 +42,7 @@ class Claiming:
     middle: float
     """Milliseconds from a task's creation to its claim."""
     late: float
-    """Of 99 in 100."""
+    """Milliseconds that 99 in 100 claims keep."""
 
 
 class Counting(PoolTasksClient):

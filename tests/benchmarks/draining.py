@@ -32,12 +32,12 @@ _MORE: Final = 15.0
 
 @dataclass(frozen=True)
 class Findings:
-    """What came of one edge's leaving."""
+    """The outcome of one edge's drain."""
 
     seconds: tuple[float, ...]
     """Until each stream ended, in order."""
     kinds: frozenset[tuple[str, ...]]
-    """What the streams were told."""
+    """The kinds of messages that the streams had."""
     ends: frozenset[str]
     """The types of their results."""
     closed: int
@@ -48,7 +48,7 @@ class Findings:
 
     @property
     def most_in_a_second(self) -> int:
-        """Of the ends."""
+        """The most streams that ended within one second."""
         return max(Counter(map(int, self.seconds)).values())
 
 

@@ -34,7 +34,7 @@ CONSTANT, SDK, OURS = "Hypercorn, constant bytes", "Python SDK", "mcpfleet"
 
 @dataclass
 class Figures:
-    """What was measured of one subject with one number of streams."""
+    """The figures of one subject with one number of streams."""
 
     rates: list[float] = field(default_factory=list)
     """Deliveries a second, of each update."""

@@ -39,7 +39,7 @@ WINDOW = LEASE / 2 - min(1.0, LEASE / 20)
 EDGES = (10, 100, 1_000)
 STREAMS = 10_000
 SHARES = (0.0001, 0.01, 1.0)
-"""Of the streams, those that watch what has changed."""
+"""Shares of the streams that watch the changed resource."""
 MEASURED = 2_000
 """Streams for which a delivery is measured."""
 

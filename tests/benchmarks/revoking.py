@@ -41,16 +41,16 @@ _MORE: Final = 0.5
 
 @dataclass(frozen=True)
 class Findings:
-    """What came of one revocation."""
+    """The outcome of one revocation."""
 
     seconds: tuple[float, ...]
     """Until each stream that it concerns ended, in order."""
     ends: frozenset[tuple[str, ...]]
-    """What these streams were told."""
+    """The kinds of messages that these streams had."""
     results: frozenset[str]
     """By which they ended, as JSON."""
     others: frozenset[tuple[str, ...]]
-    """What the others were told, of one change after it."""
+    """The kinds of messages that the others had of one change after it."""
     slowest: float
     """Seconds until the last of the others was told."""
     questions: int

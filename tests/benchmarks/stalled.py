@@ -38,7 +38,7 @@ _CLOSED: Final = 'mcpfleet_edge_streams_ended_total{service="edge",reason="write
 
 @dataclass
 class Figures:
-    """What was measured beside one kind of readers."""
+    """The figures beside one kind of readers."""
 
     latencies: list[float] = field(default_factory=list)
     """Milliseconds from the call that changed the book to each neighbour's delivery."""

@@ -56,7 +56,7 @@ REFERENCE, POSTGRESQL, SQLITE = "FastMCP on Redis", "mcpfleet on PostgreSQL", "m
 
 @dataclass
 class Round:
-    """What one round gave."""
+    """The figures of one round."""
 
     rate: float
     middle: float

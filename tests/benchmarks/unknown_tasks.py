@@ -55,7 +55,7 @@ EVEN = 0.05
 
 @dataclass
 class Answers:
-    """What came for each kind."""
+    """The figures of each kind."""
 
     took: dict[str, list[float]] = field(default_factory=dict)
     """Milliseconds."""

@@ -15,7 +15,7 @@ from tests.kit.raw import connected
 
 
 class Told(StrEnum):
-    """What a caller was told about its call."""
+    """The answer of one call."""
 
     RESULT = "result"
     UNCERTAIN = "uncertain"

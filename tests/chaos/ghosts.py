@@ -34,7 +34,7 @@ SETTLE = 6.0
 
 @dataclass(frozen=True)
 class Phase:
-    """What came of one disturbance."""
+    """The outcome of one disturbance."""
 
     name: str
     told: dict[Told, int]
@@ -45,7 +45,7 @@ class Phase:
     recovered: float
     """Seconds from the part's return until a call on every edge succeeded."""
     unclear: tuple[str, ...]
-    """What callers were told that is neither a result, nor uncertain, nor not run."""
+    """Answers that are neither a result, nor uncertain, nor not run."""
 
 
 class Haunted:

@@ -306,7 +306,7 @@ async def _until(holds: Callable[[], object]) -> None:
 
 
 def _leaf(error: BaseException) -> BaseException:
-    """What is inside of groups; of several, what is wrong."""
+    """Return the error inside of groups; where there are several, one that is wrong."""
     while isinstance(error, BaseExceptionGroup):
         error = next((each for each in error.exceptions if not isinstance(each, Cut)), error.exceptions[0])
     return error

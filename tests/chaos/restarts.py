@@ -33,17 +33,17 @@ SETTLE = 3.0
 
 @dataclass
 class Findings:
-    """What came of all restarts of one run."""
+    """The outcome of all restarts of one run."""
 
     times: Counter[str] = field(default_factory=Counter)
     told: dict[str, Counter[Told]] = field(default_factory=dict)
-    """What the callers during a kind of restart were told."""
+    """The answers during each kind of restart, counted."""
     ghosts: int = 0
     """Effects whose callers were told that they had not run."""
     doubled: int = 0
     """Effects that one call had twice."""
     unclear: set[str] = field(default_factory=set)
-    """What callers were told that is neither a result, nor uncertain, nor not run."""
+    """Answers that are neither a result, nor uncertain, nor not run."""
 
 
 class Restarts:

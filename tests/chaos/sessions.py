@@ -72,15 +72,15 @@ def alive(kind: type[Kind]) -> list[Kind]:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a fleet holds that may leak."""
+    """The resources of a fleet that may leak."""
 
     streams: int
     counted: int
     """Streams in the store."""
     rows: int
-    """Of sessions, and of what they subscribe to."""
+    """Rows of sessions and of their subscriptions."""
     kept: int
-    """What edges know of open requests, questions and streams of sessions."""
+    """Open requests, questions and streams of sessions that edges hold."""
     subscriptions: int
     tasks: int
     megabytes: float = field(compare=False)
@@ -128,7 +128,7 @@ class Crowd:
     _https: list[httpx2.AsyncClient] = field(default_factory=list)
     _quakes: int = 0
     _shaking: int = 0
-    """What dies just now."""
+    """The number of parts that are dying now."""
     _is_over: bool = False
 
     async def run(self, seconds: float, hands: int) -> None:
@@ -252,7 +252,7 @@ async def soak(seconds: float, seed: int, *, pace: float = 1.0, hands: int = 24)
                 return await Holdings.now(fleet)
 
             async def settled(before: Holdings | None) -> Holdings:
-                """What is held once nobody is there, and what died was forgotten."""
+                """Return what is held once nobody is there and the dead are forgotten."""
                 if before is not None:
                     return await soaking.settle(now, lambda held: held == before, within=SETTLED_WITHIN)
                 await soaking.settle(now, lambda held: held.is_idle, within=SETTLED_WITHIN)

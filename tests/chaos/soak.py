@@ -37,7 +37,7 @@ SETTLED_WITHIN: Final = 10.0
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a process holds that may leak."""
+    """The resources of a process that may leak."""
 
     tasks: int
     ours: int
@@ -154,7 +154,7 @@ async def soak(seconds: float, seed: int, *, pace: float = 1.0) -> soaking.Findi
 
 
 async def _settled(used: Soak, before: Holdings | None) -> Holdings:
-    """What is held when both are up again and what was cancelled has had its time to end."""
+    """Return what is held when both are up again and what was cancelled has ended."""
     with anyio.fail_after(UP_WITHIN):
         while True:
             await used.edge.wait_up()

@@ -1,4 +1,4 @@
-"""What all soaks do: measure what is held, use it for long, and compare what is held afterwards."""
+"""The frame of all soaks: measure what is held, use it for long, and compare what is held afterwards."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _TURN = 60.0
 
 
 class Held(Protocol):
-    """What may leak; equal where all is equal that must be where it began, which memory never is."""
+    """The resources that may leak. Memory does not count in a comparison: it is never where it began."""
 
     @property
     def megabytes(self) -> float:
-        """What the process has."""
+        """The memory of the process."""
 
 
 Holdings = TypeVar("Holdings", bound=Held)
@@ -35,14 +35,14 @@ Holdings = TypeVar("Holdings", bound=Held)
 
 @dataclass(frozen=True)
 class Findings(Generic[Holdings]):
-    """What was there before and after."""
+    """The resources before and after."""
 
     before: Holdings
     after: Holdings
     ended: Counter[str]
     """How what was done ended, and how often."""
     megabytes: tuple[float, ...]
-    """What the process had after each minute: a leak grows with all of them, a buffer that was once full with one."""
+    """The memory after each minute: a leak grows in all of them, a buffer that was full once in one."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def small_heap() -> Iterator[None]:
 
 
 def megabytes() -> float:
-    """What the process has, without what nobody holds any more."""
+    """Return the memory of the process after a collection."""
     gc.collect()
     return float(psutil.Process().memory_info().rss / 2**20)
 

@@ -56,7 +56,7 @@ def alive(kind: type[Kind]) -> list[Kind]:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a fleet holds that may leak."""
+    """The resources of a fleet that may leak."""
 
     streams: int
     counted: int
@@ -200,7 +200,7 @@ async def soak(seconds: float, seed: int, *, pace: float = 1.0, hands: int = 40)
 
 
 async def _settled(before: Holdings | None) -> Holdings:
-    """What is held once nobody listens, and what died was forgotten."""
+    """Return what is held once nobody listens and the dead are forgotten."""
     if before is not None:
         return await soaking.settle(Holdings.now, lambda held: held == before, within=SETTLED_WITHIN)
     await soaking.settle(Holdings.now, lambda held: not (held.streams or held.counted), within=SETTLED_WITHIN)

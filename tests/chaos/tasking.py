@@ -17,7 +17,7 @@ from tests.kit.tasks import TaskClient, text_of
 
 ENDS = ("completed", "failed", "cancelled")
 AWAY = (502, 503, 504)
-"""What an edge answers that cannot ask the others."""
+"""The statuses of an edge that cannot ask the other services."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Makers:
 
 @dataclass
 class Notes:
-    """What the handlers noted."""
+    """The handlers' notes."""
 
     runs: dict[int, list[int]] = field(default_factory=dict)
     """The processes in which each task ran, in their order."""

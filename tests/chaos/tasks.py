@@ -40,7 +40,7 @@ SHORT: Mapping[str, str] = {
 
 @dataclass
 class Found:
-    """What came of it."""
+    """The outcome."""
 
     makers: Makers
     notes: Notes
@@ -63,7 +63,7 @@ class Found:
 
     @property
     def broken(self) -> dict[str, list[str]]:
-        """What was promised, and is not so."""
+        """The promises that do not hold."""
         makers = self.makers
         doubled = [str(number) for number in self.notes.doubled]
         wrong = [f"{kept.number}: {kept.end}" for kept in makers.wrong if kept.number not in self.thrice]

@@ -36,7 +36,7 @@ LONG = 24
 
 @dataclass
 class Outage:
-    """What came of it."""
+    """The outcome."""
 
     makers: Makers
     notes: Notes

@@ -47,7 +47,7 @@ async def test_processes_wait_for_a_nats_that_is_not_there_yet() -> None:
 
 
 def lines(fleet: Fleet, process: str) -> list[dict[str, object]]:
-    """What one process has logged."""
+    """Return the lines that one process has logged."""
     [text] = [part for part in fleet.logs().split("== ") if part.startswith(f"{process}\n")]
     return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
 

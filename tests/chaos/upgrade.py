@@ -52,23 +52,23 @@ _LOST_ATTEMPTS: Final = {
     "task lost",
     "task end refused",
 }
-"""What services and workers log where an attempt of a task did not come to its end."""
+"""Log events of an attempt of a task that did not come to its end."""
 _CALLERS: Final = 2
 """Clients for each kind of call."""
 
 
 @dataclass
 class Heard:
-    """What one listening client heard."""
+    """The messages of one listening client, counted."""
 
     changes: int = 0
-    """Of its list."""
+    """Changes of its list."""
     updates: int = 0
-    """Of the resource."""
+    """Updates of the resource."""
     streams: int = 0
     """That it opened."""
     ended: int = 0
-    """Of those, that the server ended by a result."""
+    """Streams that the server ended by a result."""
     is_open: bool = False
     tools: list[str] = field(default_factory=list)
     """As it listed them last."""
@@ -76,7 +76,7 @@ class Heard:
 
 @dataclass
 class Findings:
-    """What clients saw."""
+    """The clients' view of an upgrade."""
 
     calls: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
@@ -341,7 +341,7 @@ async def upgrade_on(rounds: int, *, postgresql: bool) -> Findings:
 
 
 def _attempts_lost(fleet: Fleet) -> list[str]:
-    """What the services and workers logged of attempts that did not come to their end."""
+    """Return the log lines of attempts that did not come to their end."""
     lines = [line for line in fleet.logs().splitlines() if line.startswith("{")]
     return [line for line in lines if json.loads(line)["event"] in _LOST_ATTEMPTS]
 

@@ -22,7 +22,7 @@ PROGRAM = Path("node_modules/@modelcontextprotocol/conformance/dist/index.js")
 """The suite's command line, in the folder where its npm project is installed."""
 
 FAILED = frozenset({"FAILURE", "WARNING"})
-"""What counts as failed."""
+"""The statuses that count as failed."""
 
 _AT_ONCE = 4
 """Scenarios that run side by side; each is a process, and waits for most of its time."""
@@ -49,7 +49,7 @@ class Verdict:
     said: str
     """The end of the suite's report."""
     checks: Mapping[str, tuple[Check, ...]]
-    """What each scenario looked at; nothing where it broke down."""
+    """The checks of each scenario; none where it broke down."""
 
     def explained(self) -> str:
         """Say what was wrong, a line a check, for a person to read."""

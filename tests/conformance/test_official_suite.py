@@ -48,12 +48,12 @@ UNSCORED = (
     "tasks-required-task-error",
     "tasks-mrtr-composition",
 )
-"""What the suite runs with the required set and keeps out of its verdict; we hold ourselves to these as well."""
+"""Scenarios that the suite runs and keeps out of its verdict; they must pass as well."""
 
 
 @dataclass
 class Outcome:
-    """What all runs have shown."""
+    """The outcome of all runs."""
 
     required: Verdict = field(init=False)
     unscored: dict[str, Verdict] = field(default_factory=dict)

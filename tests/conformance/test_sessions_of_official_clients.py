@@ -78,7 +78,7 @@ async def test_the_typescript_client_needs_no_affinity(tmp_path: Path) -> None:
 
 
 class Reader:
-    """What the Python client is asked and told."""
+    """The callbacks of the Python client, and what they were told."""
 
     def __init__(self) -> None:
         self.levels: list[str] = []

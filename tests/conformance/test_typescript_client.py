@@ -50,7 +50,7 @@ class Step:
     exchanges: list[dict[str, Any]]
     """Each HTTP request, by what was asked and how it was answered."""
     strays: list[dict[str, Any]]
-    """What the client reported to its error handler meanwhile."""
+    """The errors that the client reported to its handler meanwhile."""
     result: Any = None
     error: dict[str, Any] = field(default_factory=dict)
     """Empty where there is a result."""
@@ -69,12 +69,12 @@ class Step:
 
 
 Run: TypeAlias = Mapping[str, Step]
-"""What one run of the program has shown, by step."""
+"""The steps of one run of the program, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the runs against one fleet have shown."""
+    """The outcome of the runs against one fleet."""
 
     served: list[Run]
     """Through each edge, with a worker."""

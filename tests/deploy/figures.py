@@ -1,4 +1,4 @@
-"""What dashboards, alerts and rules look at, and what the fleet exports: metrics with the labels that they have."""
+"""The metrics that dashboards, alerts and rules read, and those that the fleet exports, each with its labels."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def every_instrument() -> Metrics:
 
 
 def exported() -> dict[str, set[str]]:
-    """What the code can export, by the names that Prometheus sees, each with its labels."""
+    """Return the metrics that the code can export, by Prometheus' names, each with its labels."""
     metrics = every_instrument()
     labels = {_plain(family.name): {_plain(label) for label in family.labels} for family in metrics.read()}
     names: dict[str, set[str]] = {}
@@ -116,7 +116,7 @@ def series(name: str, kind: str) -> list[str]:
 
 
 def recorded() -> dict[str, set[str]]:
-    """What recording rules add, with the labels that they group by."""
+    """Return the metrics that recording rules add, with the labels that they group by."""
     return {rule["record"]: Query("", rule["expr"]).labels() for rule in rules("rules.yaml")}
 
 

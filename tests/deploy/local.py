@@ -32,7 +32,7 @@ from tests.kit.ports import free_port
 READY_WITHIN: Final = 60.0
 STARTS_WITHIN: Final = 15.0
 COMMANDS: Final = {"mcpfleet": [sys.executable, "-m", "mcpfleet.cli"], "nats-server": [find_server()]}
-"""What the images have on their paths."""
+"""The programs on the images' paths."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ class LocalFleet:
     monitors: list[int] = field(default_factory=lambda: [free_port() for _ in range(3)])
     servers: list[Child] = field(default_factory=list)
     nats: Service = field(init=False)
-    """What the processes reach NATS by."""
+    """The service by which the processes reach NATS."""
     processes: dict[str, Running] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class LocalFleet:
         }
 
     def log(self, name: str) -> str:
-        """What a process said."""
+        """Return the log of a process."""
         return (self.folder / name / "log").read_text()
 
     async def stop(self) -> None:

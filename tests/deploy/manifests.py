@@ -1,4 +1,4 @@
-"""What deploy/k8s renders to, and how its parts are looked up."""
+"""The manifests that deploy/k8s renders to, and how tests look their parts up."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def labels(workload: Resource) -> dict[str, str]:
 
 
 def command(workload: Resource) -> list[str]:
-    """What our image is told to run."""
+    """Return the command that our image is told to run."""
     found: list[str] = containers(workload)[0]["args"]
     return found
 

@@ -21,7 +21,7 @@ REACHES = (
     | {(key, "postgresql", 5432) for key in STATEFUL}
     | {("nats", "nats", 6222), ("otel-collector", "jaeger", 4317)}
 )
-"""Who connects to whom inside of a fleet's namespace, and to which port."""
+"""The connections inside of a fleet's namespace: from, to, port."""
 
 FROM_OUTSIDE = {
     **{(key, 9000): "monitoring" for key in PROCESSES},
@@ -64,7 +64,7 @@ def allows(rules: list[dict[str, Any]], peer: Resource, port: int, names: dict[s
 
 
 def reached(name: str) -> set[tuple[str, str, int]]:
-    """Who reaches which port of whom: both sides must allow it."""
+    """Return the allowed connections: from, to, port. Both sides must allow one."""
     found = set()
     every = manifests.workloads(name)
     for (source, sender), (target, receiver) in product(every.items(), every.items()):

@@ -26,7 +26,7 @@ BY_RESPONSE: Final = {"edge.x.reply.x"}
 
 
 def held() -> dict[str, dict[str, list[str]]]:
-    """What NATS itself reads: each user's subjects to send and to hear."""
+    """The users' subjects to send and to hear, as NATS reads them."""
     found = {}
     for user, rules in re.findall(r'\{user: "([^"]+)", password: \$\w+, permissions: (\{.*\})\}', CONF):
         read = json.loads(rules)
@@ -50,7 +50,7 @@ def subjects() -> set[str]:
 
 
 def _examples(function: Any) -> set[str]:
-    """What a function makes of a subject's tokens, with each member of an enumeration."""
+    """Return the subjects that a function makes, one for each member of an enumeration."""
     hints = get_type_hints(function)
     choices: dict[str, list[Any]] = {
         name: [POOLS[0]] if name == "pool" else list(hints[name]) if _is_enum(hints[name]) else ["x"]

@@ -29,14 +29,14 @@ from tests.kit.tasks import TaskClient
 from tests.unit.edge.asgi import MODERN, request
 
 RESOURCE = "https://mcp.example.com/mcp"
-"""What tokens are for: the endpoint's URL as the overlay has it."""
+"""The audience of tokens: the endpoint's URL as the overlay has it."""
 AWAITED = {
     "mcpfleet.figures.>",
     "mcpfleet.pool.library.watched",
     "mcpfleet.hint.resource.*.*.*",
     "mcpfleet.hint.task.*",
 }
-"""What is heard only while a stream, a console or the application wants it."""
+"""Subjects that are heard only while a stream, a console or the application wants them."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -121,7 +121,7 @@ async def test_the_manifests_processes_serve_and_drain(
 
 
 def _addresses(overlay: str, collector: OtlpReceiver, tokens: Issuer) -> dict[str, str]:
-    """What the processes reach on this machine: the collector, and the issuer where tokens are asked for."""
+    """Return the variables of this machine: the collector's address, and the issuer's where tokens are asked for."""
     own = manifests.environment(manifests.fleet(overlay)["edge"], manifests.config_maps(overlay))
     issuers = {"MCPFLEET_ISSUER": tokens.url} if "MCPFLEET_ISSUER" in own else {}
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, **issuers}
@@ -158,7 +158,7 @@ async def _heard(fleet: LocalFleet) -> None:
 
 
 async def _exports(fleet: LocalFleet) -> None:
-    """What dashboards, alerts and rules read is what these processes export."""
+    """These processes export every metric that dashboards, alerts and rules read."""
     there = set(figures.recorded())
     for running in fleet.processes.values():
         kinds = figures.types((await running.get("/metrics")).text)

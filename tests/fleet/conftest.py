@@ -1,4 +1,4 @@
-"""What a run of these tests says at its end."""
+"""A line at the end of a run of these tests."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def consoles(fleet: Fleet, service: str) -> list[str]:
 
 
 class Pictures:
-    """What a console's stream has said last."""
+    """The newest picture of a console's stream."""
 
     def __init__(self) -> None:
         self.last: dict[str, Any] = {}

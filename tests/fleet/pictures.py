@@ -83,7 +83,7 @@ async def listening(url: str) -> AsyncIterator[Any]:
 
 
 Found = Callable[[Sequence[Span]], list[Span]]
-"""Of all spans those by which a trace is known once it is whole."""
+"""The spans that show that a trace is whole."""
 SCENES: Final[Sequence[tuple[Path, Callable[[Fleet], Any], dict[str, Found]]]] = (
     (LIBRARY, call, {"call": lambda spans: caused_by(spans, "tools/call search", CALL)}),
     (LIBRARY, task, {"task": lambda spans: caused_by(spans, "tools/call take_stock", SETTLE)}),

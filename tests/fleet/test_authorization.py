@@ -219,7 +219,7 @@ async def _document(url: str, host: str) -> dict[str, Any]:
 
 
 async def test_credentials_are_counted_by_what_became_of_them_and_not_by_whose_they_are() -> None:
-    """What an operator's alerts go by: verdicts that an edge had, questions, refusals by their reason, old keys."""
+    """Alerts use these: verdicts that an edge had, questions, refusals by reason, and the age of keys."""
     async with issuer() as made, guarded(made, {"MCPFLEET_PUBLIC_URL": PUBLIC}) as fleet:
         good = made.token(RESOURCE)
         for token in (good, good, good, made.token(RESOURCE, exp=int(time.time()) - 60), made.token(f"{PUBLIC}/other")):

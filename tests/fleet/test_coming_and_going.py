@@ -147,7 +147,7 @@ async def listing(client: Client) -> int:
 
 
 async def test_an_operator_withdraws_a_pool_without_workers() -> None:
-    """What lingers is off the lists at once, for whoever has the operator's user."""
+    """The operator's user takes what lingers off the lists at once."""
     environment = {"MCPFLEET_WORKER_LOST": "1", "MCPFLEET_CATALOG_SWEEP": "0.2"}
     async with Fleet(APP, environment=environment) as fleet, Client(fleet.urls[0]) as client:
         operator = fleet.nats_settings("operator")

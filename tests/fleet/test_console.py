@@ -24,7 +24,7 @@ BOOK = "library://books/1"
 
 
 async def test_an_edges_console_shows_the_whole_fleet_and_a_stream_open_and_close() -> None:
-    """Of another edge's too: each process speaks for itself, and any console hears all."""
+    """It shows another edge's streams too: each process speaks for itself, and each console hears all."""
     async with Fleet(LIBRARY, edges=2, environment=ON) as fleet, looking(consoles(fleet, "edge")[0]) as pictures:
         seen = await pictures.until(lambda each: each["totals"]["processes"] == 7)
         roles = [node["role"] for node in seen["nodes"]]

@@ -1,4 +1,4 @@
-"""What a client hears when a worker dies, when there is none, and when all are full."""
+"""The answers of a fleet when a worker dies, when there is none, and when all are full."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Ongoing:
 
     @property
     def text(self) -> str:
-        """What the call ended with."""
+        """The text of the call's result."""
         assert self.result is not None
         [block] = self.result.content
         assert isinstance(block, TextContent)

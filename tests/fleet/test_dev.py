@@ -188,7 +188,7 @@ async def becomes(url: str, answer: str) -> None:
 
 
 async def test_a_mistake_in_the_application_ends_dev_and_is_named(tmp_path: Path) -> None:
-    """What cannot start is said: the process, the function and the parameter."""
+    """It names the process, the function and the parameter."""
     application = tmp_path / "broken.py"
     application.write_text(BROKEN)
     with dev(application) as terminal:

@@ -133,7 +133,7 @@ async def test_the_official_python_client_listens_at_either_edge_to_a_graceful_e
 
 
 async def _listen(url: str, events: list[Any]) -> None:
-    """What a client hears, to its end; it would raise where the end is not a clean one."""
+    """Keep what a client hears to its end; an end that is not clean raises an error."""
     async with Client(url) as client, client.listen(resource_subscriptions=[BOOK]) as subscription:
         events.append(subscription.honored.resource_subscriptions)
         async for event in subscription:

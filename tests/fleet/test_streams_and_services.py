@@ -16,7 +16,7 @@ from tests.kit.postgres import postgres_server
 from tests.kit.waiting import until
 
 TOKENS = [f"secret-{number}" for number in range(100)]
-"""Of one subject; who comes with one that was not used yet is known to nobody."""
+"""All of one subject. No process knows a token that was not used yet."""
 STATIC = {
     "MCPFLEET_AUTHORIZATION": "static",
     "MCPFLEET_TOKENS": json.dumps(
@@ -24,7 +24,7 @@ STATIC = {
     ),
 }
 ALONE = {"subscriptions": 503, "authorization": 504, "catalog": 200}
-"""What a new stream is answered while a service is away; what the catalog said is known, and holds."""
+"""The answer to a new stream while a service is away; edges keep what the catalog said."""
 
 
 async def becomes(fleet: Fleet, expected: int) -> None:

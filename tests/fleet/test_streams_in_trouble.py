@@ -101,7 +101,7 @@ async def test_s2_without_authorization_streams_last_as_long_as_their_permission
 
 @pytest.mark.timeout(120)
 async def test_s19_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_each_thing() -> None:
-    """What changed meanwhile is made good, lists by their number, resources by catching up; times are a fifth."""
+    """It makes good what changed meanwhile: lists by their number, resources by catching up. Times are a fifth."""
     links: dict[str, TcpProxy] = {}
     async with AsyncExitStack() as stack:
 

@@ -27,7 +27,7 @@ SHORT = {"MCPFLEET_TASK_LEASE": str(LEASE), "MCPFLEET_TASK_EXTENDS": "0.8", "MCP
 
 
 class Notes:
-    """What the handlers noted: each line's words, and the process."""
+    """The handlers' notes: each line's words, and the process."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -107,7 +107,7 @@ async def test_a_worker_paused_past_its_lease_is_refused_and_told(tmp_path: Path
 async def test_people_start_answer_watch_and_cancel_tasks_and_operators_list_and_stop_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the commands print is what the next ones take."""
+    """Each command takes what the one before printed."""
     async with fleet(tmp_path) as (running, [client], _):
         url, operator = running.urls[0], running.nats_settings("operator")
 

@@ -12,7 +12,7 @@ from tests.unit.test_documents import blocks
 
 
 def test_the_blocks_of_the_page_about_testing_are_tests_that_pass(tmp_path: Path) -> None:
-    """Of the application that the guide for authors is."""
+    """They test the application of the guide for authors."""
     (tmp_path / "shop.py").write_text("\n\n".join(blocks("applications.md")))
     (tmp_path / "test_shop.py").write_text("\n\n".join(blocks("testing.md")))
     done = subprocess.run(
