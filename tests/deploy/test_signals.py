@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from mcpfleet import contracts
 from mcpfleet.bus.rpc import Rpc
 from mcpfleet.telemetry import names
@@ -98,3 +100,13 @@ def test_every_log_event_is_listed() -> None:
     events = listed("Log events")
     assert len(set(events)) == len(events)
     assert set(events) == {*logged(), *WRITTEN_OTHERWISE}
+
+
+@pytest.mark.parametrize("page", ["observability/alerts.yaml", "docs/operations.md", "docs/applications.md"])
+def test_every_log_event_that_a_page_names_exists(page: str) -> None:
+    """The pages write `event` in the log, in a process's log, or logs it."""
+    text = " ".join((ROOT / page).read_text().split())
+    named = re.findall(r"`([^`]+)` in (?:the|its|an?|\w+'s?)(?: [\w']+)? logs?\b", text)
+    named += re.findall(r"logs? (?:\w+ ){0,3}(?:as|says) `([^`]+)`", text)
+    assert named
+    assert set(named) - set(listed("Log events")) == set()
