@@ -16,7 +16,7 @@ from mcpfleet.authorization.revocations import KnownRevocations
 from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.authorization.verifier import Verifier
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.service import answer_questions, bus_of
+from mcpfleet.bus.service import bus_of, run_service
 from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
@@ -42,7 +42,7 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
         )
         beside = partial(serve_console, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
-        await answer_questions(
+        await run_service(
             process, bus, answers, loop=revocations.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.service import answer_questions, bus_of
+from mcpfleet.bus.service import bus_of, run_service
 from mcpfleet.catalog.actor import CatalogActor
 from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.catalog.settings import CatalogSettings
@@ -35,7 +35,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
         catalog = CatalogActor(repository, sweeper, settings.endpoints, log=log)
         beside = partial(serve_console, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency
-        await answer_questions(
+        await run_service(
             process, bus, catalog, loop=sweeper.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.service import answer_questions, bus_of
+from mcpfleet.bus.service import bus_of, run_service
 from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.stats import Role
 from mcpfleet.process.run import Process, Service, run
@@ -41,7 +41,7 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
         )
         beside = partial(serve_console, process, bus, Role.TASKS)
         concurrency = settings.tasks_concurrency
-        await answer_questions(
+        await run_service(
             process, bus, *handlers, loop=sweeper.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
 

@@ -16,7 +16,7 @@ from mcpfleet.contracts.tasks import CancelTask, Status, TaskCancelled
 from mcpfleet.process.batches import Batches
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import OUTAGES
-from mcpfleet.store.singles import Singles
+from mcpfleet.store.singles import SingleStatements
 from mcpfleet.store.sql import now
 from mcpfleet.tasks import statements
 from mcpfleet.tasks.locking import LOCKED_COLUMNS, lock_all
@@ -102,7 +102,9 @@ class TaskCompleter:
         # Where a batch settles one task twice, the second then reads whether its fence has settled it.
         return [changes.pop((each.wanted.id, each.wanted.fence), None) for each in batch]
 
-    async def _settle_singly(self, store: Singles, batch: Sequence[_Settling]) -> dict[tuple[str, int], TaskChange]:
+    async def _settle_singly(
+        self, store: SingleStatements, batch: Sequence[_Settling]
+    ) -> dict[tuple[str, int], TaskChange]:
         named = {(each.wanted.id, each.wanted.fence): each for each in batch}
         ends = [_holder_end(each) for each in named.values()]
         changes = {}

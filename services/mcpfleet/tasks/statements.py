@@ -42,7 +42,7 @@ from sqlalchemy.types import TypeEngine
 
 from mcpfleet.contracts.pool_tasks import ClaimTasks
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.store.singles import Single, SingleRow, Singles, single
+from mcpfleet.store.singles import Single, SingleRow, SingleStatements, single
 from mcpfleet.store.sql import Moment, insert_for, now, padded
 from mcpfleet.tasks.rules import BESIDE, VANISHED_BEFORE_ALONE
 from mcpfleet.tasks.tables import BROUGHT, GOING_ON, AnyRow, origins, states
@@ -136,7 +136,7 @@ async def make(
 
 
 async def make_singly(
-    singles: Singles, wanted: Callable[[], Sequence[tuple[Mapping[str, Any], str]]], unclaimed: float
+    singles: SingleStatements, wanted: Callable[[], Sequence[tuple[Mapping[str, Any], str]]], unclaimed: float
 ) -> None:
     """Make tasks that wait for a worker; as `make` does.
 
@@ -190,7 +190,7 @@ async def read(connection: AsyncConnection, wanted: Sequence[tuple[str, str]]) -
     return (await connection.execute(_OWNED, {"_owned": padded(wanted)})).all()
 
 
-async def read_singly(singles: Singles, wanted: Sequence[tuple[str, str]]) -> list[SingleRow]:
+async def read_singly(singles: SingleStatements, wanted: Sequence[tuple[str, str]]) -> list[SingleRow]:
     """Read the live ones of tasks, as `read` does."""
     reading = _owned_singly()
     ids, bindings = zip(*wanted, strict=True)
@@ -283,7 +283,7 @@ async def take(
 
 
 async def claim_singly(
-    singles: Singles, pool: str, wanted: ClaimTasks, *, budget: int, lease: float
+    singles: SingleStatements, pool: str, wanted: ClaimTasks, *, budget: int, lease: float
 ) -> list[SingleRow] | None:
     """Take the tasks that wait longest; none where one must run alone, or all are too much for one message.
 
@@ -384,7 +384,7 @@ async def settle(connection: AsyncConnection, ends: Sequence[Mapping[str, Any]])
     await connection.execute(_SETTLE, ends)
 
 
-async def settle_singly(singles: Singles, ends: Sequence[HolderEnd]) -> list[SingleRow]:
+async def settle_singly(singles: SingleStatements, ends: Sequence[HolderEnd]) -> list[SingleRow]:
     """End tasks as their holders.
 
     Returns:

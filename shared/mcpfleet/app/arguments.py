@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from mcpfleet.app.errors import DeclarationWarning, InvalidArguments, Mistake, Problem
 from mcpfleet.app.problems import render_path
-from mcpfleet.app.schema import MISSING, Parameter, adapter_for, brought_along, input_schema, refuse_field_default
+from mcpfleet.app.schema import MISSING, Parameter, adapter_for, copied_schema, input_schema, refuse_field_default
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.validation import Subschema, Validator, check_input_root, walk
 
@@ -104,7 +104,7 @@ class WholeArguments:
     def __init__(self, parameters: tuple[Parameter, ...], schema: Mapping[str, Any]) -> None:
         if [parameter.name for parameter in parameters] != [WHOLE]:
             raise Mistake(f"with an input_schema the handler takes one parameter `{WHOLE}: dict[str, Any]`")
-        self.schema = brought_along(schema)
+        self.schema = copied_schema(schema)
         check_input_root(self.schema)
         self._validator = Validator(self.schema)
 

@@ -205,7 +205,7 @@ class Handler(ABC):
                 raise
             return self._failed(error)
         except ExceptionGroup as group:
-            meant = said_on_purpose(group)
+            meant = deliberate_error(group)
             if isinstance(meant, ToolError) and not (isinstance(meant, TryAgain) and ctx.is_task):
                 return self._failed(meant)
             if meant is None:
@@ -275,7 +275,7 @@ class Handler(ABC):
         return lambda invocation: self._value(request, invocation.arguments, invocation.ctx, threads)
 
 
-def said_on_purpose(group: ExceptionGroup[Exception]) -> ToolError | ProtocolError | NotFound | ClientLacks | None:
+def deliberate_error(group: ExceptionGroup[Exception]) -> ToolError | ProtocolError | NotFound | ClientLacks | None:
     """Return the error that a handler raised on purpose within a task group; None if the group holds more."""
     error: Exception = group
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:

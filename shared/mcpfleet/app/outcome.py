@@ -149,12 +149,12 @@ def outcome_of(value: Any) -> Any:
     return Outcome(tuple(value.content), structured, is_error=bool(value.is_error), meta=meta)
 
 
-def speaks_of(annotation: Any, kind: type[Result]) -> bool:
+def mentions(annotation: Any, kind: type[Result]) -> bool:
     """Return whether an annotation names a kind of result, alone or among others: then the value decides in each
     call."""
     if inspect.isclass(annotation) and issubclass(annotation, (kind, InputRequiredResult, CreateTaskResult)):
         return True
-    return any(speaks_of(each, kind) for each in get_args(annotation))
+    return any(mentions(each, kind) for each in get_args(annotation))
 
 
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\r(?!\n)")

@@ -20,10 +20,10 @@ from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration, check_icons
 from mcpfleet.app.errors import InvalidArguments, Mistake, NotFound, OutputError, Problem
 from mcpfleet.app.handler import Answer, Function, Handler, HandlerRequest
-from mcpfleet.app.outcome import refuse_foreign, speaks_of
+from mcpfleet.app.outcome import mentions, refuse_foreign
 from mcpfleet.app.schema import MISSING, adapter_for
 from mcpfleet.app.signature import Signature
-from mcpfleet.app.uri import check_template, check_uri, leads_astray, warn_of_https
+from mcpfleet.app.uri import check_template, check_uri, escapes_folder, warn_of_https
 from mcpfleet.contracts.hints import is_uri
 from mcpfleet.wire.reply import written
 from mcpfleet.wire.uri_template import UriTemplate
@@ -54,7 +54,7 @@ class Contents:
             inferred = "text/plain"
         elif annotation is bytes:
             inferred = "application/octet-stream"
-        elif annotation not in _OPEN and not self._is_listed and not speaks_of(annotation, ReadResourceResult):
+        elif annotation not in _OPEN and not self._is_listed and not mentions(annotation, ReadResourceResult):
             self._adapter = adapter_for(annotation, "serialization", "return")
             inferred = "application/json"
         self.mime_type = mime_type or inferred
@@ -200,7 +200,7 @@ class Template(Reads, Completes):
             NotFound: it does not match, a variable does not parse (M42), or it leads out of its folder (M43).
         """
         values = self.template.match(uri)
-        if values is None or leads_astray(self.template.scheme, values):
+        if values is None or escapes_folder(self.template.scheme, values):
             raise NotFound(uri)
         try:
             return self._texts.read(values)

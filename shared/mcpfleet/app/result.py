@@ -22,8 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from mcpfleet.app.errors import Mistake, OutputError
-from mcpfleet.app.outcome import ABSENT, Kept, Outcome, outcome_of, speaks_of
-from mcpfleet.app.schema import MISSING, adapter_for, brought_along, output_schema
+from mcpfleet.app.outcome import ABSENT, Kept, Outcome, mentions, outcome_of
+from mcpfleet.app.schema import MISSING, adapter_for, copied_schema, output_schema
 from mcpfleet.app.validation import Validator
 from mcpfleet.contracts.task_payloads import KeptResult, Shape, write_kept
 
@@ -164,7 +164,7 @@ class Returns:
             return output_schema(self._adapter) if self._adapter and self._structured else None
         if not self._structured:
             raise Mistake("an output_schema describes structured content, and structured=False says there is none")
-        return brought_along(schema)
+        return copied_schema(schema)
 
     def _completed(self, outcome: Outcome) -> Outcome:
         """Check a result that the handler composed itself, and add the text that it left to us."""
@@ -254,6 +254,6 @@ def _parts(annotation: Any) -> set[str]:
     if origin in (list, tuple, Sequence):
         parts = set[str]().union(*(_parts(item) for item in arguments if item is not Ellipsis))
         return parts if "block" in parts else {"data"}
-    if speaks_of(annotation, CallToolResult):
+    if mentions(annotation, CallToolResult):
         return {"open"}
     return {next((part for part, members in _PARTS.items() if annotation in members), "data")}

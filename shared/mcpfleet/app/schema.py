@@ -86,7 +86,7 @@ def input_schema(parameters: Mapping[str, tuple[Parameter, TypeAdapter[Any]]]) -
     }
 
 
-def brought_along(schema: Mapping[str, Any]) -> dict[str, Any]:
+def copied_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a whole copy of an author's own schema.
 
     Raises:

@@ -42,7 +42,7 @@ def check_template(text: str) -> UriTemplate:
     return template
 
 
-def leads_astray(scheme: str, values: dict[str, str]) -> bool:
+def escapes_folder(scheme: str, values: dict[str, str]) -> bool:
     """Return whether a variable's value could lead a handler that joins it to a path out of its folder (M43).
 
     `..` is refused in every scheme, since any handler may read files; an absolute path is refused in `file:` alone.

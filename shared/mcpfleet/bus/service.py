@@ -32,7 +32,7 @@ class Loop(Protocol):
         """Run until cancelled; started once there is something to answer with."""
 
 
-async def answer_questions(
+async def run_service(
     process: Process[Any],
     bus: Bus,
     *handlers: Handlers,

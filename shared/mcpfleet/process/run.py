@@ -61,7 +61,7 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
         listening = admin.listen(settings[0].admin_bind)
     except ConfigurationError as error:
         return _misconfigured(error.problems)
-    _calm_collector()
+    _tune_gc()
     with listening:
         try:
             return anyio.run(_main, services, settings, listening, backend_options={"loop_factory": loop_factory()})
@@ -215,7 +215,7 @@ def _misconfigured(problems: Iterable[str]) -> int:
     return MISCONFIGURED
 
 
-def _calm_collector() -> None:
+def _tune_gc() -> None:
     """Keep the garbage collector off long-lived objects, and run it less often.
 
     With Python's defaults it takes six per cent of an edge's time, to walk over modules again and again.

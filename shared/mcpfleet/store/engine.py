@@ -35,7 +35,7 @@ from mcpfleet.store.errors import (
     unreachable,
 )
 from mcpfleet.store.settings import Bounds, Dialect, StoreSettings, StoreUrl, read_url, take_places
-from mcpfleet.store.singles import MOST, SETTINGS, SingleRow, Singles
+from mcpfleet.store.singles import MOST, SETTINGS, SingleRow, SingleStatements
 from mcpfleet.store.sqlite import ShortTransactions, prepare
 
 _WRITES: Final = "mcpfleet_writes"
@@ -57,7 +57,9 @@ class Store:
     for others. The wait for the lock is cancelled, which goes in turns of `LOCK_TURN` seconds.
     """
 
-    def __init__(self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds, singles: Singles | None = None) -> None:
+    def __init__(
+        self, url: StoreUrl, engine: AsyncEngine, bounds: Bounds, singles: SingleStatements | None = None
+    ) -> None:
         self.dialect: Dialect = url.dialect
         self.singles = singles
         """Runs single statements; None unless the database is PostgreSQL and the opener wants it."""
@@ -192,7 +194,7 @@ async def open_store(
     apart = min(MOST, bounds.connections - 1) if singles and address.dialect == "postgresql" else 0
     if apart:
         connect = partial(_connect, address, service, bounds, record_class=SingleRow, settings=SETTINGS)
-        straight = Singles(connect, address.where, bounds, apart)
+        straight = SingleStatements(connect, address.where, bounds, apart)
         bounds = replace(bounds, connections=bounds.connections - apart)
     engine = (_sqlite if address.dialect == "sqlite" else _postgresql)(address, service, bounds)
     store = Store(address, engine, bounds, straight)

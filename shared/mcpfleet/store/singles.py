@@ -75,7 +75,7 @@ class _Sent:
     is_sent = False
 
 
-class Singles:
+class SingleStatements:
     """A few connections of their own. Each method raises `StoreError`, as a transaction of the store does."""
 
     def __init__(self, connect: Connect, where: str, bounds: Bounds, most: int) -> None:

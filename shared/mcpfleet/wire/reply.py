@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.protocol import SERVER_INFO_META_KEY
-from mcpfleet.wire.scan import scan, uncollected
+from mcpfleet.wire.scan import scan, without_gc
 
 RESULT_HEAD: Final = b'{"_meta":{'
 """The beginning of every result, behind which the server's name is spliced in."""
@@ -62,7 +62,7 @@ def read(body: bytes) -> Any:
             pass
     except Rejection as rejection:
         raise ValueError(rejection.message) from rejection
-    with uncollected():
+    with without_gc():
         return from_json(body)
 
 

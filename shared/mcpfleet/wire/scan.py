@@ -132,7 +132,7 @@ def scan(body: bytes, most: int, levels: int = MAX_DEPTH) -> Iterator[None]:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_gc() -> Iterator[None]:
     """Keep the garbage collector off a large parse: its objects are no garbage, and would be searched in vain."""
     collects = gc.isenabled()
     gc.disable()

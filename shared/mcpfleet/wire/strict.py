@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from pydantic_core import to_json
 
 from mcpfleet.wire.errors import bad_envelope, bad_params, not_json
-from mcpfleet.wire.scan import MAX_VALUES, scan, uncollected
+from mcpfleet.wire.scan import MAX_VALUES, scan, without_gc
 
 _SMALL: Final = 16 * 1024
 """Bytes of a body that makes few objects."""
@@ -64,7 +64,7 @@ def parse_scanned(body: bytes) -> Any:
     try:
         if len(body) <= _SMALL:
             return _decoder.decode(body.decode())
-        with uncollected():
+        with without_gc():
             return _decoder.decode(body.decode())
     except _DuplicateKey:
         raise bad_envelope("a key stands twice in an object") from None

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from sqlalchemy import Engine, event
 
-from mcpfleet.store.singles import SingleRow, Singles
+from mcpfleet.store.singles import SingleRow, SingleStatements
 
 
 @contextmanager
@@ -22,15 +22,15 @@ def statements() -> Iterator[list[str]]:
         if word != "BEGIN":
             seen.append(word)
 
-    unheard = Singles.fetch
+    unheard = SingleStatements.fetch
 
-    async def fetch(self: Singles, statement: str, *values: object, **how: Any) -> list[SingleRow]:
+    async def fetch(self: SingleStatements, statement: str, *values: object, **how: Any) -> list[SingleRow]:
         hear(None, None, statement)
         return await unheard(self, statement, *values, **how)
 
     event.listen(Engine, "before_cursor_execute", hear)
     try:
-        with patch.object(Singles, "fetch", fetch):
+        with patch.object(SingleStatements, "fetch", fetch):
             yield seen
     finally:
         event.remove(Engine, "before_cursor_execute", hear)

@@ -12,7 +12,7 @@ from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.store.engine import open_store
 from mcpfleet.store.errors import StoreBusy, StoreRefused, StoreUnreachable
 from mcpfleet.store.settings import Bounds
-from mcpfleet.store.singles import Singles
+from mcpfleet.store.singles import SingleStatements
 from tests.kit.postgres import Postgres
 
 
@@ -35,7 +35,7 @@ async def connections(postgres: Postgres, url: str) -> int:
         await connection.close()
 
 
-def straight(found: Singles | None) -> Singles:
+def straight(found: SingleStatements | None) -> SingleStatements:
     assert found is not None
     return found
 
