@@ -72,7 +72,7 @@ class CatalogRepository:
         async with self._store.write() as connection:
             if not await _know(connection, announced):
                 return False
-            await self._check_room(connection, pool, announced)
+            await self._check_bounds(connection, pool, announced)
             await connection.execute(
                 insert_into(workers, connection)
                 .values(pool=pool, process=announced.process, digest=announced.digest, announced_at=now())
@@ -82,7 +82,7 @@ class CatalogRepository:
             )
         return True
 
-    async def _check_room(self, connection: AsyncConnection, pool: str, announced: Announce) -> None:
+    async def _check_bounds(self, connection: AsyncConnection, pool: str, announced: Announce) -> None:
         """Bound what one pool can make the catalog store: workers are the least trusted processes."""
         count, kinds = (
             await connection.execute(

@@ -17,7 +17,7 @@ from mcpfleet.tasks.locking import LOCKED_COLUMNS, lock_task
 from mcpfleet.tasks.reading import is_owned
 from mcpfleet.tasks.rules import BESIDE, AskDecision, AskedQuestion, TaskChange, weight
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.tasks.steps import check_room
+from mcpfleet.tasks.steps import check_memory
 from mcpfleet.tasks.tables import AnyRow, inputs, states
 
 
@@ -104,7 +104,7 @@ class Inputs:
             if not consumed:
                 return Updated(known=True), []
             size = sum(weight(wanted.answers[key]) + BESIDE for key in consumed)
-            check_room(row.memory + size, self._settings)
+            check_memory(row.memory + size, self._settings)
             answering = update(inputs).where(inputs.c.task == wanted.id, inputs.c.key == bindparam("_key"))
             values = [{"_key": key, "_answer": wanted.answers[key]} for key in consumed]
             await connection.execute(answering.values(answer=bindparam("_answer")), values)

@@ -39,13 +39,13 @@ class Steps:
             if (await connection.execute(kept.on_conflict_do_nothing())).rowcount == 0:
                 before = select(steps.c.result).where(steps.c.task == wanted.id, steps.c.key == wanted.key)
                 return Stepped(result=await connection.scalar(before))
-            check_room(row.memory + size, self._settings)
+            check_memory(row.memory + size, self._settings)
             grown = {"memory": states.c.memory + size}
             await connection.execute(update(states).where(states.c.id == wanted.id).values(grown))
         return Stepped()
 
 
-def check_room(memory: int, settings: TasksSettings) -> None:
+def check_memory(memory: int, settings: TasksSettings) -> None:
     """Bound a task's steps and answers together, which the store keeps and a claim carries.
 
     Raises:
