@@ -12,7 +12,7 @@ import pytest
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NoResponders, Unanswered
 from mcpfleet.bus.memory.faults import Faults
-from mcpfleet.bus.memory.rights import ReplyPermits, UserPermissions, matches, tokens_of
+from mcpfleet.bus.memory.permissions import ReplyPermits, UserPermissions, matches, tokens_of
 from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.process.settings import ProcessSettings
 from tests.contract.bus.conftest import QUICK

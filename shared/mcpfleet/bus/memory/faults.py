@@ -6,7 +6,7 @@ import random
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from mcpfleet.bus.memory.rights import Tokens, matches, tokens_of
+from mcpfleet.bus.memory.permissions import Tokens, matches, tokens_of
 
 _REMEMBERED = 1024
 """Orders of senders and subjects after which those that are past are dropped."""

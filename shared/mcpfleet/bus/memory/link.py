@@ -11,7 +11,7 @@ import anyio
 
 from mcpfleet.bus.errors import TooLarge, Unavailable
 from mcpfleet.bus.memory.lane import Lane
-from mcpfleet.bus.memory.rights import ReplyPermits, Tokens, UserPermissions, tokens_of
+from mcpfleet.bus.memory.permissions import ReplyPermits, Tokens, UserPermissions, tokens_of
 from mcpfleet.bus.port import Deliver, Incoming, LinkSubscription, OnRefused
 from mcpfleet.process.settings import ProcessSettings
 
@@ -56,14 +56,19 @@ class MemoryLink:
     """A link; see `mcpfleet.bus.port.Link`."""
 
     def __init__(
-        self, switch: Carrier, rights: UserPermissions, process: str, settings: ProcessSettings, on_refused: OnRefused
+        self,
+        switch: Carrier,
+        permissions: UserPermissions,
+        process: str,
+        settings: ProcessSettings,
+        on_refused: OnRefused,
     ) -> None:
         """Make a link on the running loop; callbacks run in the context of the maker."""
         self.lost = anyio.Event()
         self.process = process
         self.settings = settings
-        self.rights = rights
-        self.answers = ReplyPermits(rights)
+        self.permissions = permissions
+        self.answers = ReplyPermits(permissions)
         self.loop = asyncio.get_running_loop()
         self._switch = switch
         self._on_refused = on_refused

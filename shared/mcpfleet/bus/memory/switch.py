@@ -14,7 +14,7 @@ import anyio
 
 from mcpfleet.bus.memory.faults import NO_FAULTS, Fates, Faults
 from mcpfleet.bus.memory.link import MemoryLink, SwitchSubscription
-from mcpfleet.bus.memory.rights import Tokens, UserPermissions, matches, tokens_of
+from mcpfleet.bus.memory.permissions import Tokens, UserPermissions, matches, tokens_of
 from mcpfleet.bus.port import ConnectFailed, Incoming, Link, OnRefused
 from mcpfleet.process.settings import ProcessSettings
 
@@ -156,7 +156,7 @@ class Switch:
     def subscribe(self, subscription: SwitchSubscription) -> None:
         """Let a link hear a subject, if its user may."""
         link = subscription.link
-        if link.rights.may_subscribe(subscription.pattern):
+        if link.permissions.may_subscribe(subscription.pattern):
             self._subscriptions.append(subscription)
         else:
             link.tell_refused("subscribe to", ".".join(subscription.pattern))
@@ -170,7 +170,7 @@ class Switch:
     def route(self, sender: MemoryLink, message: Incoming) -> None:
         """Pass a message on to all hearers of its subject, and to one member of each group of them."""
         subject = tokens_of(message.subject)
-        if not sender.rights.may_publish(subject) and not sender.answers.take(message.subject):
+        if not sender.permissions.may_publish(subject) and not sender.answers.take(message.subject):
             sender.tell_refused("publish to", message.subject)
             return
         hearers = self._hearers(subject)
@@ -224,7 +224,7 @@ class MemoryConnector:
     async def connect(self, on_refused: OnRefused) -> Link:
         """Make one link; see `mcpfleet.bus.port.Connector`."""
         with anyio.fail_after(self._settings.bus_connect_timeout):
-            rights = await self._switch.admit(self._user, self._process)
-        link = MemoryLink(self._switch, rights, self._process, self._settings, on_refused)
+            permissions = await self._switch.admit(self._user, self._process)
+        link = MemoryLink(self._switch, permissions, self._process, self._settings, on_refused)
         self._switch.add(link)
         return link

@@ -71,19 +71,19 @@ class UserPermissions:
 class ReplyPermits:
     """The subjects that one link may answer to, since it was asked: each for a while, and so many times."""
 
-    def __init__(self, rights: UserPermissions) -> None:
-        self._rights = rights
+    def __init__(self, permissions: UserPermissions) -> None:
+        self._permissions = permissions
         self._granted: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def grant(self, reply: str) -> None:
         """Let the link answer a question that reaches it now."""
-        if not self._rights.answers:
+        if not self._permissions.answers:
             return
         now = time.monotonic()
         while self._granted and next(iter(self._granted.values()))[0] <= now:
             self._granted.popitem(last=False)
         self._granted.pop(reply, None)
-        self._granted[reply] = (now + self._rights.answers_within, self._rights.answers)
+        self._granted[reply] = (now + self._permissions.answers_within, self._permissions.answers)
 
     def take(self, subject: str) -> bool:
         """Return whether the link may answer to a subject now, and count the answer."""
