@@ -28,6 +28,7 @@ import anyio
 from mcpfleet.cli.child import Launch, Started, die_with_parent, execute
 
 _PRELOADED: Final = (
+    "alembic.command",
     "mcpfleet.authorization.__main__",
     "mcpfleet.catalog.__main__",
     "mcpfleet.cli.call",

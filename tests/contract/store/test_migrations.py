@@ -10,9 +10,12 @@ from typing import Any
 import anyio
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
 
+import mcpfleet.store.migrate
 from mcpfleet.authorization import tables as authorization
 from mcpfleet.catalog import tables as catalog
 from mcpfleet.catalog.tables import SCHEMA
@@ -49,6 +52,18 @@ def schema(folder: Path, *revisions: str, then: str = "pass") -> Schema:
 async def tables(store: Store) -> set[str]:
     async with store.read() as connection:
         return set(await connection.run_sync(lambda plain: inspect(plain).get_table_names()))
+
+
+async def test_the_newest_revision_is_known_without_alembic() -> None:
+    """A service that checks its tables does not import it; both find the same revision."""
+    for service in (authorization, catalog, subscriptions, tasks):
+        scripts = Config()
+        scripts.set_main_option("script_location", str(Path(mcpfleet.store.migrate.__file__).parent / "migrations"))
+        scripts.set_main_option("version_locations", str(service.SCHEMA.revisions))
+        scripts.set_main_option("path_separator", "os")
+        assert service.SCHEMA.newest() == ScriptDirectory.from_config(scripts).get_current_head()
+    program = "import sys, mcpfleet.tasks.__main__; sys.exit('alembic' in sys.modules)"
+    assert (await anyio.run_process([sys.executable, "-c", program])).returncode == 0
 
 
 @pytest.mark.parametrize(
