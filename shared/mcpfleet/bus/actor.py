@@ -26,8 +26,8 @@ from mcpfleet.telemetry.trace import TraceContext
 _LONGEST: Final = 30.0
 """Seconds that a handler may take at most, whatever time its asker claims to have."""
 _FOR_THE_ANSWER: Final = 0.05
-"""The share of an asker's time that is kept for the answer's way. A busy host takes longer than a hop's margin, and an
-asker that misses the answer that nothing was done has to tell its client of a doubt (K30)."""
+"""The share of an asker's time that is kept for the answer's way. A busy host takes longer than a hop's margin. An
+asker without an answer must tell its client of a doubt (K30)."""
 
 Question = TypeVar("Question", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
