@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -69,6 +70,22 @@ def is_fresh(sent: header.Sent, settings: ProcessSettings) -> bool:
     """
     age = header.now() - sent.at
     return -settings.bus_clock_tolerance <= age <= settings.bus_start_within + settings.bus_clock_tolerance
+
+
+def hint_span(
+    tracer: Tracer, template: str, subject: Callable[[], str], cause: TraceContext | None
+) -> AbstractContextManager[object]:
+    """Return the span of following a hint up, linked to the work that caused it; an empty one where none is recorded.
+
+    Args:
+        tracer: the service's.
+        template: the hint's subject with the names of its tokens.
+        subject: composes the hint's subject, where it is recorded.
+        cause: the trace of the change, if its sender recorded one.
+    """
+    if cause is None or not cause.sampled:
+        return nullcontext()
+    return consumer_span(tracer, template, subject(), cause, links=[cause])
 
 
 def consumer_span(

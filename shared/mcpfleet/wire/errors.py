@@ -269,6 +269,18 @@ def unchanged(what: str) -> NotAnswered:
     return NotAnswered(504, INTERNAL_ERROR, f"{what} could not do this now; nothing was changed: ask again")
 
 
-def internal(reference: str, status: int = 500) -> Rejection:
-    """A mistake of ours (500), or of the application (200); the log has the reference id."""
-    return Rejection(status, INTERNAL_ERROR, f"Internal error (reference {reference})")
+def internal(reference: str | None = None, status: int = 500) -> Rejection:
+    """A mistake of ours (500), or of the application (200); the log has the reference id, where a trace was begun."""
+    return Rejection(
+        status, INTERNAL_ERROR, f"Internal error (reference {reference})" if reference else "Internal error"
+    )
+
+
+def memory_too_large() -> Rejection:
+    """A handler remembers more between two rounds than a request may carry (500)."""
+    return Rejection(500, INTERNAL_ERROR, "What the handler remembers is too large for a request: make it a task")
+
+
+def unsupported_notification() -> Rejection:
+    """A notification that the endpoint does not take (400, without a body; T13 to T15)."""
+    return Rejection(400)

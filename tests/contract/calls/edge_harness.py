@@ -45,7 +45,7 @@ from mcpfleet.edge.calls.large_results import LargeResults
 from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.calls.relay import CallParts
 from mcpfleet.edge.protocol.continuation import Continuation
-from mcpfleet.edge.protocol.exchange import NEWEST
+from mcpfleet.edge.protocol.revision import NEWEST
 from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.memory_budget import MemoryBudget

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.protocol.exchange import NEWEST
 from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
+from mcpfleet.edge.protocol.revision import NEWEST
 from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import View

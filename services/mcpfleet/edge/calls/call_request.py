@@ -63,6 +63,18 @@ class CallRequest:
         return self.target.listed.definition
 
     @property
+    def ends_with_connection(self) -> bool:
+        """True where the edge follows the call no longer than its client's connection lasts."""
+        return self.exchange.session is None
+
+    @property
+    def goes_on_without_client(self) -> bool:
+        """True where the work goes on when its client leaves: its tool says so (D12), or leaving is no cancel (P9)."""
+        exchange = self.exchange
+        only_left = not exchange.revision.leaving_cancels and not exchange.is_unwanted
+        return only_left or self.definition.on_disconnect == "continue"
+
+    @property
     def is_tool(self) -> bool:
         """True where a model reads a failure (D3)."""
         return self.exchange.message.method == "tools/call"
@@ -113,7 +125,6 @@ class CallRequest:
             grace: seconds beyond the tool's own time after which the caller has an answer.
         """
         listed, exchange = self.newest_target(view).listed, self.exchange
-        goes_on = listed.definition.on_disconnect == "continue"
         return Order(
             pool=listed.pool,
             definition=listed.digest,
@@ -121,7 +132,7 @@ class CallRequest:
             deadline=time.monotonic() + listed.definition.timeout + grace,
             trace=exchange.trace,
             flags=WANTS_PROGRESS if self.hears_progress else "",
-            outlives_client=goes_on or not exchange.revision.leaving_cancels,
-            may_be_taken_back=not goes_on,
+            outlives_client=self.goes_on_without_client,
+            may_be_taken_back=self.definition.on_disconnect != "continue",
             on_placed=self.on_placed,
         )

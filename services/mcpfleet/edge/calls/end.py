@@ -59,7 +59,7 @@ class CallEnds:
         """Compose the handle of a call that has become a task."""
         if request.handle is None:
             self._log.error("a worker sent a task that nobody asked for", pool=call.order.pool)
-            return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
+            return _malformed(request)
         try:
             return CallEnd(200, request.exchange.response(await request.handle(call.body)), None)
         except NotAnswered:  # which would say that nothing was run, and its handler runs
@@ -73,7 +73,7 @@ class CallEnds:
             return self._told(call, request)
         except reply.NotSpliceable as error:
             self._log.error("a worker sent a malformed end", pool=call.order.pool, error=str(error))
-            return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
+            return _malformed(request)
         except TooManyRounds:
             return self._failed(request, texts.TOO_MANY_ROUNDS, "too_many_rounds")
         except Rejection as rejection:
@@ -87,7 +87,7 @@ class CallEnds:
             case TooManyRounds():
                 return self._failed(request, texts.TOO_MANY_ROUNDS, "too_many_rounds")
         self._log.error("a worker sent a malformed end", error=str(error))
-        return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
+        return _malformed(request)
 
     def _told(self, call: Call, request: CallRequest) -> CallEnd:
         match call.end:
@@ -151,6 +151,11 @@ class CallEnds:
         if not request.is_tool:
             return CallEnd(200, reply.error(exchange.id, Rejection(200, INTERNAL_ERROR, text)), error_type)
         return tool_failed(exchange, text, error_type)
+
+
+def _malformed(request: CallRequest) -> CallEnd:
+    """Return an internal error: the worker's message cannot be passed on."""
+    return CallEnd(200, reply.error(request.exchange.id, internal(request.reference)), "malformed_end")
 
 
 def read_line(line: str | None) -> tuple[str | None, list[str]]:

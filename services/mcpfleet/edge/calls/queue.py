@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import anyio
@@ -126,6 +125,51 @@ class CallWatch:
         """Act on silence."""
 
 
+class Placement:
+    """One order on its way to a worker. Its block releases the call, which cancels one that has not ended."""
+
+    __slots__ = ("_make_order", "_queue", "_watch", "call")
+
+    def __init__(self, queue: CallQueue, make_order: MakeOrder, watch: CallWatch) -> None:
+        self._queue = queue
+        self._make_order = make_order
+        self._watch = watch
+        self.call: Call | None = None
+        """The newest call that was placed for the order; None where there was no room, or it was released."""
+
+    def __enter__(self) -> Placement:
+        self.call = self._queue.place(self._make_order())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Stop waiting for the call; one that has ended frees its memory here."""
+        call, self.call = self.call, None
+        if call is not None:
+            self._queue.release(call, taken_back=self._watch.is_taken_back)
+
+    async def ended(self) -> Call:
+        """Wait for room where the order was refused, and return its call once that has ended.
+
+        Whoever bounds the wait cancels it, and with it the call.
+
+        Raises:
+            Rejection: as `CallQueue.wait_for_room`, and as the order's making.
+        """
+        while True:
+            if self.call is None or self.call.refusal is not None:
+                self.release()
+                self.call = await self._queue.wait_for_room(self._make_order)
+            call = self.call
+            await self._watch.heard(call)
+            if call.end is not None:
+                return call
+            if not await call.wait(self._watch.patience(call)):
+                await self._watch.silent()
+
+
 class CallQueue:
     """Places orders: at once where no call waits for the pool, else at the end of its line."""
 
@@ -150,58 +194,25 @@ class CallQueue:
         except NotRun:
             return None
 
-    @asynccontextmanager
-    async def ended(self, make_order: MakeOrder) -> AsyncIterator[Call]:
-        """Place an order, and hold its ended call for the length of a block, so that its result can be fetched.
-
-        Raises:
-            Rejection: as `follow`.
-        """
-        watch = CallWatch(self._settings)
-        call = await self.follow(self.place(make_order()), make_order, watch)
-        try:
-            yield call
-        finally:
-            self._release(call, watch)
-
-    async def follow(self, call: Call | None, make_order: MakeOrder, watch: CallWatch) -> Call:
-        """Wait for room where an order was refused, and return its call once that has ended; the asker releases it.
-
-        The asker bounds the wait, by cancelling it: that cancels the call.
+    def placement(self, make_order: MakeOrder, watch: CallWatch | None = None) -> Placement:
+        """Return an order's way through the queue, to be used as a context.
 
         Args:
-            call: the order's first placing; None where there was no room.
             make_order: makes the order from what exists now.
             watch: hears the call before its end.
-
-        Raises:
-            Rejection: as `wait_for_room`, and as `make_order`.
         """
-        try:
-            while True:
-                if call is None or call.refusal is not None:
-                    self._release(call, watch)
-                    call = None
-                    call = await self.wait_for_room(make_order)
-                await watch.heard(call)
-                if call.end is not None:
-                    return call
-                if not await call.wait(watch.patience(call)):
-                    await watch.silent()
-        except BaseException:
-            self._release(call, watch)
-            raise
+        return Placement(self, make_order, CallWatch(self._settings) if watch is None else watch)
 
-    def _release(self, call: Call | None, watch: CallWatch) -> None:
-        if call is not None:
-            self._calls.release(call, taken_back=watch.is_taken_back)
+    def release(self, call: Call, *, taken_back: bool) -> None:
+        """Stop waiting for a call; see `InFlightCalls.release`."""
+        self._calls.release(call, taken_back=taken_back)
 
     def drop_result(self, call: Call) -> None:
         """Have the worker of a call that has ended drop the result that it keeps there."""
         self._calls.drop_result(call)
 
     def _place(self, order: Order, flags: str = "") -> Call:
-        """Place an order; what is too large for any worker is told so at once, and never tried again."""
+        """Place an order; one that is too large for any worker is refused at once, and never tried again."""
         try:
             return self._calls.place(order, flags)
         except TooLarge as error:
@@ -245,8 +256,8 @@ class CallQueue:
     async def _try(self, order: Order, let_others_probe: Callable[[], None]) -> Call | None:
         """Place the order once; None where it was refused.
 
-        Once sent it is waited for past the line's own patience: a call that may have been taken is never told that it
-        did not run. A worker says `accepted` at once, and the table ends what nobody accepts.
+        A sent order is awaited even after `queue_wait`: a call that a worker may have taken is never told as not run. A
+        worker says `accepted` at once, and the table ends a call that nobody accepts.
         """
         try:
             call = self._place(order, WANTS_ACCEPTED)

@@ -121,7 +121,8 @@ class ReadCheck:
         try:
             if counts:
                 await self._limits.take_read(question.endpoint, question.principal)
-            async with self._queue.ended(make_order) as call:
+            with self._queue.placement(make_order) as placement:
+                call = await placement.ended()
                 if call.remote is not None:  # a worker from before this flag would keep it for a while
                     self._queue.drop_result(call)
                 return Decision(_may_read(call), definition)

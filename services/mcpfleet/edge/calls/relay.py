@@ -18,7 +18,7 @@ from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.end import CallEnd, CallEnds
 from mcpfleet.edge.calls.in_flight import Call, End, InFlightCalls, Remote
 from mcpfleet.edge.calls.large_results import LargeResults, ResultLost
-from mcpfleet.edge.calls.queue import CallQueue, CallWatch, MakeOrder
+from mcpfleet.edge.calls.queue import CallQueue, CallWatch, MakeOrder, Placement
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import ClientGone, ClientStalled, while_there
 from mcpfleet.wire import reply
@@ -56,7 +56,7 @@ OnEnd = Callable[[Call], Awaitable[str | None]]
 async def answer(
     parts: CallParts, request: CallRequest, make_order: MakeOrder, elicited: Elicited | None = None
 ) -> str | None:
-    """Place an request's order and answer its client; return the error's type, or None for a result.
+    """Place a request's order and answer its client; return the error's type, or None for a result.
 
     A client that leaves cancels the call (D12), and nothing more is written for it (M15). In a session of 2025 the call
     goes on, and so does this until its end: the client may take it back by its id (P9, L19).
@@ -78,7 +78,7 @@ async def answer(
 
 
 async def fetch(parts: CallParts, request: CallRequest, make_order: MakeOrder) -> bytes:
-    """Place an request's order, and return its result instead of sending it.
+    """Place a request's order, and return its result instead of sending it.
 
     Raises:
         Rejection: 503 where no worker had room, and whatever else did not end in a result.
@@ -108,34 +108,26 @@ class CallRelay(CallWatch):
 
     async def run(self, make_order: MakeOrder, end: OnEnd) -> str | None:
         """Place the order, pass on what the call says, and use its end."""
-        call = self._parts.queue.place(make_order())
-        try:
+        with self._parts.queue.placement(make_order, self) as placement:
+            call = placement.call
             if call is not None:
                 await call.wait(_UNWATCHED)
                 if call.end is not None and call.remote is None and not call.notices:
+                    placement.release()
                     return await end(call)
-        except BaseException:
-            self._release(call)
-            raise
-        goes_on = self._exchange.session is not None
-        return await while_there(self._exchange, partial(self._follow, call, make_order, end), goes_on=goes_on)
+            goes_on = not self._request.ends_with_connection
+            return await while_there(self._exchange, partial(self._follow, placement, end), goes_on=goes_on)
 
-    async def _follow(self, call: Call | None, make_order: MakeOrder, end: OnEnd) -> str | None:
-        call = await self._parts.queue.follow(call, make_order, self)
-        try:
-            if self._exchange.is_gone:
-                if self._stalled is not None:
-                    raise self._stalled
-                return CLIENT_GONE
-            if call.remote is not None:
-                return await self._end_remote(call, call.remote, end)
-            return await end(call)
-        finally:
-            self._release(call)
-
-    def _release(self, call: Call | None) -> None:
-        if call is not None:
-            self._parts.calls.release(call, taken_back=self.is_taken_back)
+    async def _follow(self, placement: Placement, end: OnEnd) -> str | None:
+        call = await placement.ended()
+        if self._exchange.is_gone:
+            if self._stalled is not None:
+                raise self._stalled
+            return CLIENT_GONE
+        if call.remote is not None:
+            return await self._end_remote(placement, call, call.remote, end)
+        placement.release()
+        return await end(call)
 
     # -- what the queue tells of the call -----------------------------------------------------------------------------
 
@@ -182,11 +174,9 @@ class CallRelay(CallWatch):
     async def _send(self, data: bytes) -> None:
         """Send events; a call of a session goes on where its client does not read them, as where it leaves."""
         try:
-            if not self._exchange.is_streaming:
-                await self._exchange.open_stream()
-            await self._exchange.send_part(data)
+            await self._exchange.send_events(data)
         except ClientStalled as stalled:
-            if self._exchange.session is None:
+            if self._request.ends_with_connection:
                 raise
             self._stalled = stalled
             self._exchange.leave()
@@ -194,10 +184,11 @@ class CallRelay(CallWatch):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    async def _end_remote(self, call: Call, remote: Remote, end: OnEnd) -> str | None:
+    async def _end_remote(self, placement: Placement, call: Call, remote: Remote, end: OnEnd) -> str | None:
         """Fetch the result first, in memory that is held until the client has it."""
         try:
             async with self._parts.large_results.fetched(remote) as call.body:
+                placement.release()
                 return await end(call)
         except ResultLost as error:
             self._log.warning("result lost", pool=call.order.pool, worker=remote.worker, error=str(error))
@@ -206,7 +197,6 @@ class CallRelay(CallWatch):
 
     async def finish(self, call: Call) -> str | None:
         """Send the one end of the call, as an event where the answer is a stream already."""
-        self._release(call)
         if self._exchange.is_unwanted:  # it was said first, and is on its way here
             await anyio.lowlevel.checkpoint()
         self._exchange.is_ending = True
@@ -222,7 +212,6 @@ class CallRelay(CallWatch):
         assert self._elicited is not None
         if call.end is not End.ASK:
             return await self.finish(call)
-        self._release(call)
         self._elicited.body = call.body
         return None
 
@@ -232,7 +221,6 @@ class CallRelay(CallWatch):
         Raises:
             Rejection: it is no result.
         """
-        self._release(call)
         if call.end is not End.RESULT:
             raise self._parts.ends.rejection(call, self._request)
         self.kept = call.body

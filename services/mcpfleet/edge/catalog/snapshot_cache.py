@@ -7,7 +7,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header
-from mcpfleet.bus.actor import consumer_span
+from mcpfleet.bus.actor import hint_span
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
@@ -172,9 +172,7 @@ class Snapshots:
     def _span(self, name: str, endpoint: _Endpoint) -> AbstractContextManager[object]:
         """Return the span of fetching a hint's snapshot and telling streams; an empty one where nothing is recorded."""
         cause, endpoint.cause = endpoint.cause, None
-        if cause is None or not cause.sampled:
-            return nullcontext()
-        return consumer_span(self._tracer, _HINT, hint_subject(name), cause, links=[cause])
+        return hint_span(self._tracer, _HINT, lambda: hint_subject(name), cause)
 
     def _take(self, endpoint: _Endpoint, snapshot: Snapshot) -> None:
         if endpoint.snapshot is not None and snapshot.number <= endpoint.snapshot.number:

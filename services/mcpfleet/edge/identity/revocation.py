@@ -16,6 +16,7 @@ from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT, Authority, AuthorizationClient
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 
 _CHECKS: Final = 10
 """Checks for silence within MCPFLEET_AUTHORITY_SILENCE."""
@@ -42,7 +43,7 @@ class Revocations:
         self._log = log
         self._has_begun = False
         self._heard_at = time.monotonic()
-        self._missing = anyio.Event()
+        self._missing = AutoResetEvent()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Take hints, and ask for what they leave out, until cancelled."""
@@ -50,10 +51,8 @@ class Revocations:
         self._bus.on_link(self._on_link)
         task_status.started()
         while True:
-            with anyio.move_on_after(self._silence / _CHECKS):
-                await self._missing.wait()
-            if self._missing.is_set() or self._bus.silence(self._heard_at) > self._silence:
-                self._missing = anyio.Event()
+            is_missing = await self._missing.wait(self._silence / _CHECKS)
+            if is_missing or self._bus.silence(self._heard_at) > self._silence:
                 await self._ask()
 
     def _on_link(self, is_up: bool) -> None:

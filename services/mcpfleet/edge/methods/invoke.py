@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from mcpfleet.contracts.call import Completing
 from mcpfleet.contracts.manifest import Definition
@@ -22,8 +22,9 @@ from mcpfleet.edge.calls.relay import CLIENT_GONE, CallParts, Elicited
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.limits import Limits
-from mcpfleet.edge.protocol.continuation import Continuation, Round, TooManyRounds
+from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.sessions.elicitation import Elicitation
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.tasks.create import TaskCreation
 from mcpfleet.edge.tasks.idempotency import Idempotency, key_of, once_of
@@ -33,20 +34,6 @@ from mcpfleet.wire import mirror, reply, texts
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, unknown_resource
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, missing
 from mcpfleet.wire.uri_template import UriTemplate
-
-
-class Elicits(Protocol):
-    """Asks a session's client, within its request, for the input that a handler needs."""
-
-    async def ask(self, exchange: Exchange, before: Round, body: bytes) -> Round:
-        """Ask, and return the answers.
-
-        Raises:
-            NoAnswer: there is none to go on with.
-            TooManyRounds: it was asked often enough.
-            NotSpliceable: the worker's frame is malformed.
-            ClientGone: nobody is left to be asked.
-        """
 
 
 class Callers(NamedTuple):
@@ -65,7 +52,7 @@ class Invoker:
         calls: CallParts,
         callers: Callers,
         continuation: Continuation,
-        elicitation: Elicits,
+        elicitation: Elicitation,
         *,
         tasks: TaskCreation,
         idempotency: Idempotency,
@@ -210,14 +197,10 @@ class Invoker:
             request.once, request.on_placed = reservation, see
             return await relay.answer(self._calls, request, order, elicited)
 
-        exchange, definition = request.exchange, request.definition
-
-        def goes_on() -> bool:
-            is_left = not exchange.revision.leaving_cancels and not exchange.is_unwanted
-            return is_left or definition.on_disconnect == "continue"
-
         target = self._newest_target(request)
-        return await self._idempotency.answer(exchange, target, once, run, goes_on=goes_on)
+        return await self._idempotency.answer(
+            request.exchange, target, once, run, goes_on=lambda: request.goes_on_without_client
+        )
 
     async def _refuse(self, request: CallRequest, error: Exception) -> str | None:
         """Answer a call that cannot go on after its question, or was not begun; return the error's type."""

@@ -1,8 +1,8 @@
 """`server/discover` and the lists: answered from the view, page by page where they are long.
 
 A cursor is sealed, says after which name the next page begins, and is good on every edge (M47). It grants nothing: the
-page after it is that of whoever asks. Resources that no declaration names come from listers, which workers run: each
-page of `resources/list` has those of one of them at most, behind the declared ones.
+next page shows what its own caller may see. Resources that no declaration names come from listers, which workers run.
+Each page of `resources/list` has those of one lister at most, behind the declared ones.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
+from mcpfleet.wire.errors import bad_params, cannot_seal, memory_too_large
 from mcpfleet.wire.reply import NotSpliceable, result_body
 
 ASKING: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
@@ -95,7 +95,7 @@ class Continuation:
         except Unsealable:
             raise cannot_seal() from None
         if len(state) > self._settings.state_limit:
-            raise Rejection(500, -32603, "What the handler remembers is too large for a request: make it a task")
+            raise memory_too_large()
         fields = {"resultType": "input_required", "inputRequests": questions, "requestState": state}
         return result_body(fields)
 

@@ -1,4 +1,4 @@
-"""One MCP request from its arrival to its one reply, the method that answers it, and the revision that it is of."""
+"""One MCP request from its arrival to its one reply, and the method that answers it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic_core import to_json
 
-from mcpfleet.contracts.manifest import Definition, Kind
+from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import Session
+from mcpfleet.edge.protocol.revision import Revision
 from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import Target, View
-from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import Envelope, RequestId
-from mcpfleet.wire.errors import Rejection, bad_params, unknown_method
+from mcpfleet.wire.errors import bad_params, unknown_method
 from mcpfleet.wire.protocol import MODERN
 
 _MOST_DECLARED: Final = 16 * 1024
@@ -83,7 +83,7 @@ class Exchange(HttpExchange):
         Raises:
             NotSpliceable: a worker's result is malformed.
         """
-        return self.revision.response(self, result, definition)
+        return self.revision.response(self.id, result, self.view.server, definition)
 
     async def reply(self, result: bytes) -> None:
         """Send a result as the whole reply.
@@ -144,54 +144,16 @@ class Method:
     """Finds the target of its audit line; None where it leaves no line."""
 
 
-class Revision:
-    """2026-07-28. An older revision overrides what it does differently, and other code never asks for its date."""
+def offered_handler(exchange: Exchange) -> Handler:
+    """Return the handler of a request whose caller is admitted.
 
-    name: str = MODERN
-    checks_first = True
-    """Groups 7 to 10 are checked before the caller is known; else its handler checks method and parameters."""
-    mirrors_arguments = True
-    """Headers mirror arguments of tools, and are checked against them."""
-    leaving_cancels = True
-    """A client that leaves cancels its call (D12)."""
-    takes_rounds = True
-    """A handler's question ends the request, and the client answers in the next one (D16)."""
-    takes_tasks = True
-    """A call may be answered with a task."""
-    bad_arguments_are_errors = False
-    """Bad arguments of a tool are a protocol error, not a failed result."""
-
-    def handler(self, exchange: Exchange) -> Handler:
-        """Return the handler of an exchange whose caller is admitted.
-
-        Raises:
-            Rejection: 404 where the endpoint does not offer the method (M14).
-        """
-        method = exchange.method
-        if method is None or not method.is_offered(exchange):
-            raise unknown_method()
-        return method.handler
-
-    def response(self, exchange: Exchange, result: bytes, definition: Definition | None) -> bytes:
-        """Compose a response; see `Exchange.response`."""
-        del definition
-        return reply.response(exchange.id, result, exchange.view.server)
-
-    def rejection(self, rejection: Rejection) -> Rejection:
-        """Return an operation's error as this revision tells it."""
-        return rejection
-
-    def status(self, status: int) -> int:
-        """Return the HTTP status that this revision gives an operation's error."""
-        return status
-
-    def declarations(self, kind: Kind, items: bytes) -> bytes:
-        """Return the items of a list with the members that this revision has."""
-        del kind
-        return items
-
-
-NEWEST: Final = Revision()
+    Raises:
+        Rejection: 404 where the endpoint does not offer the method (M14).
+    """
+    method = exchange.method
+    if method is None or not method.is_offered(exchange):
+        raise unknown_method()
+    return method.handler
 
 
 def check_declared(client: Any, capabilities: Any) -> None:

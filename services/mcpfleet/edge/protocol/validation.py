@@ -14,12 +14,12 @@ from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.wire import mirror
 from mcpfleet.wire.envelope import Envelope, read_envelope
 from mcpfleet.wire.errors import (
-    Rejection,
     bad_params,
     handshake_is_gone,
     not_acceptable,
     unknown_method,
     unknown_path,
+    unsupported_notification,
     unsupported_version,
     wrong_coding,
     wrong_http_method,
@@ -42,7 +42,7 @@ _MOST_RANGES: Final = 64
 _EVENTS: Final = "text/event-stream"
 _BOTH: Final = ("application/json", _EVENTS)
 _MAY_BE_NULL: Final = ("arguments", "cursor")
-"""Parameters of which null is as good as nothing, in every revision (L22)."""
+"""Parameters that may be null, meaning absent, in every revision (L22)."""
 
 NOTIFICATIONS: Final = frozenset({"notifications/cancelled"})
 
@@ -129,7 +129,7 @@ def check_notification(headers: Headers, message: Envelope, served: Sequence[str
     if version == MODERN:
         headers.single(VERSION)  # M5: it mirrors nothing here, and stands once all the same
     if (version is not None and version not in served) or message.method not in NOTIFICATIONS:
-        raise Rejection(400)
+        raise unsupported_notification()
 
 
 def _leave_out_nulls(params: dict[str, Any]) -> None:

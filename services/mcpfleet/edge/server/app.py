@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
-from mcp_types import INTERNAL_ERROR
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
@@ -104,7 +103,7 @@ class Application:
         except Exception:
             self._log.exception("request failed")
             if not exchange.is_answered:
-                await self._reject(exchange, Rejection(500, INTERNAL_ERROR, "Internal error"))
+                await self._reject(exchange, internal())
         return False
 
     async def _answer(self, exchange: Exchange) -> None:

@@ -14,11 +14,12 @@ from mcp_types import INVALID_PARAMS
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Kind
 from mcpfleet.contracts.sessions import Session
-from mcpfleet.edge.protocol.exchange import NEWEST, Exchange, Handler, Revision
+from mcpfleet.edge.protocol.exchange import Exchange, offered_handler
+from mcpfleet.edge.protocol.revision import NEWEST, Revision
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.wire import projection, reply
-from mcpfleet.wire.envelope import Envelope
+from mcpfleet.wire.envelope import Envelope, RequestId
 from mcpfleet.wire.errors import Rejection, SessionFault, session_needed, unknown_method, unsupported_version
 from mcpfleet.wire.headers import SESSION, Headers
 from mcpfleet.wire.protocol import (
@@ -50,25 +51,20 @@ class Revision2025(Revision):
     takes_rounds = False
     takes_tasks = False
 
-    def __init__(self, name: str, compat: Compat2025) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.bad_arguments_are_errors = name == OLDEST
-        self._compat = compat
 
-    def handler(self, exchange: Exchange) -> Handler:
-        """Return the adapter, which finds the session first and the method behind it."""
-        del exchange
-        return self._compat.answer
-
-    def response(self, exchange: Exchange, result: bytes, definition: Definition | None) -> bytes:
-        """Compose a response with the members that this revision has; some structured content stands below one more."""
+    def response(self, identifier: RequestId, result: bytes, server: bytes, definition: Definition | None) -> bytes:
+        """Compose a response with the members that this revision has; it wraps structured content that is no object."""
+        del server
         wraps = (
             definition is not None
             and definition.kind == "tool"
             and projection.needs_wrapping(definition.wire.get("outputSchema"))
         )
         try:
-            return reply.plain_response(exchange.id, projection.result(result, self.name, wraps=wraps))
+            return reply.plain_response(identifier, projection.result(result, self.name, wraps=wraps))
         except ValueError as error:
             raise reply.NotSpliceable("a result must be an object") from error
 
@@ -96,7 +92,7 @@ class Compat2025:
         self._endpoints = endpoints
         self._sessions = sessions
         self._in_flight = in_flight
-        self._revisions = {name: Revision2025(name, self) for name in LEGACY}
+        self._revisions = {name: Revision2025(name) for name in LEGACY}
 
     def served(self, endpoint: str) -> Sequence[str]:
         """Return the revisions that an endpoint serves, the newest first."""
@@ -161,11 +157,10 @@ class Compat2025:
 
     @staticmethod
     async def _answer(exchange: Exchange) -> str | None:
-        method = exchange.method
-        if method is None or not method.is_offered(exchange):
-            raise unknown_method()
-        method.check(exchange.params)
-        return await method.handler(exchange)
+        handler = offered_handler(exchange)
+        assert exchange.method is not None  # it has a handler
+        exchange.method.check(exchange.params)
+        return await handler(exchange)
 
 
 def _agreed(requested: Any, headers: Headers, served: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.identity.metadata import Metadata
 from mcpfleet.edge.methods.invoke import Callers
 from mcpfleet.edge.methods.registry import MethodTable
-from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.exchange import Exchange, offered_handler
 from mcpfleet.edge.protocol.validation import check_form, check_newest, check_notification, check_place, read_message
 from mcpfleet.edge.server.audit import Audit
 from mcpfleet.edge.server.bodies import RequestBodies
@@ -127,7 +127,8 @@ class Router:
         if view is None:
             raise not_answered(_CATALOG)
         exchange.view = view
-        handler = exchange.revision.handler(exchange)  # of 2026-07-28: whether the endpoint offers the method
+        # 2025: the session comes first, and then whether the endpoint offers the method.
+        handler = offered_handler(exchange) if exchange.revision.checks_first else self._compat.answer
         if method is not None and method.is_limited:
             await callers.limits.take_request(exchange.endpoint, exchange.caller)
         if method is None or method.audit is None:
@@ -149,7 +150,7 @@ class Router:
         if view is None:
             raise ClientGone
         exchange.caller, exchange.view = ANONYMOUS, view
-        return await exchange.revision.handler(exchange)(exchange)
+        return await offered_handler(exchange)(exchange)
 
     async def _take_notification(self, exchange: Exchange) -> None:
         if self._compat.has_notification(exchange) and self._compat.in_session(exchange):

@@ -181,10 +181,10 @@ class Elicitation:
             events = [
                 _event(request, requests[key], exchange.revision.name) for key, request in opened.requests.items()
             ]
-            await _send(exchange, b"".join(events))
+            await exchange.send_events(b"".join(events))
             is_settled = await while_there(exchange, lambda: self._wait(exchange, opened))
             if not is_settled or opened.refusal is not None:
-                await _send(exchange, b"".join(map(_cancelled, opened.unsettled)))
+                await exchange.send_events(b"".join(map(_cancelled, opened.unsettled)))
                 raise NoAnswer(f"{opened.refusal or texts.NO_ANSWER} {texts.NOTHING_MORE_RUN}")
             answers = {key: request.result for key, request in opened.requests.items()}
         return Round(before.number + 1, answers, memory)
@@ -219,13 +219,6 @@ def _cancelled(request: ClientRequest) -> bytes:
     """Return the event that cancels a request."""
     params = {"requestId": request.id, "reason": "nobody waits for it any more"}
     return reply.event(to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
-
-
-async def _send(exchange: Exchange, data: bytes) -> None:
-    if not exchange.is_streaming:
-        await exchange.open_stream()
-    if data:
-        await exchange.send_part(data)
 
 
 def _refusal(error: dict[str, Any] | None) -> str:

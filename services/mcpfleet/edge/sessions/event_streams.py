@@ -25,6 +25,7 @@ from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.lease import StreamLease
 from mcpfleet.edge.streams.listen import ListenStreams
 from mcpfleet.edge.streams.stream import Exit
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.wire.errors import NotAnswered, Rejection, UnknownSession
 from mcpfleet.wire.filter import Filter
 
@@ -73,7 +74,7 @@ class SessionStreams:
         self._places = anyio.Semaphore(_READS_AT_ONCE)
         self._stale: dict[str, bool] = {}
         """The sessions to read again, and whether to check as well that their newest streams exist."""
-        self._has_stale = anyio.Event()
+        self._has_stale = AutoResetEvent()
         self._requests = 0
         """Requests of other edges that wait."""
         self._tasks: TaskGroup | None = None
@@ -229,7 +230,6 @@ class SessionStreams:
         """Read each session that has changed."""
         while True:
             await self._has_stale.wait()
-            self._has_stale = anyio.Event()
             while self._stale:
                 await self._places.acquire()
                 key = next(iter(self._stale))

@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.edge.streams.lease import RenewalUnanswered
 from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 
 AT_ONCE: Final = 16
 """Renewals of an edge that run at the same time (N12)."""
@@ -45,7 +46,7 @@ class Renewals:
         self._log = log
         self._timers: dict[Stream, asyncio.TimerHandle] = {}
         self._waiting: dict[Stream, None] = {}
-        self._has_work = anyio.Event()
+        self._has_work = AutoResetEvent()
 
     def add(self, stream: Stream) -> None:
         """Renew a stream's lease from now on, until `remove`."""
@@ -77,7 +78,6 @@ class Renewals:
         async with anyio.create_task_group() as tasks:
             while True:
                 await self._has_work.wait()
-                self._has_work = anyio.Event()
                 while self._waiting:
                     await places.acquire()
                     if not self._waiting:

@@ -8,8 +8,8 @@ has hidden.
 from __future__ import annotations
 
 import random
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus import header
-from mcpfleet.bus.actor import consumer_span
+from mcpfleet.bus.actor import hint_span
 from mcpfleet.bus.bus import Bus, Subscription
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
@@ -29,6 +29,7 @@ from mcpfleet.edge.tasks import results
 from mcpfleet.edge.tasks.inputs import check_answerable
 from mcpfleet.edge.tasks.read import SERVICE, find
 from mcpfleet.edge.tasks.sanitize import Sanitizer
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.wire.errors import Rejection, not_answered
@@ -99,7 +100,7 @@ class TaskUpdates:
         """By the keys of hints, the watches and their tasks' ids."""
         self._subscriptions: dict[str, Subscription] = {}
         self._places = anyio.Semaphore(_AT_ONCE)
-        self._gap_is_over = anyio.Event()
+        self._gap_is_over = AutoResetEvent()
         self._tasks: TaskGroup | None = None
         bus.on_link(self._on_link)
 
@@ -108,9 +109,7 @@ class TaskUpdates:
         async with anyio.create_task_group() as self._tasks:
             task_status.started()
             while True:
-                with anyio.move_on_after(self._settings.heal_interval * random.uniform(0.75, 1.25)):  # noqa: S311  # no secret
-                    await self._gap_is_over.wait()
-                self._gap_is_over = anyio.Event()
+                await self._gap_is_over.wait(self._settings.heal_interval * random.uniform(0.75, 1.25))  # noqa: S311  # no secret
                 await self._compare_versions()
 
     # -- watching -----------------------------------------------------------------------------------------------------
@@ -219,19 +218,13 @@ class TaskUpdates:
                 while watch.changed and not watch.stream.is_over and watch.stream in self._watches:
                     task = next(iter(watch.changed))
                     cause = watch.changed.pop(task)
-                    with self._span(task, cause):
+                    with hint_span(self._tracer, _HINT, partial(_hint_subject, task), cause):
                         was_read = await self._send(watch, task)
                     if not was_read:
                         watch.changed.setdefault(task, cause)
                         await anyio.sleep(_RETRY)
         finally:
             watch.is_running = False
-
-    def _span(self, task: str, cause: TraceContext | None) -> AbstractContextManager[object]:
-        """Return the span of one stream's update; an empty one where nothing is recorded."""
-        if cause is None or not cause.sampled:
-            return nullcontext()
-        return consumer_span(self._tracer, _HINT, task_hint_subject(task_key(task)), cause, links=[cause])
 
     async def _send(self, watch: _Watch, task: str) -> bool:
         """Send a stream a task as it is now; return False where the task could not be read.
@@ -287,3 +280,8 @@ class TaskUpdates:
             for task in list(watch.versions):
                 if watch.lacks(task, versions.get(task, 0)) and watch.has_begun:
                     self.read_again(watch.stream, task)
+
+
+def _hint_subject(task: str) -> str:
+    """Return the subject of a task's hints."""
+    return task_hint_subject(task_key(task))

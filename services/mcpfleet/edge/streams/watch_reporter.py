@@ -17,6 +17,7 @@ from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.subscriptions import statements, watched_subject
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.streams.uri_permits import UriPermit
+from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.logs import reporting
 
 _PAUSE: Final = 1.0
@@ -59,7 +60,7 @@ class WatchReporter:
         self._reported: dict[str, frozenset[str]] = {}
         """By pools, the URIs of the last report."""
         self._reported_at = -interval
-        self._has_changed = anyio.Event()
+        self._has_changed = AutoResetEvent()
         self._is_stale = True
         """Other pools than before may serve the URIs."""
 
@@ -80,9 +81,7 @@ class WatchReporter:
     async def run(self) -> None:
         """Report changes, until cancelled."""
         while True:
-            with anyio.move_on_after(self._interval * random.uniform(0.75, 1)):  # noqa: S311  # no secret
-                await self._has_changed.wait()
-            self._has_changed = anyio.Event()
+            await self._has_changed.wait(self._interval * random.uniform(0.75, 1))  # noqa: S311  # no secret
             is_time = time.monotonic() - self._reported_at >= self._interval * 0.75
             if is_time or self._is_stale:
                 self._is_stale = False

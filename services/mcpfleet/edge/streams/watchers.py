@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -12,7 +11,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.bus.actor import consumer_span
+from mcpfleet.bus.actor import hint_span
 from mcpfleet.bus.bus import Bus
 from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
@@ -174,15 +173,9 @@ class Watchers:
         watchers = self._by_uri.get((endpoint, uri))
         if watchers is None:
             return
-        with self._span(endpoint, pool, uri, cause):
+        # One span for all streams together.
+        with hint_span(self._tracer, _HINT, lambda: resource_hint_subject(endpoint, pool, resource_key(uri)), cause):
             self._fan_out.begin((endpoint, pool, uri), watchers, lambda: self._sender(pool, uri, watchers))
-
-    def _span(self, endpoint: str, pool: str, uri: str, cause: TraceContext | None) -> AbstractContextManager[object]:
-        """Return the span of this edge's part, for all streams together; an empty one where nothing is recorded."""
-        if cause is None or not cause.sampled:
-            return nullcontext()
-        subject = resource_hint_subject(endpoint, pool, resource_key(uri))
-        return consumer_span(self._tracer, _HINT, subject, cause, links=[cause])
 
     def _on_decision(self, permit: UriPermit, has_change: bool) -> None:
         """Send a caller's streams the change that waited for a decision, or withdraw the changes that wait in them."""

@@ -77,7 +77,8 @@ class Sanitizer:
 
     async def _run(self, view: TaskView, make_order: MakeOrder) -> bytes:
         try:
-            async with self._queue.ended(make_order) as call:
+            with self._queue.placement(make_order) as placement:
+                call = await placement.ended()
                 if call.remote is None:
                     return _result(call)
                 async with self._large_results.fetched(call.remote) as body:

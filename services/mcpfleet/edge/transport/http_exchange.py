@@ -254,6 +254,17 @@ class HttpExchange:
         if len(data) > _SMALL or not self._write_chunk(data):
             await self._send_slices(data)
 
+    async def send_events(self, data: bytes) -> None:
+        """Send events, and make the answer a stream first where it is none yet.
+
+        Raises:
+            ClientStalled: the client does not read them.
+        """
+        if not self.is_streaming:
+            await self.open_stream()
+        if data:
+            await self.send_part(data)
+
     async def close_stream(self) -> None:
         """End an answer that was sent in parts."""
         async with self._in_time():

@@ -1,0 +1,60 @@
+"""How revisions of the protocol differ in their behaviour. Code asks for a behaviour, never for a date."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcpfleet.contracts.manifest import Definition, Kind
+from mcpfleet.wire import reply
+from mcpfleet.wire.envelope import RequestId
+from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.protocol import MODERN
+
+
+class Revision:
+    """2026-07-28. An older revision overrides what it does differently, and other code never asks for its date."""
+
+    name: str = MODERN
+    checks_first = True
+    """Groups 7 to 10 are checked before the caller is known; else its handler checks method and parameters."""
+    mirrors_arguments = True
+    """Headers mirror arguments of tools, and are checked against them."""
+    leaving_cancels = True
+    """A client that leaves cancels its call (D12)."""
+    takes_rounds = True
+    """A handler's question ends the request, and the client answers in the next one (D16)."""
+    takes_tasks = True
+    """A call may be answered with a task."""
+    bad_arguments_are_errors = False
+    """Bad arguments of a tool are a protocol error, not a failed result."""
+
+    def response(self, identifier: RequestId, result: bytes, server: bytes, definition: Definition | None) -> bytes:
+        """Compose a response.
+
+        Args:
+            identifier: the request's.
+            result: as 2026-07-28 has it.
+            server: the `serverInfo` member of `_meta`.
+            definition: the one whose result it is, where its output schema may shape the result.
+
+        Raises:
+            NotSpliceable: the result is malformed.
+        """
+        del definition
+        return reply.response(identifier, result, server)
+
+    def rejection(self, rejection: Rejection) -> Rejection:
+        """Return an operation's error as this revision tells it."""
+        return rejection
+
+    def status(self, status: int) -> int:
+        """Return the HTTP status that this revision gives an operation's error."""
+        return status
+
+    def declarations(self, kind: Kind, items: bytes) -> bytes:
+        """Return the items of a list with the members that this revision has."""
+        del kind
+        return items
+
+
+NEWEST: Final = Revision()
