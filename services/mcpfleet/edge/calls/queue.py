@@ -125,7 +125,7 @@ class CallWatch:
         """Act on silence."""
 
 
-class Placement:
+class PlacedOrder:
     """One order on its way to a worker. Its block releases the call, which cancels one that has not ended."""
 
     __slots__ = ("_make_order", "_queue", "_watch", "call")
@@ -137,7 +137,7 @@ class Placement:
         self.call: Call | None = None
         """The newest call that was placed for the order; None where there was no room, or it was released."""
 
-    def __enter__(self) -> Placement:
+    def __enter__(self) -> PlacedOrder:
         self.call = self._queue.place(self._make_order())
         return self
 
@@ -194,14 +194,14 @@ class CallQueue:
         except NotRun:
             return None
 
-    def placement(self, make_order: MakeOrder, watch: CallWatch | None = None) -> Placement:
+    def placement(self, make_order: MakeOrder, watch: CallWatch | None = None) -> PlacedOrder:
         """Return an order's way through the queue, to be used as a context.
 
         Args:
             make_order: makes the order from what exists now.
             watch: hears the call before its end.
         """
-        return Placement(self, make_order, CallWatch(self._settings) if watch is None else watch)
+        return PlacedOrder(self, make_order, CallWatch(self._settings) if watch is None else watch)
 
     def release(self, call: Call, *, taken_back: bool) -> None:
         """Stop waiting for a call; see `InFlightCalls.release`."""

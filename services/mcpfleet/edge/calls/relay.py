@@ -18,7 +18,7 @@ from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.end import CallEnd, CallEnds
 from mcpfleet.edge.calls.in_flight import Call, End, InFlightCalls, Remote
 from mcpfleet.edge.calls.large_results import LargeResults, ResultLost
-from mcpfleet.edge.calls.queue import CallQueue, CallWatch, MakeOrder, Placement
+from mcpfleet.edge.calls.queue import CallQueue, CallWatch, MakeOrder, PlacedOrder
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import ClientGone, ClientStalled, while_there
 from mcpfleet.wire import reply
@@ -118,7 +118,7 @@ class CallRelay(CallWatch):
             goes_on = not self._request.ends_with_connection
             return await while_there(self._exchange, partial(self._follow, placement, end), goes_on=goes_on)
 
-    async def _follow(self, placement: Placement, end: OnEnd) -> str | None:
+    async def _follow(self, placement: PlacedOrder, end: OnEnd) -> str | None:
         call = await placement.ended()
         if self._exchange.is_gone:
             if self._stalled is not None:
@@ -184,7 +184,7 @@ class CallRelay(CallWatch):
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    async def _end_remote(self, placement: Placement, call: Call, remote: Remote, end: OnEnd) -> str | None:
+    async def _end_remote(self, placement: PlacedOrder, call: Call, remote: Remote, end: OnEnd) -> str | None:
         """Fetch the result first, in memory that is held until the client has it."""
         try:
             async with self._parts.large_results.fetched(remote) as call.body:
