@@ -42,12 +42,11 @@ async def publish_stats(process: Process[Any], bus: Bus, pool: str) -> None:
 
 async def _publish(process: Process[Any], bus: Bus, subject: str, also: Callable[[Stats], None]) -> None:
     """Publish stats at intervals, and once more as soon as the process stops."""
-    has_said_so = False
     while True:
-        has_said_so = process.stopping.is_set()
-        with reporting(process.log, "figures"), suppress(NotRun):  # the next ones are newer
-            said = collect_stats(process, bus)
-            also(said)
-            bus.publish(subject, said.model_dump_json().encode())
+        is_last = process.stopping.is_set()
+        with reporting(process.log, "stats"), suppress(NotRun):  # the next ones are newer
+            stats = collect_stats(process, bus)
+            also(stats)
+            bus.publish(subject, stats.model_dump_json().encode())
         with anyio.move_on_after(EVERY):
-            await (anyio.sleep_forever() if has_said_so else process.stopping.wait())
+            await (anyio.sleep_forever() if is_last else process.stopping.wait())
