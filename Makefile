@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
-# Tests of one process wait for half of their time, so twice as many run as there are cores, and an idle one takes from
-# the others.
+# Unit tests wait for nothing, so as many run side by side as there are cores; an idle worker takes from the others.
+CORES := -n auto --dist worksteal
+# Contract tests wait for half of their time, so twice as many run as there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(16, 2 * (os.cpu_count() or 1)))')
 BESIDE := -n $(WORKERS) --dist worksteal
 # Files of tests that start processes run side by side, three for two cores, in the order that they are named in: each
@@ -53,7 +54,7 @@ types: $(VENV)/.test
 	$(RUN)/mypy --num-workers auto services shared examples tests
 
 unit: $(VENV)/.test
-	$(RUN)/pytest $(BESIDE) tests/unit
+	$(RUN)/pytest $(CORES) tests/unit
 
 # What an edge answers, as data over real sockets, and what a fuzzer makes of it.
 vectors: $(VENV)/.test
