@@ -163,6 +163,11 @@ class Idempotency:
         except BusError as error:
             self.log.warning("idempotency key not reserved", error=str(error))
             raise not_answered(SERVICE) from None
+        except BaseException:
+            # Its client has left. The key may be reserved by now, and no call will ever run under this reservation.
+            with anyio.move_on_after(_END_TIMEOUT, shield=True):
+                await self._end(wanted.model_copy(update={"ended": "not_run"}))
+            raise
 
     async def _run(
         self, wanted: Reserve, reservation: Reservation, run: Run, *, goes_on: Callable[[], bool]

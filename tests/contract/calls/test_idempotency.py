@@ -1,0 +1,47 @@
+"""Idempotency keys at the edge: what it tells the tasks service about a call that does not come to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.manifest import digest_of
+from mcpfleet.contracts.principal import ANONYMOUS
+from mcpfleet.contracts.tasks import RESERVE, Binding, Once, Reservation, Reserve, TasksClient, once_key
+from mcpfleet.edge.calls.in_flight import Call
+from mcpfleet.edge.tasks.idempotency import Idempotency
+from mcpfleet.wire.envelope import Envelope
+from tests.contract.bus.fabric import Fabric, by_edges, heard
+from tests.contract.calls.edge_harness import TARGET, VIEW
+from tests.kit.waiting import until
+from tests.unit.edge.asgi import admitted
+
+
+async def run(reservation: Reservation, see: Callable[[Call], None]) -> None:
+    """Run nothing: its client has left before."""
+    raise AssertionError(f"{reservation} {see}")
+
+
+async def test_i1_a_key_is_let_go_where_its_client_leaves_while_it_is_reserved(fabric: Fabric) -> None:
+    """Its retry would wait for a call that never runs, and then hear that the outcome is unknown."""
+    asked: list[Reserve] = []
+
+    def note(message: Incoming) -> None:
+        asked.append(Reserve.model_validate_json(message.body))
+
+    async with fabric.buses("edge", "tasks") as (edge, tasks):
+        await tasks.subscribe(RESERVE.subject, note, asked_by=by_edges)
+        await heard(edge, tasks)
+        idempotency = Idempotency(edge, TasksClient(edge), fabric.logger, most=4)
+        once = Once(key=once_key(Binding.of("mcp", ANONYMOUS), "search", "k1"), arguments=digest_of(b"{}"))
+        exchange = admitted(Envelope(1, "tools/call", {"name": "search"}, {}), VIEW)
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: idempotency.answer(exchange, TARGET, once, run, goes_on=lambda: False))
+            await until(lambda: len(asked) == 1)
+            group.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await until(lambda: len(asked) == 2)
+    assert [each.ended for each in asked] == [None, "not_run"]
+    assert asked[0].holder == asked[1].holder
