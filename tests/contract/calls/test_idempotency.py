@@ -43,5 +43,5 @@ async def test_i1_a_key_is_let_go_where_its_client_leaves_while_it_is_reserved(f
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await until(lambda: len(asked) == 2)
-    assert [each.ended for each in asked] == [None, "not_run"]
-    assert asked[0].holder == asked[1].holder
+    assert [each.ended for each in asked[:2]] == [None, "not_run"]
+    assert len({each.holder for each in asked}) == 1, "nobody answers here, so it may be told again"
