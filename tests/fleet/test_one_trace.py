@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 from mcp import Client
@@ -49,8 +51,8 @@ def fleet_of(receiver: Collector, app: Path = APP, **settings: str) -> Fleet:
     return Fleet(app, edges=2, environment=environment)
 
 
-@contextmanager
-def client_spans(receiver: Collector) -> Iterator[None]:
+@asynccontextmanager
+async def client_spans(receiver: Collector) -> AsyncIterator[None]:
     """Export what the official client records of its own calls, as an application that traces would."""
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
@@ -59,18 +61,18 @@ def client_spans(receiver: Collector) -> Iterator[None]:
     exporter = BatchSpanProcessor(OTLPSpanExporter(f"{receiver.endpoint}/v1/traces"), schedule_delay_millis=100)
     provider.add_span_processor(exporter)
     yield
-    exporter.shutdown()  # type: ignore[no-untyped-call]  # the SDK does not say what it returns
+    # In a thread: it waits for the receiver, which lives on this loop.
+    await anyio.to_thread.run_sync(exporter.shutdown)
 
 
 async def test_every_hop_is_a_child_of_the_one_that_called_it() -> None:
     """The client's span, the edge's, authorization's, the catalog's and the worker's are one tree."""
-    async with collector() as receiver, fleet_of(receiver) as fleet:
-        with client_spans(receiver):
-            with trace.get_tracer("test").start_as_current_span("caller") as caller:
-                trace_id = f"{caller.get_span_context().trace_id:032x}"
-                async with Client(fleet.urls[1]) as client:
-                    await client.call_tool("add", {"left": 1, "right": 2})
-            spans = await receiver.wait_for(lambda spans: is_whole(of_trace(spans, trace_id)))
+    async with collector() as receiver, fleet_of(receiver) as fleet, client_spans(receiver):
+        with trace.get_tracer("test").start_as_current_span("caller") as caller:
+            trace_id = f"{caller.get_span_context().trace_id:032x}"
+            async with Client(fleet.urls[1]) as client:
+                await client.call_tool("add", {"left": 1, "right": 2})
+        spans = await receiver.wait_for(lambda spans: is_whole(of_trace(spans, trace_id)))
     mine = of_trace(spans, trace_id)
 
     def above(span: Span) -> Span:
@@ -115,17 +117,16 @@ def rounds(spans: Iterable[Span], method: str) -> list[tuple[Span, Span]]:
 
 async def test_a_read_that_asks_its_caller_is_one_trace_with_a_span_a_round() -> None:
     """M50: each round is a request of its own below its client's span; the retry's is linked to the former's."""
-    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet:
-        with client_spans(receiver):
-            with trace.get_tracer("test").start_as_current_span("caller") as caller:
-                trace_id = f"{caller.get_span_context().trace_id:032x}"
-                async with Client(fleet.urls[0], elicitation_callback=fill_in) as client:
-                    read = await client.read_resource("library://shelf")
-            spans = await receiver.wait_for(
-                lambda spans: (
-                    is_whole(mine := of_trace(spans, trace_id)) and len(rounds(mine.values(), "resources/read")) == 2
-                )
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, client_spans(receiver):
+        with trace.get_tracer("test").start_as_current_span("caller") as caller:
+            trace_id = f"{caller.get_span_context().trace_id:032x}"
+            async with Client(fleet.urls[0], elicitation_callback=fill_in) as client:
+                read = await client.read_resource("library://shelf")
+        spans = await receiver.wait_for(
+            lambda spans: (
+                is_whole(mine := of_trace(spans, trace_id)) and len(rounds(mine.values(), "resources/read")) == 2
             )
+        )
     assert [each.text for each in read.contents if isinstance(each, TextResourceContents)] == ["shelf of floor 3"]
     mine = of_trace(spans, trace_id)
     [(first, asks), (second, answers)] = rounds(mine.values(), "resources/read")
@@ -159,23 +160,22 @@ def tellings(spans: dict[str, Span]) -> list[Span]:
 
 async def test_what_an_edge_tells_its_streams_is_part_of_the_trace_of_the_change() -> None:
     """One span an edge, however many streams it tells; who watches nothing records nothing."""
-    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet:
-        with client_spans(receiver):
-            async with AsyncExitStack() as stack:
-                streams = []
-                for url in (*fleet.urls, fleet.urls[0]):
-                    listener = await stack.enter_async_context(Client(url))
-                    streams.append(await stack.enter_async_context(listener.listen(resource_subscriptions=[NEWS])))
-                with trace.get_tracer("test").start_as_current_span("caller") as caller:
-                    trace_id = f"{caller.get_span_context().trace_id:032x}"
-                    async with Client(fleet.urls[1]) as client:
-                        await client.call_tool("tell", {})
-                        await client.call_tool("tell", {})
-                for stream in streams:
-                    assert await anext(stream) == ResourceUpdated(uri=NEWS)
-            spans = await receiver.wait_for(
-                lambda spans: is_joined(mine := of_trace(spans, trace_id)) and len(tellings(mine)) == 4
-            )
+    async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, client_spans(receiver):
+        async with AsyncExitStack() as stack:
+            streams = []
+            for url in (*fleet.urls, fleet.urls[0]):
+                listener = await stack.enter_async_context(Client(url))
+                streams.append(await stack.enter_async_context(listener.listen(resource_subscriptions=[NEWS])))
+            with trace.get_tracer("test").start_as_current_span("caller") as caller:
+                trace_id = f"{caller.get_span_context().trace_id:032x}"
+                async with Client(fleet.urls[1]) as client:
+                    await client.call_tool("tell", {})
+                    await client.call_tool("tell", {})
+            for stream in streams:
+                assert await anext(stream) == ResourceUpdated(uri=NEWS)
+        spans = await receiver.wait_for(
+            lambda spans: is_joined(mine := of_trace(spans, trace_id)) and len(tellings(mine)) == 4
+        )
     mine = of_trace(spans, trace_id)
     told = tellings(mine)
     assert {(span.service, span.kind) for span in told} == {("edge", "consumer")}
@@ -311,8 +311,9 @@ async def test_spans_carry_the_names_of_the_conventions() -> None:
 async def test_the_edge_decides_what_is_recorded() -> None:
     """A ratio of 0 records nothing, whatever flag a caller sends from a network that is not trusted."""
     async with collector() as receiver, fleet_of(receiver, MCPFLEET_SAMPLE_RATIO="0") as fleet:
-        with client_spans(receiver), trace.get_tracer("test").start_as_current_span("caller"):
-            async with Client(fleet.urls[0]) as client:
-                await client.call_tool("add", {"left": 1, "right": 2})
+        async with client_spans(receiver):
+            with trace.get_tracer("test").start_as_current_span("caller"):
+                async with Client(fleet.urls[0]) as client:
+                    await client.call_tool("add", {"left": 1, "right": 2})
         spans = await receiver.wait_for(lambda spans: any(span.name == "caller" for span in spans))
         assert {span.service for span in spans} == {"client"}

@@ -30,6 +30,7 @@ def accounts(folder: Path) -> Fleet:
         "ACCOUNTS_FOLDER": str(folder),
         "MCPFLEET_ALIVE_INTERVAL": "0.5",
         "MCPFLEET_LOST_AFTER": "2",
+        "MCPFLEET_READ_CHECKED_WITHIN": "2",
     }
     return Fleet(APP, edges=2, workers=1, environment=environment)
 
