@@ -29,6 +29,7 @@ from mcpfleet.contracts.call import (
     BAD_PARAMS,
     FAILED,
     LACKING,
+    NOT_BEGUN,
     NOT_FOUND,
     REFUSED,
     FrameKind,
@@ -126,7 +127,13 @@ class ResultEncoder:
 
     def not_run(self, work: Work, handler: Handler) -> RunEnd:
         """The end of a call whose time was over while it waited for a slot."""
-        return _failure(work, handler.definition.kind, texts.NOT_RUN, "timeout")
+        return self.not_begun(_failure(work, handler.definition.kind, texts.NOT_RUN, "timeout"))
+
+    def not_begun(self, end: RunEnd) -> RunEnd:
+        """Say of a tool's failure that its handler has not begun, where its line does not say so yet."""
+        if end.frame.header != FAILED:
+            return end
+        return end._replace(frame=replace(end.frame, header=NOT_BEGUN))
 
     def cancelled(self, work: Work) -> RunEnd:
         """The end of a run that nobody waits for; it is not sent."""

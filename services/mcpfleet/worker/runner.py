@@ -19,7 +19,7 @@ from mcpfleet.app.client import Client
 from mcpfleet.app.input import NOBODY, Asker
 from mcpfleet.app.outcome import Kept
 from mcpfleet.bus.actor import consumer_span
-from mcpfleet.contracts.call import CallBody, FrameKind
+from mcpfleet.contracts.call import BAD_ARGUMENTS, FAILED, CallBody, FrameKind
 from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.process.task_owner import TaskOwner
@@ -85,6 +85,8 @@ class _Run:
     """Ends the handler's time."""
     once: Reservation | None = None
     """The idempotency key under which a call runs."""
+    context: Context | None = None
+    """The call as its handler sees it, where it runs under a key."""
 
     @property
     def is_waiting(self) -> bool:
@@ -185,8 +187,13 @@ class Runner:
                 self._telemetry.instruments.handler_duration.record(time.monotonic() - started, name, end.error_type)
 
     async def _remembered(self, handler: Handler, run: _Run, once: Reservation, end: RunEnd) -> RunEnd:
-        """Have a call's first result kept before it leaves (D9). If it cannot be kept, its caller is told."""
+        """Have a call's first result kept before it leaves (D9). If it cannot be kept, its caller is told.
+
+        A failure of a handler that has not begun is not kept: its key stays free (D19).
+        """
         frame = end.frame
+        if frame.header in (FAILED, BAD_ARGUMENTS) and run.context is not None and not run.context.has_begun:
+            return self._encoder.not_begun(end)
         if frame.kind is not FrameKind.RESULT or not frame.body or self._requests is None:
             return end
         if await self._requests.remember(once, frame.body.decode(), run.work.deadline):
@@ -260,7 +267,7 @@ class Runner:
             if handler.definition.task is not None:
                 defer = self._deferral(handler, run, work, call, run.replay)
         settings = self._settings
-        return Context(
+        context = run.context = Context(
             principal=call.principal,
             client=Client(call.client, call.capabilities),
             deadline=limit,
@@ -272,6 +279,7 @@ class Runner:
             publish=self._publish,
             defer=defer,
         )
+        return context
 
     def _deferral(self, handler: Handler, run: _Run, work: CallWork, call: CallBody, replay: Replay) -> Deferral:
         def become(key: TaskKey, asker: TaskReplay) -> Callable[[Progress], None]:

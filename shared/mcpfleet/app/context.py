@@ -64,6 +64,7 @@ class Context:
         "_deadline",
         "_defer",
         "_ended",
+        "_has_begun",
         "_is_task",
         "_last",
         "_log",
@@ -101,6 +102,7 @@ class Context:
         self._is_task = is_task
         self._last: float | None = None
         self._ended = False
+        self._has_begun = False
 
     @property
     def principal(self) -> Principal:
@@ -352,6 +354,15 @@ class Context:
     def asker(self) -> Asker:
         """Answers questions, and tells whether work may begin. For the runner of the handler."""
         return self._asker
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the handler has begun, behind interceptors and checks of arguments. For the runner of the handler."""
+        return self._has_begun
+
+    def begin(self) -> None:
+        """Note that the handler begins. For the runner of the handler."""
+        self._has_begun = True
 
     def end(self) -> None:
         """End the call: later reports do nothing. For the runner of the handler."""

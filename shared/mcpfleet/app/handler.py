@@ -195,9 +195,12 @@ class Handler(ABC):
         """
         try:
             if interceptors:
-                value = await through(interceptors, self._invocation(request, ctx), self._inner(request, threads))
+                inner = self._inner(request, ctx, threads)
+                value = await through(interceptors, self._invocation(request, ctx), inner)
             else:
-                value = await self._value(request, request.arguments, ctx, threads)
+                started = self._value(request, request.arguments, ctx, threads)
+                ctx.begin()
+                value = await started
             if self._sanitize is not None and not ctx.is_task:
                 value = await self._cleared(value, ctx)
         except ToolError as error:
@@ -270,9 +273,14 @@ class Handler(ABC):
         return Invocation(kind, self.definition.name, request.arguments, ctx, request.uri)
 
     def _inner(
-        self, request: HandlerRequest, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Callable[[Invocation], Awaitable[Any]]:
-        return lambda invocation: self._value(request, invocation.arguments, invocation.ctx, threads)
+        def begin(invocation: Invocation) -> Awaitable[Any]:
+            started = self._value(request, invocation.arguments, invocation.ctx, threads)
+            ctx.begin()  # an interceptor may give its handler another Context
+            return started
+
+        return begin
 
 
 def deliberate_error(group: ExceptionGroup[Exception]) -> ToolError | ProtocolError | NotFound | ClientLacks | None:

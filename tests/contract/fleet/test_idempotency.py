@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 import pytest
 
-from mcpfleet.app import App, Context
+from mcpfleet.app import App, CallNext, Context, InvalidArguments, Invocation, Problem, ToolError
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, REPEAT
 from tests.contract.fleet.tasks_app import Works
@@ -117,6 +117,48 @@ async def test_d9_a_repeat_of_a_task_gets_its_handle(works: Works) -> None:
         )
     assert refused["code"] == -32021
     assert works.runs == ["order", "book"]
+
+
+async def test_d19_a_call_that_did_not_begin_leaves_its_key_free() -> None:
+    app, runs = App("desk", version="1"), list[str]()
+
+    @app.interceptor
+    async def closed_on_mondays(invocation: Invocation, call_next: CallNext) -> Any:
+        if invocation.arguments.get("day") == "monday":
+            raise ToolError("closed")
+        return await call_next(replace(invocation, ctx=Context()))
+
+    @app.tool(idempotency_key="request")
+    async def reserve(request: str, day: str) -> str:
+        runs.append(day)
+        if day == "sunday":
+            raise InvalidArguments([Problem("day", "must be a weekday")])
+        return day
+
+    async with LocalFleet(app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+        first, second = TaskClient(one), TaskClient(two)
+        assert "Invalid arguments" in said(await first.call("reserve", {"request": "r1", "day": 5}))
+        assert said(await second.call("reserve", {"request": "r1", "day": "monday"})) == "closed"
+        assert said(await first.call("reserve", {"request": "r1", "day": "friday"})) == "friday"
+        assert "other arguments" in said(await second.call("reserve", {"request": "r1", "day": "monday"}))
+        # A handler that refuses by itself has begun.
+        for client in (first, second):
+            assert "weekday" in said(await client.call("reserve", {"request": "r2", "day": "sunday"}))
+    assert runs == ["friday", "sunday"]
+
+
+async def test_d19_a_whole_number_is_the_same_key_in_any_spelling() -> None:
+    app, runs = App("desk", version="1"), list[int]()
+
+    @app.tool(idempotency_key="number")
+    async def reserve(number: int) -> str:
+        runs.append(number)
+        return f"{number} ({len(runs)})"
+
+    async with LocalFleet(app, edges=2) as fleet, fleet.http(0) as one, fleet.http(1) as two:
+        said_of = [said(await TaskClient(http).call("reserve", {"number": n})) for http in (one, two) for n in (5, 5.0)]
+    assert said_of == ["5 (1)"] * 4
+    assert runs == [5]
 
 
 # -- connections that are cut, and keys beside the arguments --------------------------------------------------------

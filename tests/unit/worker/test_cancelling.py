@@ -14,6 +14,7 @@ import anyio.to_thread
 import pytest
 
 from mcpfleet.app import Context
+from mcpfleet.contracts.call import NOT_BEGUN
 from tests.unit.worker.bench import Bench, add, app_of, bench, held_call, text_of
 
 
@@ -170,6 +171,13 @@ async def test_k28_a_call_that_is_cancelled_before_it_began_does_not_run(is_plai
         assert (await runs.end(held)).body == b""
         assert (await runs.call("add", {"left": 1, "right": 2}))["structuredContent"] == 3
     assert began == []
+
+
+async def test_d19_a_call_whose_time_was_over_before_it_began_says_so_in_its_line() -> None:
+    async with bench(app_of(add)) as runs:
+        late = await runs.end(runs.start("add", {"left": 1, "right": 2}, lasts=-1.0))
+    assert b"has not run" in late.body
+    assert late.header == NOT_BEGUN
 
 
 @pytest.mark.parametrize("way", ["step", "plain step", "ask"])

@@ -8,7 +8,7 @@ from mcp_types import INTERNAL_ERROR
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_FOUND
+from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_BEGUN, NOT_FOUND
 from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.in_flight import Call, End
 from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
@@ -24,7 +24,7 @@ _UNCERTAIN: Final = {
     End.GIVEN_UP: texts.EDGE_STOPPED,
     End.OVERDUE: texts.OVERDUE,
 }
-_FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS})
+_FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS, NOT_BEGUN})
 """The lines of results that are a tool's failures."""
 _MOST_LACKING: Final = 8
 """Capabilities that a worker may say are missing."""

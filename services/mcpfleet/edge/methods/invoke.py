@@ -227,7 +227,7 @@ def _once(request: CallRequest) -> Once | None:
     if definition.idempotency_key is None and not definition.idempotency_meta:
         return None
     key = key_of(definition, request.arguments, exchange.message.meta)
-    return None if key is None else once_of(exchange, definition.name, key, request.arguments)
+    return None if key is None else once_of(exchange, definition, key, request.arguments)
 
 
 def _lacking(exchange: Exchange, definition: Definition) -> list[str]:

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.call import LACKING
+from mcpfleet.contracts.call import BAD_ARGUMENTS, LACKING, NOT_BEGUN
 from mcpfleet.contracts.manifest import Definition, canonical, digest_of
 from mcpfleet.contracts.tasks import (
     Binding,
@@ -51,6 +51,8 @@ _REFUSALS: Final = {
     KeyOutcome.MISMATCH: (texts.KEY_MISMATCH, "key_mismatch"),
     KeyOutcome.UNCERTAIN: (texts.KEY_UNCERTAIN, "key_uncertain"),
 }
+_NOT_BEGUN: Final = frozenset({BAD_ARGUMENTS, NOT_BEGUN})
+"""The lines of failures from before the handler began."""
 _MARGIN: Final = 15.0
 """Seconds that a reservation lasts beyond its call's timeout, since the call may wait for a worker first."""
 _POLL: Final = 1.0
@@ -70,7 +72,7 @@ def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[s
     Raises:
         Rejection: -32602 for a malformed key in `_meta`, since its client relies on the key.
     """
-    value = None if definition.idempotency_key is None else arguments.get(definition.idempotency_key)
+    value = None if definition.idempotency_key is None else _whole(arguments.get(definition.idempotency_key))
     if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
         return str(value)
     if IDEMPOTENCY_KEY not in meta:
@@ -81,10 +83,17 @@ def key_of(definition: Definition, arguments: Mapping[str, Any], meta: Mapping[s
     return key
 
 
-def once_of(exchange: Exchange, tool: str, key: str, arguments: Mapping[str, Any]) -> Once:
+def _whole(value: Any) -> Any:
+    """Return a whole number as an integer: JSON Schema takes `5.0` for the integer 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def once_of(exchange: Exchange, definition: Definition, key: str, arguments: Mapping[str, Any]) -> Once:
     """Return a key with its endpoint, principal and tool, and the digest of its arguments."""
-    binding = Binding.of(exchange.endpoint, exchange.caller)
-    return Once(key=once_key(binding, tool, key), arguments=digest_of(canonical(arguments)))
+    binding, name = Binding.of(exchange.endpoint, exchange.caller), definition.idempotency_key
+    if name is not None and isinstance(arguments.get(name), float):
+        arguments = {**arguments, name: _whole(arguments[name])}
+    return Once(key=once_key(binding, definition.name, key), arguments=digest_of(canonical(arguments)))
 
 
 @dataclass(slots=True, eq=False)
@@ -106,6 +115,8 @@ class _First:
         call = self.call
         if call is None or call.refusal is not None:
             return "not_run"
+        if call.end is End.RESULT and call.line in _NOT_BEGUN:
+            return "not_run"  # that changes nothing where its worker stored a result all the same
         if call.end in (End.RESULT, End.TASK, End.RESULT_LOST) or (call.end is None and goes_on):
             return None
         needs_input = call.end is End.ASK or (call.end is End.ERROR and (call.line or "").startswith(LACKING))

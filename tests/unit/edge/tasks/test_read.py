@@ -145,7 +145,17 @@ def test_m72_an_id_is_safe_in_a_header(task: str, *, is_ours: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "key"), [({"r": "a"}, "a"), ({"r": 5}, "5"), ({"r": ""}, None), ({}, None), ({"r": True}, None)]
+    ("arguments", "key"),
+    [
+        ({"r": "a"}, "a"),
+        ({"r": 5}, "5"),
+        ({"r": 5.0}, "5"),
+        ({"r": -0.0}, "0"),
+        ({"r": 5.5}, None),
+        ({"r": ""}, None),
+        ({}, None),
+        ({"r": True}, None),
+    ],
 )
 def test_d9_a_key_is_a_text_or_an_integer(arguments: dict[str, Any], key: str | None) -> None:
     assert key_of(Definition(kind="tool", name="pay", wire={}, idempotency_key="r"), arguments, {}) == key
