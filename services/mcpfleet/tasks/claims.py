@@ -25,11 +25,12 @@ from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import Moment, now, padded
 from mcpfleet.tasks import statements
-from mcpfleet.tasks.completion import TaskCompleter, completion_of
+from mcpfleet.tasks.attempts import Next, Retry
 from mcpfleet.tasks.locking import LOCKED_COLUMNS, attempts_of, has_let_go, lock_all, lock_held
-from mcpfleet.tasks.rules import Candidate, ForcedEnd, Next, Retry, TaskChange, is_news, pick
+from mcpfleet.tasks.rules import Candidate, ForcedEnd, TaskChange, is_news, pick
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import AnyRow, inputs, states, steps
+from mcpfleet.tasks.task_end import TaskEnder, task_end_of
 
 _Steps: TypeAlias = Mapping[str, Sequence[Remembered]]
 _Answers: TypeAlias = Mapping[str, Sequence[Answered]]
@@ -40,7 +41,7 @@ _Taken: TypeAlias = Sequence[tuple[Any, str]]
 class Claims:
     """Gives tasks to workers, and knows which worker holds each."""
 
-    def __init__(self, store: Store, settings: TasksSettings, completer: TaskCompleter) -> None:
+    def __init__(self, store: Store, settings: TasksSettings, completer: TaskEnder) -> None:
         self._store = store
         self._settings = settings
         self._completer = completer
@@ -149,7 +150,7 @@ class Claims:
             if wanted.failed is not None:
                 following = tried.fail(wanted.after, self._settings.task_backoff, self._settings.task_backoff_most)
             if following is None and wanted.failed is not None:
-                change = await self._completer.write(connection, row, completion_of(wanted.failed))
+                change = await self._completer.write(connection, row, task_end_of(wanted.failed))
                 return Released(status=wanted.failed.status), [change]
             assert following is not None
             change = await self.put(connection, row, following, deprived=False)

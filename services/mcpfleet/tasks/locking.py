@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.store.sql import padded
-from mcpfleet.tasks.rules import Attempts
+from mcpfleet.tasks.attempts import Attempts
 from mcpfleet.tasks.tables import AnyRow, states
 
 LOCKED_COLUMNS: Final = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mcpfleet.store.engine import Store
 from mcpfleet.store.migrate import check_migrated
 from mcpfleet.tasks.claims import Claims
-from mcpfleet.tasks.completion import TaskCanceller, TaskCompleter
 from mcpfleet.tasks.creation import TaskCreator
 from mcpfleet.tasks.idempotency import IdempotencyKeys
 from mcpfleet.tasks.inputs import Inputs
@@ -15,6 +14,7 @@ from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.steps import Steps
 from mcpfleet.tasks.sweeps import LeaseGrace, Sweeps
 from mcpfleet.tasks.tables import SCHEMA
+from mcpfleet.tasks.task_end import TaskCanceller, TaskEnder
 from mcpfleet.tasks.tool_reports import ToolReports
 
 
@@ -40,7 +40,7 @@ class TaskRepository:
         self._store = store
         self.reader = TaskReader(store, settings)
         self.creator = TaskCreator(store, settings, self.reader)
-        self.completer = TaskCompleter(store, settings)
+        self.completer = TaskEnder(store, settings)
         self.claims = Claims(store, settings, self.completer)
         self.canceller = TaskCanceller(store, self.completer)
         self.inputs = Inputs(store, settings)

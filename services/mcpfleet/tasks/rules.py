@@ -22,8 +22,6 @@ LACKS_VERSION: Final = "no worker of its version took it in time"
 LACKS_ANSWER: Final = "its questions were not answered in time"
 LACKS_TOOL: Final = "the workers of its application no longer have its tool"
 TOOK_TOO_LONG: Final = "it took longer than its limit"
-CRASHED_WORKERS: Final = "it crashed its worker three times"
-FAILED_TOO_OFTEN: Final = "its attempts failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +57,6 @@ class ForcedEnd:
         return to_json({"code": -32603, "message": f"The task has ended: {self.why}."}).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The task waits for another worker."""
-
-    after: float
-    """Seconds."""
-    attempts: int
-    vanished: int
-
-
-Next = ForcedEnd | Retry
-
 CANCELLED: Final = ForcedEnd(Status.CANCELLED)
 
 
@@ -97,43 +83,6 @@ def is_news(progress: float | None, before: float | None) -> bool:
         before: the highest progress that was reported.
     """
     return progress is None or before is None or progress > before
-
-
-def backoff(attempts: int, first: float, most: float) -> float:
-    """Seconds before a task is tried again after this many counted attempts: zero after the first."""
-    return 0.0 if attempts <= 1 else min(first * 2.0 ** (attempts - 2), most)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """The attempts that count against a task when another one is over."""
-
-    attempts: int
-    most_attempts: int
-    vanished: int
-    is_cancelled: bool
-
-    def vanish(self, first: float, most: float) -> Next:
-        """Decide after a holder was silent for a lease: twice may be chance, three times the task is the cause."""
-        if self.is_cancelled:
-            return CANCELLED
-        attempts, vanished = self.attempts + 1, self.vanished + 1
-        if vanished > VANISHED_BEFORE_ALONE:
-            return ForcedEnd(Status.FAILED, "crashed_worker", CRASHED_WORKERS)
-        if attempts >= self.most_attempts:
-            return ForcedEnd(Status.FAILED, "attempts", FAILED_TOO_OFTEN)
-        return Retry(backoff(attempts, first, most), attempts, vanished)
-
-    def fail(self, after: float, first: float, most: float) -> Retry | None:
-        """Decide after its holder said that the attempt failed; None where it was the last attempt."""
-        attempts = self.attempts + 1
-        if self.is_cancelled or attempts >= self.most_attempts:
-            return None
-        return Retry(max(after, backoff(attempts, first, most)), attempts, 0)
-
-    def give_back(self) -> Next:
-        """Decide after its holder drained, or never heard of its claim: the attempt does not count."""
-        return CANCELLED if self.is_cancelled else Retry(0.0, self.attempts, self.vanished)
 
 
 def overdue(*, is_waiting: bool, was_claimed: bool, is_held: bool) -> ForcedEnd:

@@ -9,12 +9,13 @@ from sqlalchemy import ColumnElement, case, delete, exists, func, select, update
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now
+from mcpfleet.tasks.attempts import Next
 from mcpfleet.tasks.claims import Claims
-from mcpfleet.tasks.completion import TaskCompleter
 from mcpfleet.tasks.locking import LOCKED_COLUMNS, attempts_of
-from mcpfleet.tasks.rules import Next, TaskChange, overdue
+from mcpfleet.tasks.rules import TaskChange, overdue
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import GOING_ON, WATCH, inputs, origins, reservations, states, steps, watch
+from mcpfleet.tasks.task_end import TaskEnder
 
 _AT_ONCE: Final = 200
 """Rows of one kind that one transaction takes at most; the next sweep takes more."""
@@ -24,7 +25,7 @@ class Sweeps:
     """Each method is one transaction. Replicas skip each other's rows, and never wait for one another."""
 
     def __init__(
-        self, store: Store, settings: TasksSettings, claims: Claims, completer: TaskCompleter, grace: LeaseGrace
+        self, store: Store, settings: TasksSettings, claims: Claims, completer: TaskEnder, grace: LeaseGrace
     ) -> None:
         self._store = store
         self._settings = settings

@@ -18,11 +18,11 @@ from mcpfleet.contracts.pool_tasks import Serve, Served
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now, padded
-from mcpfleet.tasks.completion import TaskCompleter
 from mcpfleet.tasks.locking import LOCKED_COLUMNS
 from mcpfleet.tasks.rules import LACKS_TOOL, ForcedEnd, TaskChange
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.tasks.tables import served, states
+from mcpfleet.tasks.task_end import TaskEnder
 
 _AT_ONCE: Final = 200
 """Tasks that one report, or one sweep, takes at most."""
@@ -31,7 +31,7 @@ _AT_ONCE: Final = 200
 class ToolReports:
     """Knows which versions of tools have workers."""
 
-    def __init__(self, store: Store, settings: TasksSettings, completer: TaskCompleter) -> None:
+    def __init__(self, store: Store, settings: TasksSettings, completer: TaskEnder) -> None:
         self._store = store
         self._settings = settings
         self._completer = completer

@@ -207,7 +207,7 @@ def _encodable(error: ToolError) -> str:
 
 def _failure(work: Work, kind: Kind, text: str, error_type: str) -> RunEnd:
     """Say why the run failed: to the model in a tool's result, to the client in an internal error otherwise (D3)."""
-    if kind == "tool" and work.purpose is not Purpose.SHOW:
+    if kind == "tool" and work.purpose is not Purpose.SANITIZE:
         return RunEnd(Ended(work.key, FrameKind.RESULT, _result_body(Outcome.failed(text)), FAILED), error_type)
     return RunEnd(_error(work, INTERNAL_ERROR, text), error_type)
 

@@ -242,7 +242,7 @@ class Runner:
         work = run.work
         if isinstance(work, CallWork):
             call = CallBody.read(work.body)
-            if work.purpose is Purpose.SHOW:
+            if work.purpose is Purpose.SANITIZE:
                 return await self._show(handler, call, run, limit)
             context = self._call_context(handler, run, work, call, limit)
         else:
@@ -255,7 +255,7 @@ class Runner:
         """Clear a task's result for one reader."""
         client = Client(call.client, call.capabilities)
         context = Context(principal=call.principal, client=client, deadline=limit, cancelled=run.signal)
-        return await handler.show(call.showing or "", context)
+        return await handler.sanitize_kept(call.showing or "", context)
 
     def _call_context(self, handler: Handler, run: _Run, work: CallWork, call: CallBody, limit: float) -> Context:
         """The context of a call."""

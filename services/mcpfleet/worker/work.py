@@ -48,8 +48,8 @@ class Purpose(Enum):
     """The whole result."""
     OUTCOME = auto()
     """Only whether there is one: nobody reads it."""
-    SHOW = auto()
-    """A kept result of a task, cleared for one reader: the handler does not run (K12)."""
+    SANITIZE = auto()
+    """A kept result of a task, sanitized for one reader: the handler does not run (K12)."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

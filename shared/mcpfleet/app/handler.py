@@ -202,7 +202,7 @@ class Handler(ABC):
                 ctx.begin()
                 value = await started
             if self._sanitize is not None and not ctx.is_task:
-                value = await self._cleared(value, ctx)
+                value = await self._sanitized(value, ctx)
         except ToolError as error:
             if isinstance(error, TryAgain) and ctx.is_task:
                 raise
@@ -220,7 +220,7 @@ class Handler(ABC):
             return self._keep(value)
         return self._finish(value, request)
 
-    async def show(self, kept: str, ctx: Context) -> Answer | Outcome:
+    async def sanitize_kept(self, kept: str, ctx: Context) -> Answer | Outcome:
         """Return the answer for a task's kept result, as the caller of the Context may see it (K13).
 
         Raises:
@@ -228,14 +228,14 @@ class Handler(ABC):
             Exception: any other error of the sanitizer.
         """
         try:
-            value = await self._cleared(self._read_back(kept), ctx)
+            value = await self._sanitized(self._read_back(kept), ctx)
         except ToolError as error:
             return self._failed(error)
         finally:
             ctx.end()
         return self._finish(value, Request())
 
-    async def _cleared(self, value: Any, ctx: Context) -> Any:
+    async def _sanitized(self, value: Any, ctx: Context) -> Any:
         """Let the sanitizer remove the parts that its reader may not see."""
         if self._sanitize is None:
             raise OutputError("a task's result was kept for a sanitizer, and there is none")

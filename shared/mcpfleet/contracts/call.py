@@ -27,7 +27,7 @@ WANTS_PROGRESS: Final = "p"
 """A call's flag: somebody listens to its progress."""
 WANTS_ACCEPTED: Final = "a"
 """A call's flag: send `accepted` at once, since other calls wait behind this one."""
-SHOWS: Final = "s"
+SANITIZES: Final = "s"
 """A call's flag: nothing runs but the sanitizer, for one reader of a task's result (K13)."""
 OUTCOME_ONLY: Final = "o"
 """A call's flag: the caller needs only to know whether there is a result. It is sent empty, and its text is dropped."""
@@ -131,7 +131,7 @@ class CallBody:
     once: Reservation | None = None
     """The call runs under an idempotency key."""
     showing: str | None = None
-    """A task's kept result, to be cleared for the principal; nothing else runs (`SHOWS`)."""
+    """A task's kept result, to be cleared for the principal; nothing else runs (`SANITIZES`)."""
 
     def write(self) -> bytes:
         """Serialise for the bus; integers stay exact."""

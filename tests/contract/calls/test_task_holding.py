@@ -14,8 +14,8 @@ from mcpfleet.contracts.pool_tasks import Settle, Settled, Stepped
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.tasks.completion import CompletionWriter
 from mcpfleet.worker.tasks.holdings import Holding, elapsed
+from mcpfleet.worker.tasks.task_end import TaskEndWriter
 from tests.contract.bus.fabric import Fabric
 from tests.contract.calls.holder import TASK, Service, away, broken, holder
 from tests.kit.waiting import until
@@ -111,7 +111,7 @@ async def test_k23_an_end_that_is_refused_gives_way_to_a_failure(fabric: Fabric)
     works = Works()
     async with holder(fabric, works.app) as at:
         at.service.on_settle = refuse
-        writer = CompletionWriter(at.actor._writer._client, WorkerSettings(), fabric.logger, refused_for=0.2)
+        writer = TaskEndWriter(at.actor._writer._client, WorkerSettings(), fabric.logger, refused_for=0.2)
         holding = Holding(TASK, 1, "d" * 32, elapsed(), 10.0, TraceContext.fresh(sampled=False))
         with anyio.fail_after(10):
             await writer.write(holding, Settle(id=TASK, fence=1, status=Status.COMPLETED, end="{}"))

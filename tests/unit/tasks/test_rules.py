@@ -8,21 +8,9 @@ import pytest
 
 from mcpfleet.contracts.pool_tasks import TaskQuestion
 from mcpfleet.contracts.tasks import KeyOutcome, Status
+from mcpfleet.tasks.attempts import Attempts, Retry, backoff
 from mcpfleet.tasks.idempotency import KeyRecord, KeyState, judge
-from mcpfleet.tasks.rules import (
-    CANCELLED,
-    AskDecision,
-    AskedQuestion,
-    Attempts,
-    Candidate,
-    ForcedEnd,
-    Retry,
-    ask,
-    backoff,
-    overdue,
-    pick,
-    weight,
-)
+from mcpfleet.tasks.rules import CANCELLED, AskDecision, AskedQuestion, Candidate, ForcedEnd, ask, overdue, pick, weight
 
 FIRST, MOST = 1.0, 60.0
 D1, D2 = "1" * 32, "2" * 32

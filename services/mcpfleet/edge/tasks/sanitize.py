@@ -13,7 +13,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import SHOWS, CallBody
+from mcpfleet.contracts.call import SANITIZES, CallBody
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.task_payloads import is_kept
 from mcpfleet.contracts.tasks import Status, TaskView
@@ -62,7 +62,7 @@ class Sanitizer:
             if next(tries) % 2:  # a rollout may have removed its definition; the tool's newer one has a sanitizer
                 definition = self._newer(view, principal) or definition
             deadline = time.monotonic() + self._settings.task_shown_within
-            return Order(pool, definition, body, deadline, trace, SHOWS)
+            return Order(pool, definition, body, deadline, trace, SANITIZES)
 
         sanitized = await self._run(view, make_order)
         return view.model_copy(update={"end": sanitized.decode()})

@@ -16,7 +16,7 @@ from mcpfleet.bus.errors import BusError, Fault, TooLarge
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.call import (
     OUTCOME_ONLY,
-    SHOWS,
+    SANITIZES,
     WANTS_ACCEPTED,
     WANTS_PROGRESS,
     Cancel,
@@ -325,4 +325,4 @@ class CallActor:
 def _purpose(flags: str) -> Purpose:
     if OUTCOME_ONLY in flags:
         return Purpose.OUTCOME
-    return Purpose.SHOW if SHOWS in flags else Purpose.RESULT
+    return Purpose.SANITIZE if SANITIZES in flags else Purpose.RESULT

@@ -24,11 +24,11 @@ from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.actor import CallActor
 from mcpfleet.worker.slots import Slots
 from mcpfleet.worker.tasks.claimer import Claimer
-from mcpfleet.worker.tasks.completion import Completion, CompletionWriter, completion_of, given_back
 from mcpfleet.worker.tasks.holdings import Holding, Holdings
 from mcpfleet.worker.tasks.lease_renewal import LeaseRenewal
 from mcpfleet.worker.tasks.requests import TaskRequests
-from mcpfleet.worker.tasks.retry import LONGEST_PAUSE
+from mcpfleet.worker.tasks.service_retry import LONGEST_PAUSE
+from mcpfleet.worker.tasks.task_end import HolderWrite, TaskEndWriter, given_back, write_of
 from mcpfleet.worker.tasks.tool_report import ToolReport
 from mcpfleet.worker.work import Ended, Order, StatusReport, TaskKey, TaskWork
 
@@ -58,7 +58,7 @@ class TaskActor:
         self._renewal = LeaseRenewal(client, process, self._holdings, settings, log)
         self._claimer = Claimer(client, process, settings, self, log)
         self._tool_report = ToolReport(client, process, settings.task_serves, log)
-        self._writer = CompletionWriter(client, settings, log)
+        self._writer = TaskEndWriter(client, settings, log)
         self._tasks = TaskOwner()
         self.requests = TaskRequests(side, client, self._renewal, calls, self._tasks)
         """For handlers: they ask the service about the tasks held here."""
@@ -172,16 +172,16 @@ class TaskActor:
             self._claimer.slot_freed()
         if holding is not None:
             holding.has_returned = True
-            self._start_completion(holding, completion_of(holding, ended))
+            self._start_completion(holding, write_of(holding, ended))
 
-    def _start_completion(self, holding: Holding, completion: Completion | None) -> None:
+    def _start_completion(self, holding: Holding, completion: HolderWrite | None) -> None:
         if completion is not None:
             holding.deciding += 1  # here, since a refused renewal may arrive before the task begins
             if self._tasks.start(self._complete, holding, completion):
                 return
         self._drop(holding)
 
-    async def _complete(self, holding: Holding, completion: Completion) -> None:
+    async def _complete(self, holding: Holding, completion: HolderWrite) -> None:
         """Write a task's end, or give it back, however long that takes while it is ours."""
         try:
             await self._writer.write(holding, completion)

@@ -13,7 +13,7 @@ from mcpfleet.contracts.pool_tasks import MOST_HELD, MOST_UNHEARD, Extend, Exten
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.holdings import Holding, Holdings, elapsed
-from mcpfleet.worker.tasks.retry import retry_pauses
+from mcpfleet.worker.tasks.service_retry import retry_pauses
 from mcpfleet.worker.work import TaskKey
 
 _APART: Final = 0.05

@@ -29,7 +29,7 @@ from mcpfleet.worker.calls.actor import CallActor
 from mcpfleet.worker.loop_bridge import LoopCalls
 from mcpfleet.worker.tasks.holdings import Holding, elapsed
 from mcpfleet.worker.tasks.lease_renewal import LeaseRenewal
-from mcpfleet.worker.tasks.retry import Lost, is_decision, is_too_large, retry, retry_pauses
+from mcpfleet.worker.tasks.service_retry import Lost, is_decision, is_too_large, retry, retry_pauses
 from mcpfleet.worker.work import CallWork, TaskKey
 
 Arguments = ParamSpec("Arguments")

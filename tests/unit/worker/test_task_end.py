@@ -11,8 +11,8 @@ from pydantic_core import to_json
 from mcpfleet.contracts.call import FrameKind
 from mcpfleet.contracts.pool_tasks import Release, Settle
 from mcpfleet.contracts.tasks import Status
-from mcpfleet.worker.tasks.completion import completion_of
 from mcpfleet.worker.tasks.holdings import Holding, Holdings
+from mcpfleet.worker.tasks.task_end import write_of
 from mcpfleet.worker.work import TRY_AGAIN, Ended, TaskKey
 
 ID = "t" * 32
@@ -43,34 +43,34 @@ def holding(**said: Any) -> Holding:
     ],
 )
 def test_m68_k10_an_end_is_a_result_an_error_or_a_cancel(held: Holding, frame: Ended, status: Status) -> None:
-    then = completion_of(held, frame)
+    then = write_of(held, frame)
     assert isinstance(then, Settle)
     assert (then.status, then.fence) == (status, 3)
     assert (then.end is None) is (status is Status.CANCELLED)
 
 
 def test_m68_a_failure_says_why_in_its_status_message() -> None:
-    then = completion_of(holding(), ended(ERROR, FrameKind.ERROR))
+    then = write_of(holding(), ended(ERROR, FrameKind.ERROR))
     assert isinstance(then, Settle)
     assert then.message == "no paper"
 
 
 @pytest.mark.parametrize("body", [b"", RESULT, FAILURE])
 def test_k21_a_run_that_was_told_to_end_leaves_no_result(body: bytes) -> None:
-    assert completion_of(holding(is_stopped=True), ended(body)) == GIVEN_BACK
+    assert write_of(holding(is_stopped=True), ended(body)) == GIVEN_BACK
 
 
 def test_a_run_that_ended_without_a_result_is_given_back() -> None:
-    assert completion_of(holding(), ended(b"")) == GIVEN_BACK
+    assert write_of(holding(), ended(b"")) == GIVEN_BACK
 
 
 @pytest.mark.parametrize("frame", [ended(RESULT), ended(b""), ended(b"", FrameKind.ASK)])
 def test_k7_nothing_is_written_of_a_task_that_is_lost(frame: Ended) -> None:
-    assert completion_of(holding(is_lost=True), frame) is None
+    assert write_of(holding(is_lost=True), frame) is None
 
 
 def test_an_attempt_that_asks_for_another_is_given_back_with_its_end() -> None:
-    then = completion_of(holding(), ended(FAILURE, line=f"{TRY_AGAIN} 2.500"))
+    then = write_of(holding(), ended(FAILURE, line=f"{TRY_AGAIN} 2.500"))
     assert isinstance(then, Release)
     assert then.after == 2.5
     assert then.failed is not None

@@ -22,7 +22,7 @@ from mcpfleet.worker import texts
 from mcpfleet.worker.reporters import status_message
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.holdings import Holding, elapsed
-from mcpfleet.worker.tasks.retry import is_decision, is_too_large, retry_pauses
+from mcpfleet.worker.tasks.service_retry import is_decision, is_too_large, retry_pauses
 from mcpfleet.worker.work import TRY_AGAIN, Ended
 
 _END_OFFERED: Final = 3600.0
@@ -30,10 +30,10 @@ _END_OFFERED: Final = 3600.0
 REFUSED_FOR: Final = 5.0
 """Seconds for which a refused end is offered, before a failure takes its place."""
 
-Completion: TypeAlias = Settle | Release
+HolderWrite: TypeAlias = Settle | Release
 
 
-def completion_of(holding: Holding, ended: Ended) -> Completion | None:
+def write_of(holding: Holding, ended: Ended) -> HolderWrite | None:
     """Decide what is written for a task whose handler has returned; nothing if it is lost, or waits for its client."""
     if holding.is_lost or ended.kind is FrameKind.ASK:
         return None
@@ -82,7 +82,7 @@ def _failed(holding: Holding, error: str, failure: str) -> Settle:
     return Settle(id=holding.id, fence=holding.fence, status=Status.FAILED, end=error, message=words, failure=failure)
 
 
-class CompletionWriter:
+class TaskEndWriter:
     """Writes completions."""
 
     def __init__(
@@ -98,7 +98,7 @@ class CompletionWriter:
         self._settings = settings
         self._log = log
 
-    async def write(self, holding: Holding, completion: Completion) -> None:
+    async def write(self, holding: Holding, completion: HolderWrite) -> None:
         """Write a task's end, or give it back, however long that takes while it can be ours."""
         began, refused_since = elapsed(), None
         most = _END_OFFERED if isinstance(completion, Settle) else self._settings.task_drops
@@ -118,7 +118,7 @@ class CompletionWriter:
                     return
                 await anyio.sleep(pause)
 
-    async def _offer(self, completion: Completion) -> None:
+    async def _offer(self, completion: HolderWrite) -> None:
         if isinstance(completion, Settle):
             if (await self._client.settle(completion)).lost:
                 self._log.warning("task end refused", task=completion.id)
@@ -131,7 +131,7 @@ class CompletionWriter:
         else:
             self._log.debug("task end not written yet", task=holding.id, error=str(error))
 
-    def _instead(self, holding: Holding, completion: Completion, error: BusError, *, seconds: float) -> Completion:
+    def _instead(self, holding: Holding, completion: HolderWrite, error: BusError, *, seconds: float) -> HolderWrite:
         """Choose what to offer after a refusal: the same for a while, then less. The handler must not run again."""
         if is_too_large(error):
             self._log.error("task result too large", task=holding.id, error=str(error))

@@ -28,7 +28,7 @@ from mcpfleet.tasks.tables import AnyRow, states
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCompletion:
+class TaskEnd:
     """How a task ends."""
 
     status: Status
@@ -48,12 +48,12 @@ class _Settling:
     wanted: Settle
 
 
-def completion_of(settled: Settle) -> TaskCompletion:
+def task_end_of(settled: Settle) -> TaskEnd:
     """Read how a holder's message ends a task."""
-    return TaskCompletion(settled.status, settled.end, settled.message, settled.progress, settled.failure or "")
+    return TaskEnd(settled.status, settled.end, settled.message, settled.progress, settled.failure or "")
 
 
-class TaskCompleter:
+class TaskEnder:
     """Ends tasks."""
 
     def __init__(self, store: Store, settings: TasksSettings) -> None:
@@ -85,10 +85,10 @@ class TaskCompleter:
 
     async def end(self, connection: AsyncConnection, row: AnyRow, ends: ForcedEnd) -> TaskChange:
         """End a locked task without its holder."""
-        ending = TaskCompletion(ends.status, ends.error, _sentence(ends.why), failure=ends.failure, deprives=True)
+        ending = TaskEnd(ends.status, ends.error, _sentence(ends.why), failure=ends.failure, deprives=True)
         return await self.write(connection, row, ending)
 
-    async def write(self, connection: AsyncConnection, row: AnyRow, ending: TaskCompletion) -> TaskChange:
+    async def write(self, connection: AsyncConnection, row: AnyRow, ending: TaskEnd) -> TaskChange:
         """End a task that has not ended, in a transaction that has locked its row."""
         (change,) = await self._write(connection, [(row, ending)])
         return change
@@ -120,14 +120,12 @@ class TaskCompleter:
                 wanted = {(each.wanted.id, each.wanted.fence): each.wanted for each in batch if each.pool == pool}
                 rows = await lock_all(connection, pool, sorted({task for task, _ in wanted}))
                 mine = [row for row in rows if (row.id, row.fence) in wanted]
-                ends = [(row, completion_of(wanted[row.id, row.fence])) for row in mine]
+                ends = [(row, task_end_of(wanted[row.id, row.fence])) for row in mine]
                 done = await self._write(connection, ends)
                 changes |= {(row.id, row.fence): change for row, change in zip(mine, done, strict=True)}
         return changes
 
-    async def _write(
-        self, connection: AsyncConnection, ends: Iterable[tuple[AnyRow, TaskCompletion]]
-    ) -> list[TaskChange]:
+    async def _write(self, connection: AsyncConnection, ends: Iterable[tuple[AnyRow, TaskEnd]]) -> list[TaskChange]:
         ends = list(ends)
         if not ends:
             return []
@@ -163,7 +161,7 @@ def _holder_end(each: _Settling) -> HolderEnd:
     return HolderEnd(wanted.id, each.pool, wanted.fence, wanted.status, wanted.end, wanted.message, wanted.progress)
 
 
-def _change(row: AnyRow, ending: TaskCompletion) -> TaskChange:
+def _change(row: AnyRow, ending: TaskEnd) -> TaskChange:
     held = row.lease_until is not None and row.holder is not None
     return TaskChange(
         row.id,
@@ -180,7 +178,7 @@ def _sentence(why: str) -> str | None:
 class TaskCanceller:
     """Takes cancellations: an owner's is stored, however the task ends, and an operator's ends it at once (K10)."""
 
-    def __init__(self, store: Store, completer: TaskCompleter) -> None:
+    def __init__(self, store: Store, completer: TaskEnder) -> None:
         self._store = store
         self._completer = completer
 
@@ -202,9 +200,7 @@ class TaskCanceller:
 
     async def stop(self, wanted: StopTask) -> tuple[TaskStopped, list[TaskChange]]:
         """End a task for an operator. If a worker holds it, the worker's later writes fail."""
-        ending = TaskCompletion(
-            Status.CANCELLED, message="An operator has ended the task.", failure="operator", deprives=True
-        )
+        ending = TaskEnd(Status.CANCELLED, message="An operator has ended the task.", failure="operator", deprives=True)
         async with self._store.write() as connection:
             row = await _lock(connection, (states.c.id == wanted.id) & is_live())
             if row is None:
