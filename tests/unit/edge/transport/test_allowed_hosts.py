@@ -15,6 +15,13 @@ LOOPBACK = AllowedHosts("127.0.0.1:8000", [], log=LOG)
 PUBLIC = AllowedHosts("0.0.0.0:8000", ["MCP.example.com", "edge.example.com:8443"], log=LOG)
 
 
+SPELLED = AllowedHosts(
+    "0.0.0.0:8000",
+    ["[2001:DB8:0::1]", "2001:db8::2", "[2001:db8::3]:8443", "usual.example.com:443", "dot.example.com."],
+    log=LOG,
+)
+
+
 def lets_in(hosts: AllowedHosts, *, host: list[str] | None = None, origin: list[str] | None = None) -> bool:
     headers = Headers(
         [(b"host", name.encode("latin-1")) for name in host or []]
@@ -131,3 +138,44 @@ def test_t33_what_is_refused_is_named_in_the_log() -> None:
         assert line["name"].isascii()
         assert line["name"].isprintable()
         assert len(line["name"]) < 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[2001:db8::1]",
+        "[2001:db8::1]:8000",
+        "[2001:0db8:0:0:0:0:0:1]:443",
+        "[2001:DB8::2]:9",
+        "[2001:db8:0::3]:8443",
+        "usual.example.com",
+        "usual.example.com:443",
+        "usual.example.com:",
+        "USUAL.example.com.",
+        "dot.example.com",
+        "dot.example.com.:8000",
+    ],
+)
+def test_i6_a_public_host_may_have_any_spelling(host: str) -> None:
+    assert lets_in(SPELLED, host=[host])
+    assert lets_in(SPELLED, origin=[f"https://{host}"])
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[2001:db8::3]",
+        "[2001:db8::3]:443",
+        "[2001:db8::4]",
+        "2001:db8::1",
+        "usual.example.com:8443",
+        "example.com..",
+        "[1]",
+    ],
+)
+def test_i6_another_host_or_port_has_no_spelling_that_comes_in(host: str) -> None:
+    assert not lets_in(SPELLED, host=[host])
+
+
+def test_i6_loopback_may_have_any_spelling() -> None:
+    assert all(lets_in(LOOPBACK, host=[host]) for host in ("127.0.0.1:", "localhost.", "localhost.:8000", "[0:0::1]:"))
