@@ -31,6 +31,7 @@ from rich.table import Table
 from mcpfleet.testing.fleet import Fleet
 from tests.benchmarks.beside import Comparison, Side, add_option, both, rounds_of
 from tests.benchmarks.callers import KINDS, WITH, WITHOUT, named_fleets, named_settings
+from tests.benchmarks.load import OWN_INTERPRETER
 from tests.kit.issuer import issuer
 from tests.kit.node import install
 
@@ -105,7 +106,7 @@ async def subjects(stack: AsyncExitStack) -> list[Subject]:
         url, process = await stack.enter_async_context(reference(*arguments))
         found.append(Subject(name, url, [process]))
     for name, environment in (await settings(stack)).items():
-        fleet = await stack.enter_async_context(Fleet(APP, environment=environment))
+        fleet = await stack.enter_async_context(Fleet(APP, environment={**OWN_INTERPRETER, **environment}))
         found.append(Subject(name, fleet.urls[0], processes_of(fleet)))
     return found
 

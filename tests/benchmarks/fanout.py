@@ -25,10 +25,11 @@ from rich.table import Table
 from mcpfleet.testing.fleet import Fleet
 from tests.benchmarks.beside import Comparison, Side, add_option, both, rounds_of
 from tests.benchmarks.calls import reference
+from tests.benchmarks.load import OWN_INTERPRETER
 
 HERE = Path(__file__).parent
 APP = HERE / "fanout_app.py"
-SETTINGS = {"OTEL_SDK_DISABLED": "true"}
+SETTINGS = {"OTEL_SDK_DISABLED": "true", **OWN_INTERPRETER}
 CONSTANT, SDK, OURS = "Hypercorn, constant bytes", "Python SDK", "mcpfleet"
 
 

@@ -19,7 +19,8 @@ from mcpfleet.testing.fleet import Fleet
 
 async def main(application: str, settings: str) -> None:
     """Run the fleet."""
-    async with Fleet(application, environment=json.loads(settings)) as fleet:
+    # A variable of the interpreter: each process starts its own, as a user's does, and is no fork.
+    async with Fleet(application, environment={"PYTHONHASHSEED": "0", **json.loads(settings)}) as fleet:
         said = {"url": fleet.urls[0], "edge": fleet.edges[0].pid, "code": mcpfleet.edge.__file__}
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()

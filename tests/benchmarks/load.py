@@ -25,6 +25,8 @@ from tests.kit.wire_bytes import Posts, lines, message, meta, read_body
 
 TOOL = "add"
 ARGUMENTS = {"left": 2, "right": 3}
+OWN_INTERPRETER = {"PYTHONHASHSEED": "0"}
+"""Settings of a measured fleet. Each process starts its own interpreter, as a user's does, and is no fork."""
 RIGHT = b'"structuredContent":'
 
 

@@ -39,6 +39,7 @@ from rich.table import Table
 from mcpfleet.testing.fleet import Fleet
 from tests.benchmarks.beside import Comparison, Side, add_option, both, rounds_of
 from tests.benchmarks.claims import Claiming, claiming
+from tests.benchmarks.load import OWN_INTERPRETER
 from tests.kit.node import InstallError
 from tests.kit.ports import free_port
 from tests.kit.postgres import postgres_server
@@ -145,7 +146,7 @@ async def reference(stack: AsyncExitStack) -> Subject | None:
 
 async def ours(stack: AsyncExitStack, name: str, store: str | None, *beside: psutil.Process) -> tuple[Subject, Fleet]:
     """Start a fleet on a store."""
-    environment = {} if store is None else {"MCPFLEET_STORE_URL": store}
+    environment = OWN_INTERPRETER if store is None else {**OWN_INTERPRETER, "MCPFLEET_STORE_URL": store}
     fleet = await stack.enter_async_context(Fleet(APP, environment=environment))
     children = (*fleet.edges, *fleet.workers, *fleet.service_processes, fleet.nats)
     return Subject(name, fleet.urls[0], [*beside, *(psutil.Process(child.pid) for child in children)]), fleet

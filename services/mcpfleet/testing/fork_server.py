@@ -1,6 +1,6 @@
 """Starts the processes of a test's fleet as forks of one that has imported everything: imports are most of a start.
 
-`python -m mcpfleet.testing.fork_server FD` is that one. It has a thread alone, and no event loop.
+`python -m mcpfleet.testing.fork_server FD` is that process. It has one thread and no event loop, so a fork is safe.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ForkServer:
             )
 
     async def launch(self, command: Sequence[str], environment: Mapping[str, str], stderr: int | None) -> Started:
-        """Start a process, as a fork where its command is a module of ours."""
+        """Start a process: a fork where its command runs a module with this interpreter, else a new interpreter."""
         if command[:2] != [sys.executable, "-m"] or _interpreter(environment) != _interpreter(os.environ):
             return await execute(command, environment, stderr)
         order = json.dumps({"argv": command[2:], "environment": dict(environment), "directory": os.getcwd()})  # noqa: PTH109  # a str
