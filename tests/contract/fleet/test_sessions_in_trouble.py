@@ -18,6 +18,7 @@ from mcpfleet.testing.local import LocalFleet
 from tests.chaos.streams import alive
 from tests.contract.fleet.sessions_app import asking
 from tests.contract.fleet.visitor import FORM, Visitor, Visitors, Watching
+from tests.kit.clock import Clock
 from tests.kit.waiting import until
 
 BOOK = "library://books/1"
@@ -268,7 +269,7 @@ async def test_d11_a_session_outlives_subscriptions() -> None:
             await told_again(visitor, watching)
 
 
-async def test_l7_ids_that_are_taken_back_are_remembered_briefly_and_long_ones_not_at_all() -> None:
+async def test_l7_ids_that_are_taken_back_are_remembered_briefly_and_long_ones_not_at_all(clock: Clock) -> None:
     """Whoever takes back what there is not costs no edge its memory."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
@@ -278,7 +279,7 @@ async def test_l7_ids_that_are_taken_back_are_remembered_briefly_and_long_ones_n
         assert [len(each._cancelled) for each in running] == [0, 0]
         await visitor.notify("notifications/cancelled", {"requestId": "short"})
         await until(lambda: [len(each._cancelled) for each in running] == [1, 1])
-        await anyio.sleep(2.1)
+        await clock.move(2.1)
         await visitor.notify("notifications/cancelled", {"requestId": "other"})
         await until(lambda: [list(each._cancelled) for each in running] == [[(running_key(visitor), "other")]] * 2)
 
