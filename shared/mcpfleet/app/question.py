@@ -66,7 +66,8 @@ def form(message: str, wanted: Any, *, key: str | None = None) -> Question[Any]:
 
     def read(answer: Any) -> Any:
         _accepted(answer, message)
-        return made.read(answer.get("content", {}))
+        content = answer.get("content")
+        return made.read({} if content is None else content)  # some clients write null for an empty form (L22)
 
     params = {"mode": "form", "message": message, "requestedSchema": made.schema}
     return Question("elicitation/create", params, "elicitation.form", read, key)

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from mcpfleet.app import AskError
 from mcpfleet.app.form import form_of
 from mcpfleet.app.input import Unusable
+from mcpfleet.app.question import form
 
 
 class Colour(Enum):
@@ -198,3 +199,11 @@ def test_m55_an_authors_validator_is_asked_too() -> None:
     assert form_of(Even).read({"number": 2}).number == 2
     with pytest.raises(Unusable):
         form_of(Even).read({"number": 3})
+
+
+@pytest.mark.parametrize("answer", [{"action": "accept"}, {"action": "accept", "content": None}])
+def test_l22_an_accepted_form_without_content_is_an_empty_one(answer: dict[str, Any]) -> None:
+    class Wish(BaseModel):
+        name: str = "nobody"
+
+    assert form("Who?", Wish).read(answer).name == "nobody"
