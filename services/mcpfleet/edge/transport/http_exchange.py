@@ -31,6 +31,8 @@ _EVENTS: Final = (
     (b"x-accel-buffering", b"no"),  # M11: proxies pass events on at once
 )
 
+_NO_CONTENT: Final = 204
+"""The status of an answer that must not state a length (RFC 9110, 8.6)."""
 _SMALL: Final = 64 * 1024
 """Bytes that the socket takes without waiting. The kernel ends a connection whose client takes none
 (`hypercorn.server`).
@@ -180,7 +182,8 @@ class HttpExchange:
             ClientStalled: the client does not read it.
         """
         head = [_JSON] if body else []
-        head += [(b"content-length", b"%d" % len(body))]
+        if status != _NO_CONTENT:
+            head.append((b"content-length", b"%d" % len(body)))
         head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         if not (self._is_whole or self._has_no_body()):
             await self._answer_early(status, head, body)

@@ -81,6 +81,12 @@ async def test_t4_an_answer_without_a_body_has_no_type() -> None:
     assert (exchange.status, exchange.body, exchange.headers) == (202, b"", {b"content-length": b"0"})
 
 
+async def test_t43_an_answer_without_content_states_no_length() -> None:
+    exchange = Exchange(Post())
+    await exchange.client().answer(204, headers={"Allow": "GET"})
+    assert (exchange.status, exchange.body, exchange.headers) == (204, b"", {b"allow": b"GET"})
+
+
 async def test_an_answer_with_a_body_is_json() -> None:
     exchange = Exchange(Post())
     await exchange.client().answer(503, b"{}", {"Retry-After": "2"})
