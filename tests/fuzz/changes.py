@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz.door import corpus
+from tests.fuzz.edge_http import corpus
 
 SEEDS = sorted(set(corpus()), key=lambda data: (len(data), data))
 WORDS = [

@@ -1,4 +1,4 @@
-"""Fuzz the door: `python -m tests.fuzz.run --seconds 600`.
+"""Fuzz the edge: `python -m tests.fuzz.run --seconds 600`.
 
 Coverage guides the fuzzer where atheris is installed (it has wheels for Linux); elsewhere hypothesis changes the
 vectors' requests by chance. What hurts the edge ends the program, and is left as a file to run again:
@@ -38,7 +38,7 @@ def by_coverage(seconds: int, folder: Path) -> None:
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["mcpfleet.edge", "mcpfleet.wire", "mcpfleet.views"]):
         from tests.fuzz.changes import revalued
-        from tests.fuzz.door import Door, corpus
+        from tests.fuzz.edge_http import EdgeUnderFuzz, corpus
 
     first = folder / "corpus"
     first.mkdir(exist_ok=True)
@@ -54,10 +54,10 @@ def by_coverage(seconds: int, folder: Path) -> None:
         "artifact_prefix": f"{folder}/hurt-",
         "print_final_stats": 1,
     }
-    with Door() as door:
+    with EdgeUnderFuzz() as edge:
 
         def one(data: bytes) -> None:
-            door(data)
+            edge(data)
 
         def change(data: bytes, longest: int, seed: int) -> bytes:
             """Change the bytes, or the value that they say: of changed bytes few are JSON."""
@@ -74,16 +74,16 @@ def by_chance(seconds: float, folder: Path) -> int:
     from hypothesis import HealthCheck, given, seed, settings
 
     from tests.fuzz.changes import changed
-    from tests.fuzz.door import Door
+    from tests.fuzz.edge_http import EdgeUnderFuzz
 
     ends, tried = time.monotonic() + seconds, 0
-    with Door() as door:
+    with EdgeUnderFuzz() as edge:
 
         def one(data: bytes) -> None:
             nonlocal tried
             tried += 1
             try:
-                door(data)
+                edge(data)
             except Exception:
                 (folder / "hurt").write_bytes(data)
                 raise
@@ -96,11 +96,11 @@ def by_chance(seconds: float, folder: Path) -> int:
 
 def again(paths: Iterable[str]) -> None:
     """Run inputs that were left as files."""
-    from tests.fuzz.door import Door
+    from tests.fuzz.edge_http import EdgeUnderFuzz
 
-    with Door() as door:
+    with EdgeUnderFuzz() as edge:
         for path in paths:
-            exchange = door(Path(path).read_bytes())
+            exchange = edge(Path(path).read_bytes())
             print(path, exchange.status, exchange.body[:200])  # noqa: T201
 
 

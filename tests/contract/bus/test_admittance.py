@@ -18,7 +18,7 @@ from tests.kit.waiting import until
 
 @pytest.fixture
 async def nats(settings: ProcessSettings, tmp_path: Path) -> AsyncIterator[NatsFabric]:
-    """A real server: the in-memory switch has no door at which to refuse anybody."""
+    """A real server: the in-memory switch refuses nobody."""
     made = NatsFabric(tmp_path, settings)
     async with living(made):
         yield made

@@ -1,4 +1,4 @@
-"""Durable tasks through the door: created, read, answered, cancelled, by whoever owns them, on whichever edge."""
+"""Durable tasks over HTTP: created, read, answered and cancelled by their owners, on any edge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON as the door takes it (D18)."""
+"""JSON as an edge takes it (D18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever comes, the door's parts read it or raise `Rejection`, and what they let through can be said again."""
+"""By chance: the edge's parts read any input or raise `Rejection`, and what passes can be written again."""
 
 from __future__ import annotations
 

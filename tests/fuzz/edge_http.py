@@ -35,7 +35,7 @@ class Hurt(Exception):
     """Raised when a request was answered by what no request may cause."""
 
 
-class Door:
+class EdgeUnderFuzz:
     """An edge that answers one request after another."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Door:
         self._edge: played_edge.Edge | None = None
         self._stopped = asyncio.Event()
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> EdgeUnderFuzz:
         self._runner.run(self._open())
         return self
 

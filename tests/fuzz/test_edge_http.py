@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.changes import changed
-from tests.fuzz.door import Door, Hurt, check, corpus
+from tests.fuzz.edge_http import EdgeUnderFuzz, Hurt, check, corpus
 from tests.fuzz.run import has_atheris
 from tests.unit.edge.asgi import Exchange
 
@@ -20,26 +20,26 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
-    with Door() as made:
+def edge() -> Iterator[EdgeUnderFuzz]:
+    with EdgeUnderFuzz() as made:
         yield made
 
 
-def test_the_vectors_hurt_nobody(door: Door) -> None:
-    statuses = {door(data).status for data in corpus()}
+def test_the_vectors_hurt_nobody(edge: EdgeUnderFuzz) -> None:
+    statuses = {edge(data).status for data in corpus()}
     assert {200, 202, 400, 403, 404, 405, 406, 415} <= statuses, "the corpus reaches every rung"
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changed())
-def test_changed_vectors_hurt_nobody(door: Door, data: bytes) -> None:
-    door(data)
+def test_changed_vectors_hurt_nobody(edge: EdgeUnderFuzz, data: bytes) -> None:
+    edge(data)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
-def test_bytes_hurt_nobody(door: Door, data: bytes) -> None:
-    door(data)
+def test_bytes_hurt_nobody(edge: EdgeUnderFuzz, data: bytes) -> None:
+    edge(data)
 
 
 def test_a_500_is_noticed() -> None:
