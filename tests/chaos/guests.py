@@ -300,7 +300,7 @@ class Guest(Visitor):
 
 
 async def _until(holds: Callable[[], object]) -> None:
-    """Wait; who asks has a bound of its own."""
+    """Wait until it holds; the caller has a bound of its own."""
     while not holds():  # noqa: ASYNC110  # nothing announces it
         await anyio.sleep(_LOOK_AGAIN)
 

@@ -45,7 +45,7 @@ _UNREADY_SEEN: Final = 0.3
 """Seconds until the balancer knows that an edge is not ready any more."""
 _PAUSE: Final = 0.02
 _TASK_ENDS_WITHIN: Final = 15.0
-"""Seconds; whoever holds one gives it back when it leaves, so that no lease need run out."""
+"""Seconds. A worker gives its tasks back when it leaves, so that no lease need run out."""
 _LATER_HINTS: Final = 10
 _LOST_ATTEMPTS: Final = {
     "leases lapsed",
@@ -266,7 +266,7 @@ class Upgrade:
         await until(self._all_listen, within=20)
         await until(lambda: all(newest in heard.tools for heard in self._listeners["tools"]), within=20)
         told = sum(heard.updates for heard in self._listeners["prompts"])
-        # What came twice, or to the wrong client, would have come before later hints on the same streams.
+        # A message that came twice, or to the wrong client, would come before later hints on the same streams.
         await until(lambda: sum(heard.updates for heard in self._listeners["prompts"]) > told + _LATER_HINTS)
         for kind, listeners in self._listeners.items():
             self.found.miscounted += [

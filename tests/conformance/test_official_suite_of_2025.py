@@ -70,7 +70,7 @@ def test_nothing_fails_of_an_unscored_scenario(verdicts: Mapping[str, Verdict], 
 
 @pytest.mark.parametrize("revision", LEGACY)
 def test_what_needs_a_session_was_run(verdicts: Mapping[str, Verdict], revision: str) -> None:
-    """Each looked at something; of the newer revision all are there that it requires."""
+    """Each looked at something, and the newer revision ran all that it requires."""
     checks = verdicts[revision].checks
     assert [name for name in OF_A_SESSION if not checks.get(name)] == []
     assert revision == OLDEST or len(checks) >= REQUIRED

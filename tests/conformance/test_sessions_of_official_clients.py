@@ -37,7 +37,7 @@ from tests.kit.waiting import until
 pytestmark = [
     pytest.mark.conformance,
     pytest.mark.timeout(120),
-    # What is tested is what the newer revision deprecates.
+    # These features are deprecated by the newer revision.
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
 

@@ -68,7 +68,7 @@ async def opened(browser: Path, url: str, scheme: str, *picture: str) -> AsyncIt
             assert process.stdin is not None
             process.stdin.close()
             with anyio.move_on_after(10):
-                # What it says must be taken, or it waits for us.
+                # It waits until its output is read.
                 await process.communicate()
             if process.returncode is None:
                 process.kill()

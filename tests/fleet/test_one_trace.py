@@ -159,7 +159,7 @@ def tellings(spans: dict[str, Span]) -> list[Span]:
 
 
 async def test_what_an_edge_tells_its_streams_is_part_of_the_trace_of_the_change() -> None:
-    """One span an edge, however many streams it tells; who watches nothing records nothing."""
+    """One span an edge, however many streams it tells. An edge without a watcher records nothing."""
     async with collector() as receiver, fleet_of(receiver, TRACED) as fleet, client_spans(receiver):
         async with AsyncExitStack() as stack:
             streams = []

@@ -127,7 +127,7 @@ async def test_s19_an_edge_that_nats_was_cut_off_from_tells_each_stream_once_of_
         assert {tuple(stream.kinds()) for stream in cut} == {(ACK,)}
         links["edge 1"].heal()
         await until(lambda: all(len(stream.messages) >= 4 for stream in cut), within=20)
-        # What came a second time would come before what is told now.
+        # A second copy of a message would come before what is told now.
         assert await publish(fleet.nats_settings("operator"), "mcp", [OTHER]) == 0
         await until(lambda: all(stream.uris()[-1:] == [OTHER] for stream in whole))
         await until(lambda: all(len(stream.messages) >= 5 for stream in cut))
