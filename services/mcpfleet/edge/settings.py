@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -14,6 +15,11 @@ from mcpfleet.process.settings import Bind, Bytes, Names, ProcessSettings, Secon
 from mcpfleet.telemetry.trace import TraceSampling
 
 _NO_RATE: Final = "none"
+_ORIGIN: Final = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>\[[0-9a-f:.]+\]|[^/?#@:\[\]\s*]+)(?P<port>:[0-9]{1,5})?/?"
+)
+_USUAL: Final = {"http": ":80", "https": ":443"}
+"""The ports that browsers leave out."""
 
 
 def rate_of(text: str) -> Rate | None:
@@ -29,6 +35,27 @@ def rate_of(text: str) -> Rate | None:
         return Rate(calls=int(calls), seconds=float(seconds))
     except ValueError:
         raise ValueError("is calls/seconds, for example 600/60, or none") from None
+
+
+def _as_sent(origin: str) -> str:
+    """Return an origin as a browser sends it: in small letters, without its scheme's usual port and without a slash.
+
+    Raises:
+        ValueError: it is none. That is so for `*` and `null` too: any page can have them (M17).
+    """
+    parts = _ORIGIN.fullmatch(origin.lower())
+    if parts is None or not origin.isascii():
+        raise ValueError("an origin is scheme://host or scheme://host:port, in ASCII, and neither * nor null")
+    scheme, host, port = parts["scheme"], parts["host"], parts["port"] or ""
+    return f"{scheme}://{host}{'' if port == _USUAL.get(scheme) else port}"
+
+
+def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(_as_sent, origins))
+
+
+Origins = Annotated[Names, AfterValidator(_origins)]
+"""Origins of web pages, in the form in which browsers send them."""
 
 
 def _rate(text: str) -> str:
@@ -193,7 +220,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     page_size: int = Field(0, description="entries of a list's page; 0 gives whole lists", ge=0)
 
     audit: bool = Field(True, description="log a line for each call: caller, target, outcome, duration, trace")
-    cors_origins: Names = Field((), description="origins whose web pages may call, for example https://app.example.com")
+    cors_origins: Origins = Field(
+        (), description="origins whose web pages may call, for example https://app.example.com"
+    )
     strict_headers: bool = Field(False, description="refuse Mcp-Param headers that the tool does not declare")
     hide_uncovered: bool = Field(False, description="hide what a caller's scopes do not cover instead of refusing it")
 

@@ -35,7 +35,7 @@ class Cors:
     """Knows the origins that may call, and composes the headers for their browsers."""
 
     def __init__(self, origins: Iterable[str]) -> None:
-        """Allow these origins, each as a browser sends it: scheme, host, and the port where it is not the usual one."""
+        """Allow these origins, each as a browser sends it (`EdgeSettings.cors_origins`)."""
         self.origins = frozenset(origin.encode() for origin in origins)
 
     def headers(self, headers: Headers) -> Pairs:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 from structlog.testing import LogCapture
 
+from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.headers import Headers
@@ -179,3 +181,27 @@ def test_i6_another_host_or_port_has_no_spelling_that_comes_in(host: str) -> Non
 
 def test_i6_loopback_may_have_any_spelling() -> None:
     assert all(lets_in(LOOPBACK, host=[host]) for host in ("127.0.0.1:", "localhost.", "localhost.:8000", "[0:0::1]:"))
+
+
+@pytest.mark.parametrize(
+    ("origin", "sent"),
+    [
+        ("https://app.example.com", "https://app.example.com"),
+        ("https://APP.example.com:443/", "https://app.example.com"),
+        ("http://app.example.com:80", "http://app.example.com"),
+        ("http://app.example.com:443", "http://app.example.com:443"),
+        ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443"),
+        ("vscode-webview://0abc", "vscode-webview://0abc"),
+    ],
+)
+def test_i6_an_origin_of_the_settings_becomes_what_browsers_send(origin: str, sent: str) -> None:
+    assert EdgeSettings(cors_origins=origin).cors_origins == (sent,)  # type: ignore[arg-type]  # pydantic reads text
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "null", "app.example.com", "https://*.example.com", "https://a.example/page", "https://b\xfccher.example"],
+)
+def test_m17_what_any_page_can_have_or_no_page_has_is_no_origin_of_the_settings(origin: str) -> None:
+    with pytest.raises(ValidationError, match="an origin is"):
+        EdgeSettings(cors_origins=origin)  # type: ignore[arg-type]  # pydantic reads text
