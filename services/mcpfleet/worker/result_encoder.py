@@ -22,6 +22,7 @@ from mcpfleet.app import (
     ToolError,
     TryAgain,
 )
+from mcpfleet.app.errors import NotAccepted
 from mcpfleet.app.outcome import Kept, may_hold_controls, without_controls
 from mcpfleet.contracts.call import (
     AUTHORED_ERROR,
@@ -107,8 +108,10 @@ class ResultEncoder:
             return _another_attempt(work, error)
         if isinstance(error, ProtocolError):
             return self._authored(work, handler, error)
-        # A task's arguments were checked when it was made, by the tool as it was then.
-        if isinstance(error, QuestionChanged) or (is_task and isinstance(error, InvalidArguments)):
+        # A task's arguments were checked when it was made, by the schema as it was then, and by no validator (K32).
+        if isinstance(error, QuestionChanged) or (
+            is_task and isinstance(error, InvalidArguments) and not isinstance(error, NotAccepted)
+        ):
             self._log.error("tool changed under its task", error=str(error), **_named(handler))
             return _failure(work, kind, texts.tool_changed(error), "changed_tool")
         if (meant := _meant_for_caller(work, kind, error)) is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Protocol, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from mcpfleet.app.errors import DeclarationWarning, InvalidArguments, Mistake, Problem
+from mcpfleet.app.errors import DeclarationWarning, InvalidArguments, Mistake, NotAccepted, Problem
 from mcpfleet.app.problems import render_path
 from mcpfleet.app.schema import MISSING, Parameter, adapter_for, copied_schema, input_schema, refuse_field_default
 from mcpfleet.app.signature import Signature
@@ -80,7 +80,7 @@ class TypedArguments:
             except ValidationError as error:
                 problems += self._explain(name, error)
         if problems:
-            raise InvalidArguments(problems)
+            raise NotAccepted(problems)
         return values
 
     def _explain(self, name: str, error: ValidationError) -> list[Problem]:

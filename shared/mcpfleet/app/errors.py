@@ -122,6 +122,10 @@ class InvalidArguments(Exception):
         super().__init__("Invalid arguments: " + "; ".join(map(str, self.problems)))
 
 
+class NotAccepted(InvalidArguments):
+    """Raised when arguments fit the schema, and one of the author's types or validators refuses them."""
+
+
 class OutputError(Exception):
     """Raised when a handler's result breaks its declaration (M39); the text is for the operator."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
@@ -231,3 +232,19 @@ async def test_d9_a_question_is_never_a_first_result(works: Works) -> None:
     assert (text_of({"result": first}), text_of({"result": repeat})) == ("True", "True")
     assert "io.mcpfleet/repeat" in repeat["_meta"]
     assert runs == ["r1"]
+
+
+async def test_k32_arguments_that_a_type_refuses_are_no_change_of_the_tool() -> None:
+    app = App("desk", version="1")
+
+    @app.tool(task="required")
+    async def due(day: dt.date) -> str:
+        return str(day)
+
+    async with LocalFleet(app) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        ended = await client.until(await client.start("due", day="soon"))
+        alarms = fleet.lines("tool changed under its task")
+    assert (ended["status"], ended["result"]["isError"]) == ("completed", True)
+    assert text_of(ended) == "Invalid arguments: day: is not accepted (date_from_datetime_parsing)"
+    assert alarms == []
