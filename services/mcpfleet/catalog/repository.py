@@ -8,7 +8,6 @@ from typing import Final
 import anyio
 import anyio.to_thread
 from sqlalchemy import delete, distinct, func, select, update
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from structlog.typing import FilteringBoundLogger
 
@@ -21,6 +20,7 @@ from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import SCHEMA, endpoints, manifests, pools, workers
 from mcpfleet.contracts.catalog import Announce, Snapshot, SnapshotAnswer, Withdrawn
 from mcpfleet.store.engine import Store
+from mcpfleet.store.errors import StoreConflict
 from mcpfleet.store.migrate import check_migrated
 from mcpfleet.store.sql import insert_into, now
 
@@ -175,7 +175,7 @@ class CatalogRepository:
         try:
             async with self._store.write() as connection:
                 await connection.execute(delete(manifests).where(observation.is_stray()))
-        except IntegrityError:
+        except StoreConflict:
             return  # a worker announced one of them meanwhile; the next sweep looks again
 
 

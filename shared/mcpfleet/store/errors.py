@@ -40,6 +40,10 @@ _UNREACHABLE_CODES: Final = frozenset(
         sqlite3.SQLITE_NOTADB,
     }
 )
+_CONFLICT_STATES: Final = ("23",)
+"""SQLSTATE of a statement that would break a foreign key or a unique value."""
+_CONFLICT_CODES: Final = frozenset({sqlite3.SQLITE_CONSTRAINT})
+"""SQLite's code of the same."""
 _BUSY_CODES: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -88,6 +92,10 @@ class StoreRefused(StoreError):
     """Raised when the database refuses a statement: a table or a column is missing, or a value breaks a rule."""
 
 
+class StoreConflict(StoreRefused):
+    """Raised when a write breaks a constraint between rows: another process may have written one meanwhile."""
+
+
 OUTAGES: Final = (StoreUnreachable, StoreBusy)
 """Errors that pass by themselves; a refused statement is a mistake of ours or of the set-up."""
 
@@ -123,7 +131,8 @@ def translate(where: str, error: BaseException) -> StoreError:
         return StoreBusy(f"the store at {where} is busy (MCPFLEET_STORE_TIMEOUT): {_first_line(cause)}")
     if is_gone or is_away(cause):
         return unreachable(where, cause)
-    return StoreRefused(f"the store at {where} refused a statement: {_first_line(cause)}")
+    kind = StoreConflict if _is(cause, _CONFLICT_STATES, _CONFLICT_CODES) else StoreRefused
+    return kind(f"the store at {where} refused a statement: {_first_line(cause)}")
 
 
 def is_away(cause: BaseException) -> bool:

@@ -6,11 +6,14 @@ from contextlib import AsyncExitStack
 
 import anyio
 import pytest
+from sqlalchemy import delete
 from structlog.testing import LogCapture
 
 from mcpfleet.catalog.repository import CatalogRepository
+from mcpfleet.catalog.tables import manifests
 from mcpfleet.contracts.catalog import Announce
 from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.errors import StoreConflict
 from mcpfleet.store.settings import Bounds
 from tests.contract.store.announcing import announce, listed, manifest, repository, silence, snapshot
 from tests.kit.logs import captured
@@ -105,6 +108,14 @@ async def test_a_sweep_while_manifests_come_and_go_fails_nobody(store: Store) ->
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(flap)
         tasks.start_soon(sweep)
+
+
+async def test_a_row_that_another_refers_to_is_a_conflict_and_no_broken_store(store: Store) -> None:
+    """A sweep leaves such a manifest alone; any other refusal is a mistake, and is told."""
+    await announce(repository(store), "library", "a", manifest("one"))
+    with pytest.raises(StoreConflict):
+        async with store.write() as connection:
+            await connection.execute(delete(manifests))
 
 
 async def test_the_next_replica_goes_on_from_the_same_number(store: Store) -> None:

@@ -15,7 +15,15 @@ import pytest
 from sqlalchemy import exc
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_dbapi
 
-from mcpfleet.store.errors import StoreBusy, StoreError, StoreRefused, StoreUnreachable, is_refusal, translated
+from mcpfleet.store.errors import (
+    StoreBusy,
+    StoreConflict,
+    StoreError,
+    StoreRefused,
+    StoreUnreachable,
+    is_refusal,
+    translated,
+)
 
 
 def classes(module: ModuleType | type) -> Iterator[type[Exception]]:
@@ -91,7 +99,8 @@ def test_k23_no_class_of_a_driver_is_forgotten() -> None:
         (asyncpg.SerializationError("could not serialize"), StoreBusy),
         (asyncpg.QueryCanceledError("statement timeout"), StoreBusy),
         (asyncpg.UndefinedTableError("no such table"), StoreRefused),
-        (asyncpg.UniqueViolationError("twice"), StoreRefused),
+        (asyncpg.UniqueViolationError("twice"), StoreConflict),
+        (asyncpg.ForeignKeyViolationError("still referred to"), StoreConflict),
         (asyncpg.DataError("invalid input for query argument"), StoreRefused),
         (exc.PendingRollbackError("rolled back"), StoreUnreachable),
         (exc.TimeoutError("QueuePool limit"), StoreBusy),
