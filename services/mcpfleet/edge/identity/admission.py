@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, NoReturn, TypeAlias
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskStatus
 from pydantic import SecretStr
 from structlog.typing import FilteringBoundLogger
 
@@ -28,6 +28,7 @@ from mcpfleet.edge.identity.verdict_cache import CacheKey, KeyStatus, Verdict, V
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import HttpExchange
 from mcpfleet.edge.transport.request_head import Credential, NotBearer, read_credential
+from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry.instruments import AdmissionInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.rights import holds
@@ -105,7 +106,7 @@ class Admission:
         self._keys: dict[str, KeyStatus] = {}
         """By the names of the keys that verdicts rest on."""
         self._questions: dict[CacheKey, _Question] = {}
-        self._tasks: TaskGroup | None = None
+        self._owner = TaskOwner()
         self._revocation_listeners: list[Callable[[MatchesPrincipal], None]] = []
         self._key_listeners: list[Callable[[MatchesKey], None]] = []
         self.number = 0
@@ -115,9 +116,7 @@ class Admission:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Renew verdicts in use, until cancelled."""
-        async with anyio.create_task_group() as self._tasks:
-            task_status.started()
-            await anyio.sleep_forever()
+        await self._owner.run(task_status=task_status)
 
     # -- before the body is read --------------------------------------------------------------------------------------
 
@@ -279,10 +278,10 @@ class Admission:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     def _renew(self, key: CacheKey, credential: Credential | None, verdict: Verdict, now: float) -> None:
-        if self._tasks is None or key in self._questions:
+        if key in self._questions or not self._owner.is_running:
             return
         verdict.renewed_from = now + (verdict.admitted.lasts_heard or verdict.admitted.lasts) / _RETRY
-        self._tasks.start_soon(self._renew_now, key, credential)
+        self._owner.start(self._renew_now, key, credential)
 
     async def _renew_now(self, key: CacheKey, credential: Credential | None) -> None:
         try:
