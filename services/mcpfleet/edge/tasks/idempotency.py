@@ -41,6 +41,8 @@ from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.tasks import results
 from mcpfleet.edge.tasks.read import SERVICE, declares, read
 from mcpfleet.edge.transport.http_exchange import while_there
+from mcpfleet.process.auto_reset_event import AutoResetEvent
+from mcpfleet.process.retry import pauses
 from mcpfleet.views.view import Target
 from mcpfleet.wire import texts
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, no_capacity, not_answered
@@ -210,15 +212,14 @@ class Idempotency:
             self._waiting -= 1
 
     async def _ask_until(self, wanted: Reserve, deadline: float) -> Reserved:
-        hinted = anyio.Event()
+        hinted = AutoResetEvent()
 
         def on_hint(_message: Incoming) -> None:
             hinted.set()
 
         subscription = await self.bus.subscribe(task_hint_subject(wanted.once.key), on_hint)
         try:
-            pause = _POLL
-            while True:
+            for pause in pauses(_POLL, _LONGEST_POLL):
                 try:
                     reserved = await self._reserve(wanted)
                 except Rejection:  # a short absence of the service does not end the wait
@@ -227,10 +228,8 @@ class Idempotency:
                         raise
                 if reserved.outcome is not KeyOutcome.RUNNING or time.monotonic() > deadline:
                     return reserved
-                with anyio.move_on_after(pause * random.uniform(0.5, 1.0)):  # noqa: S311  # no secret
-                    await hinted.wait()
-                pause = min(2 * pause, _LONGEST_POLL)
-                hinted = anyio.Event()
+                await hinted.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
+            raise AssertionError("pauses have no end")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(2.0):
                 await self.bus.leave(subscription)
