@@ -153,7 +153,7 @@ class PlacedOrder:
     async def ended(self) -> Call:
         """Wait for room where the order was refused, and return its call once that has ended.
 
-        Whoever bounds the wait cancels it, and with it the call.
+        The caller bounds this wait by cancelling it, which cancels the call.
 
         Raises:
             Rejection: as `CallQueue.wait_for_room`, and as the order's making.

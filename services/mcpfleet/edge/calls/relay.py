@@ -151,7 +151,7 @@ class CallRelay(CallWatch):
     def patience(self, call: Call) -> float:
         """Return the seconds until a silent connection must show that it lives."""
         del call
-        settings = self._parts.settings
+        settings = self._settings
         limit = settings.keepalive if self._exchange.is_streaming else settings.silent_after
         left = self._silent_since + limit - time.monotonic()
         return max(0.0, left) if self._request.may_stream else limit

@@ -31,7 +31,7 @@ from mcpfleet.edge.tasks.idempotency import Idempotency, key_of, once_of
 from mcpfleet.edge.transport.http_exchange import ClientGone
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire import mirror, reply, texts
-from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, unknown_resource
+from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, not_answered, unknown_resource
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, missing
 from mcpfleet.wire.uri_template import UriTemplate
 
@@ -42,6 +42,17 @@ class Callers(NamedTuple):
     admission: Admission
     limits: Limits
     snapshots: Snapshots
+
+    def view(self, exchange: Exchange) -> View:
+        """Return the view of an admitted caller.
+
+        Raises:
+            Rejection: 504 while the edge knows no snapshot of the endpoint.
+        """
+        view = self.snapshots.view(exchange.endpoint, exchange.caller)
+        if view is None:
+            raise not_answered("the catalog")
+        return view
 
 
 class Invoker:
@@ -138,7 +149,7 @@ class Invoker:
         request = CallRequest(exchange, lister, lambda _view: lister, cursor=cursor, may_stream=False)
         return await relay.fetch(self._calls, request, partial(self._order, request))
 
-    # -- one request -----------------------------------------------------------------------------------------------
+    # -- one request --------------------------------------------------------------------------------------------------
 
     async def _invoke(self, request: CallRequest) -> str | None:
         """Make the checks that the target decides, and answer by a task, or by a call within a session or without."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.principal import ANONYMOUS
@@ -20,10 +20,8 @@ from mcpfleet.edge.server.session_endpoint import SessionEndpoint
 from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.edge.transport.http_exchange import ClientGone
-from mcpfleet.wire.envelope import is_notification, is_response, read_id
-from mcpfleet.wire.errors import Rejection, not_answered
-
-_CATALOG: Final = "the catalog"
+from mcpfleet.wire.envelope import is_notification, is_response, read_id, read_response
+from mcpfleet.wire.errors import Rejection
 
 
 class Gate(NamedTuple):
@@ -79,7 +77,7 @@ class Router:
         body, message = await gate.bodies.read(exchange)  # groups 4c and 5
         exchange.error_id = None if is_response(message) else read_id(message)
         exchange.is_notification = is_notification(message)
-        if (response := gate.sessions.response(exchange, body, message)) is not None:
+        if self._compat.in_session(exchange) and (response := read_response(body, message)) is not None:
             exchange.error_id = None
             await gate.sessions.take_response(exchange, response)
             return False
@@ -123,10 +121,7 @@ class Router:
         if method is not None and not method.admits:
             return await self._answer_from_memory(exchange)
         exchange.caller = await callers.admission.admit(exchange.endpoint, exchange.credential)  # group 11
-        view = callers.snapshots.view(exchange.endpoint, exchange.caller)
-        if view is None:
-            raise not_answered(_CATALOG)
-        exchange.view = view
+        exchange.view = callers.view(exchange)
         # 2025: the session comes first, and then whether the endpoint offers the method.
         handler = offered_handler(exchange) if exchange.revision.checks_first else self._compat.answer
         if method is not None and method.is_limited:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.methods.invoke import Callers
@@ -13,8 +13,8 @@ from mcpfleet.edge.sessions.elicitation import ClientRequests
 from mcpfleet.edge.sessions.event_streams import SessionStreams
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.sessions.session_cache import SessionCache
-from mcpfleet.wire.envelope import Response, read_id, read_response
-from mcpfleet.wire.errors import not_answered, session_needed
+from mcpfleet.wire.envelope import Response, read_id
+from mcpfleet.wire.errors import session_needed
 from mcpfleet.wire.headers import SESSION
 from mcpfleet.wire.protocol import LEGACY
 
@@ -34,7 +34,7 @@ class SessionEndpoint:
         in_flight: InFlightRequests,
     ) -> None:
         self._endpoints = endpoints
-        self._admission, self._limits, self._snapshots = callers
+        self._callers = callers
         self._sessions = sessions
         self._streams = streams
         self._requests = requests
@@ -62,17 +62,8 @@ class SessionEndpoint:
             await self._sessions.end(found)
             await exchange.answer(204)
             return
-        view = self._snapshots.view(exchange.endpoint, exchange.caller)
-        if view is None:
-            raise not_answered("the catalog")
-        exchange.view = view
+        exchange.view = self._callers.view(exchange)
         await self._streams.serve(exchange, found)
-
-    def response(self, exchange: Exchange, body: bytes, message: Any) -> Response | None:
-        """Read a response to a request of ours; None where the body is none, or came in no session."""
-        if not exchange.headers.all(SESSION) or not self._endpoints[exchange.endpoint].has_sessions:
-            return None
-        return read_response(body, message)
 
     async def take_response(self, exchange: Exchange, response: Response) -> None:
         """Hand a response to the call that waits for it, at any edge.
@@ -97,6 +88,6 @@ class SessionEndpoint:
         await exchange.answer(202)
 
     async def _find(self, exchange: Exchange) -> SessionRef:
-        exchange.caller = await self._admission.admit(exchange.endpoint, exchange.credential)
-        await self._limits.take_control(exchange.endpoint, exchange.caller)
+        exchange.caller = await self._callers.admission.admit(exchange.endpoint, exchange.credential)
+        await self._callers.limits.take_control(exchange.endpoint, exchange.caller)
         return await self._sessions.find(exchange)

@@ -8,7 +8,6 @@ from typing import Final
 
 from h2.exceptions import ProtocolError
 
-_COLON: Final = ord(":")
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH: Final = re.compile(rb"/[!-~]*")
