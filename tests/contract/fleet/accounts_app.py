@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import anyio
 
-from mcpfleet.app import App, Context, NotFound, ProtocolError, ToolError
+from mcpfleet.app import App, Context
 from mcpfleet.testing.local import LocalFleet
+from tests.kit.refusals import refuse
 
 ANN, BOB = "secret-of-ann", "secret-of-bob"
 TOKENS: Final = {
@@ -70,19 +71,10 @@ class Bank:
             self.running -= 1
         return "money" if subject is not None and (subject, name) in self.readers else None
 
-    async def refused(self, how: str) -> str | None:
+    async def refused(self, how: str) -> None:
         """A resource that nobody may read."""
         self.reads[None, how] += 1
-        match how:
-            case "found":
-                raise NotFound("refused://found")
-            case "said":
-                raise ToolError("not yours")
-            case "coded":
-                raise ProtocolError(-1, "not yours")
-            case "failed":
-                raise RuntimeError("a mistake")
-        return None
+        refuse(how, "refused://found")
 
     async def public(self, number: int) -> str:
         """A resource that everybody may read."""

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.app import App, Context, NotFound, ProtocolError, ToolError, question
+from mcpfleet.app import App, Context, ToolError, question
 from mcpfleet.app.handler import CallNext, Invocation
 from mcpfleet.contracts.call import AUTHORED_ERROR, LACKING, NOT_FOUND, REFUSED, FrameKind
 from mcpfleet.worker.work import Purpose
+from tests.kit.refusals import refuse
 from tests.unit.worker.bench import Bench, bench, held_call
 
 URI = "library://books/{how}"
@@ -20,20 +21,10 @@ def library() -> App:
 
     @app.resource(URI, may_ask={"roots"})
     async def book(how: str, ctx: Context) -> str | None:
-        match how:
-            case "found":
-                raise NotFound("library://books/found")
-            case "said":
-                raise ToolError("not yours")
-            case "coded":
-                raise ProtocolError(-1, "not yours")
-            case "failed":
-                raise RuntimeError("a mistake")
-            case "asks":
-                await ctx.ask(question.roots(key="roots"))
-            case "none":
-                return None
-        return "x" * 1_000_000
+        refuse(how, "library://books/found")
+        if how == "asks":
+            await ctx.ask(question.roots(key="roots"))
+        return None if how == "none" else "x" * 1_000_000
 
     return app
 

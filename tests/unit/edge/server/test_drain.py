@@ -28,6 +28,18 @@ async def ongoing(served: Edge, tasks: anyio.abc.TaskGroup) -> Exchange:
     return exchange
 
 
+def begin_drain(served: Edge, tasks: anyio.abc.TaskGroup, chosen: EdgeSettings) -> anyio.Event:
+    """Have an edge leave; the event is set once it has."""
+    drained = anyio.Event()
+
+    async def leave() -> None:
+        await drain(served.wired, chosen)
+        drained.set()
+
+    tasks.start_soon(leave)
+    return drained
+
+
 async def test_meanwhile_what_arrives_is_served_and_told_to_connect_anew() -> None:
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         tasks.start_soon(drain, served.wired, settings())
@@ -45,16 +57,10 @@ async def test_an_edge_without_requests_leaves_when_its_clients_had_their_time()
 
 
 async def test_s17_a_request_on_the_connection_of_an_ended_stream_is_served_and_led_away() -> None:
-    """What began before the drain did not say that its connection closes, so that its client uses it once more."""
+    """A response that began before the drain could not say that its connection closes, so its client uses it again."""
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
-        drained = anyio.Event()
-
-        async def leave() -> None:
-            await drain(served.wired, settings(lame=0.3))
-            drained.set()
-
-        tasks.start_soon(leave)
+        drained = begin_drain(served, tasks, settings(lame=0.3))
         await until(lambda: served.application.is_draining)
         await anyio.sleep(0.4)  # it is lame no more
         exchange.leave()
@@ -69,13 +75,7 @@ async def test_s17_a_request_on_the_connection_of_an_ended_stream_is_served_and_
 async def test_p7_a_request_that_runs_is_finished_first() -> None:
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
-        drained = anyio.Event()
-
-        async def leave() -> None:
-            await drain(served.wired, settings(lame=0.1))
-            drained.set()
-
-        tasks.start_soon(leave)
+        drained = begin_drain(served, tasks, settings(lame=0.1))
         await anyio.sleep(0.3)
         too_early = drained.is_set()
         exchange.leave()
@@ -102,13 +102,7 @@ async def test_s23_what_a_client_asks_next_is_served_after_its_call_and_holds_no
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         await served.answer(Post())
         began = time.monotonic()
-        drained = anyio.Event()
-
-        async def leave() -> None:
-            await drain(served.wired, quick())
-            drained.set()
-
-        tasks.start_soon(leave)
+        drained = begin_drain(served, tasks, quick())
         await until(lambda: served.application.is_draining)
         await anyio.sleep(0.3)
         listed = await served.answer(Post(request("tools/list")))
