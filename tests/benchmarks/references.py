@@ -1,4 +1,4 @@
-"""What mcpfleet is measured beside, each a process: `python -m tests.benchmarks.references NAME`; it prints its URL.
+"""The references of the benchmarks, each a process: `python -m tests.benchmarks.references NAME`; it prints its URL.
 
 `constant` is Hypercorn answering the same bytes to everything; `fanout` is it sending the same
 event to all streams; `sdk` is the official Python SDK's server with one tool,

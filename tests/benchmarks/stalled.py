@@ -1,4 +1,4 @@
-"""What readers that stop reading cost their neighbours, beside what readers cost that go on.
+"""The cost to their neighbours of readers that stop reading, beside that of readers that go on.
 
     .venv/bin/python -m tests.benchmarks.stalled --neighbours 500 --readers 50 --rounds 30
 

@@ -56,7 +56,7 @@ async def order(number: int, ctx: Context) -> str:
 
 @app.resource("shop://stock")
 async def stock() -> str:
-    """What is there."""
+    """The installed files."""
     return "much"
 
 

@@ -1,4 +1,4 @@
-"""What the official suite expects of a server of 2025 besides: tools that ask their client and write to its log."""
+"""The part of the official suite for servers of 2025: tools that ask their client and write to its log."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Suite:
     """A folder for what the runs leave behind."""
 
     revision: str = REVISION
-    """Whose wire is spoken."""
+    """The revision that is spoken."""
 
     async def required(self) -> Verdict:
         """Run all that the revision requires; what it runs beyond that is not in the verdict."""

@@ -96,7 +96,7 @@ def version(folder: Path, number: str, argument: str, more: str = "") -> Path:
 
 
 async def test_k21_a_rollout_in_the_middle_of_tasks_ends_each_rightly_or_says_why(tmp_path: Path) -> None:
-    """What runs, what waits for its client, and what is between two attempts; a tool that changed, and one that went.
+    """Tasks that run, wait for their client, or are between two attempts; a tool that changed, and one that went.
 
     Steps are not done again, an answer counts, and nobody is asked again.
     """

@@ -17,7 +17,7 @@ WORDS = [
     *(word.encode() for word in ("null", "true", "-0", "1e308", "1e999", '"id":', r'"\ud800"', "é", "2026-07-28")),
     *(word.encode() for word in ("\r\n", "\r\n\r\n", "=?base64?", "?=", "Mcp-Param-Region: ", "Origin: null\r\n")),
 ]
-"""What changes a meaning."""
+"""The characters that change a meaning."""
 VALUES: list[Any] = [
     *(None, True, False, 0, -1, 1.5, 1e300, 2**70, [], {}, [[]], {"": ""}, [None]),
     *("", "x", "\ud800", "\0", "\u2028", "2026-07-28", "tools/call", "echo", "greet", "ref/prompt", "test://books/1"),

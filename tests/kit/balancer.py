@@ -160,7 +160,7 @@ class Leg:
 
     async def _receive(self) -> bytes:
         """Wait for bytes; none mean that the other end has left."""
-        # Who has said all may listen for as long as the other side talks.
+        # A side that has sent everything may listen for as long as the other one talks.
         patience = math.inf if self._http.their_state is h11.DONE else self._patience
         try:
             with anyio.fail_after(patience):

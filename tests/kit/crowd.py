@@ -36,9 +36,9 @@ class Heard(asyncio.Protocol):
         self.is_closed = False
         self._request = head
         self._raw = b""
-        """What came and is no whole chunk yet."""
+        """Bytes that are no whole chunk yet."""
         self._rest = b""
-        """What is no whole line of the body yet."""
+        """Bytes of the body that are no whole line yet."""
         self._has_head = False
         self._is_refused = False
         self._transport: asyncio.Transport | None = None

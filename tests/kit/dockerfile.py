@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 _OWN: Final = re.compile(r"(?<![\w./-])/(?=(?:opt|build|app)\b)")
-"""What a command names of the image; all else is this machine's."""
+"""Paths of the image that a command names; all others are this machine's."""
 
 
 @dataclass

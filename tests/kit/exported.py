@@ -1,4 +1,4 @@
-"""What the processes of a fleet export on their admin ports."""
+"""Metrics that the processes of a fleet export on their admin ports."""
 
 from __future__ import annotations
 

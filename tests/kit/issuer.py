@@ -47,7 +47,7 @@ _METADATA = "/.well-known/oauth-authorization-server"
 
 
 class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """The server's state. Whoever authorizes is `subject`, and is asked nothing."""
+    """The server's state. The authorizing user is `subject`, and is asked nothing."""
 
     def __init__(self) -> None:
         with _listening() as found:
@@ -82,7 +82,7 @@ class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     def claims(self, resource: str, **changes: Any) -> dict[str, Any]:
-        """What a good token for a resource says; a change to None takes a claim away."""
+        """The claims of a good token for a resource; a change to None takes a claim away."""
         now = int(time.time())
         own = {
             "iss": self.url, "aud": resource, "sub": self.subject, "client_id": "some-client",

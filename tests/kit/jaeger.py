@@ -50,7 +50,7 @@ class Jaeger:
 
     endpoint: str
     ui: str
-    """What its pages and its API begin with."""
+    """The URL at which its pages and its API begin."""
 
     async def wait_for(self, done: Callable[[Sequence[Span]], Any], timeout: float = 30.0) -> list[Span]:
         """Return all spans as soon as they satisfy the condition; TimeoutError names what is there by then."""

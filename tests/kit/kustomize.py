@@ -122,7 +122,7 @@ def _labelled(resource: Resource, labels: Mapping[str, Any]) -> None:
 
 
 def templates(resource: Resource) -> Iterator[dict[str, Any]]:
-    """What a resource makes others of: pods and claims."""
+    """The templates of a resource: of pods and claims."""
     spec = resource.get("spec", {})
     if resource["kind"] in ("Deployment", "StatefulSet", "Job"):
         yield spec["template"]

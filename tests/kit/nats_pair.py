@@ -35,7 +35,7 @@ cluster {{
   write_deadline: "2s"
 }}
 """
-"""What the deployed component has, for one machine: no server learns a way to the other beside the one it is given."""
+"""The deployed component's configuration, for one machine: each server knows one way to the other."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class NatsPair:
     urls: tuple[str, str]
     route: TcpProxy
     environment: dict[str, str]
-    """What each process needs to connect, beside a URL."""
+    """The settings that each process needs to connect, beside a URL."""
 
     def settings(self, number: int) -> ProcessSettings:
         """The settings by which any user connects to one of them."""

@@ -43,7 +43,7 @@ class Span:
 
 @dataclass
 class OtlpReceiver:
-    """What arrived so far. It answers every request with `status`, which a test may change."""
+    """The requests so far. It answers every request with `status`, which a test may change."""
 
     endpoint: str = ""
     """For OTEL_EXPORTER_OTLP_ENDPOINT."""

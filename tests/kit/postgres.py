@@ -32,7 +32,7 @@ _CONFIGURATION: Final = """
 max_connections = 100
 """
 _FORGETFUL: Final = """
-# What a test wrote may be lost with the machine.
+# A test's writes may be lost with the machine.
 fsync = off
 synchronous_commit = off
 full_page_writes = off

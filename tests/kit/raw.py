@@ -22,7 +22,7 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass
 class Answer:
-    """What came back."""
+    """The response."""
 
     status: int
     headers: dict[str, str]

@@ -13,7 +13,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def meta(client: str, capabilities: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
-    """What a request says of its client, by the client's name."""
+    """The client's description in a request, by the client's name."""
     return {
         "io.modelcontextprotocol/protocolVersion": VERSION,
         "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"},

@@ -18,7 +18,7 @@ from tests.kit.tree import ROOT
 SOURCE_ROOTS: Final = ("services", "shared")
 LIST: Final = Path(__file__).with_suffix(".txt")
 _DEFINED: Final = re.compile(r"^(?:(?:async )?def |class |type )?([A-Za-z_]\w*)(?: = |[\[(:])", re.MULTILINE)
-"""What begins at the first column and makes a name: a class, a function or an assignment."""
+"""A name that is made at the first column: a class, a function or an assignment."""
 
 
 def removed(text: str) -> list[tuple[str, str]]:

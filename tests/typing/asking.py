@@ -1,4 +1,4 @@
-"""What a type checker sees of questions to a client. Nothing runs here."""
+"""Questions to a client as a type checker sees them. Nothing runs here."""
 
 from dataclasses import dataclass
 from typing import Any, assert_type

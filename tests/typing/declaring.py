@@ -1,4 +1,4 @@
-"""What a type checker sees of a declaration. Nothing runs here: mypy checks it."""
+"""Declarations as a type checker sees them. Nothing runs here: mypy checks it."""
 
 from typing import Any, assert_type
 
@@ -62,7 +62,7 @@ async def use() -> None:
     await search("emma", page=1)  # type: ignore[call-arg]
 
 
-# What cannot be right is refused before it runs.
+# The checker refuses a declaration that cannot be right, before it runs.
 app.tool(search)  # type: ignore[arg-type]
 app.tool(on_disconnect="stop")  # type: ignore[arg-type]
 app.tool(timeout="5")  # type: ignore[arg-type]

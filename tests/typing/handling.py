@@ -1,4 +1,4 @@
-"""What a type checker sees of a handler's Context, and of a test that builds one. Nothing runs here."""
+"""A handler's Context, and a test that builds one, as a type checker sees them. Nothing runs here."""
 
 from typing import assert_type
 
@@ -34,7 +34,7 @@ async def handler(ctx: Context) -> None:
     with ctx.cancelled.on_cancel(lambda: None) as registration:
         assert_type(registration, Registration)
     registration.close()
-    # Whoever runs the handler cancels it; the handler itself only hears of it.
+    # The runner cancels a handler; the handler itself only hears of it.
     ctx.cancelled.cancel()  # type: ignore[attr-defined]
     ctx.principal = Principal()  # type: ignore[misc]
 

@@ -67,7 +67,7 @@ INHERITED: Final = {
         _remove_sub _server_info _subs _transport is_connected subscribe
     """,
 }
-"""What our classes use or replace of the classes that they extend, documented or not."""
+"""Members of library classes that our subclasses use or replace, documented or not."""
 
 REACHED: Final = {
     "asyncio.taskgroups:TaskGroup": "_aborting",
@@ -93,7 +93,7 @@ REACHED: Final = {
     "nats.aio.subscription:Subscription": "_id",
     "nats.aio.transport:TcpTransport": "_io_writer",
 }
-"""What our code uses from outside of a class: everything private, and of the rest what is documented nowhere."""
+"""Members that our code uses from outside of a class: the private ones, and those that are documented nowhere."""
 
 DOCUMENTED: Final = {"_current_frames", "_env_prefix", "_fields", "_exit", "_replace"}
 """Names with an underscore that Python or Pydantic documents."""
@@ -188,7 +188,7 @@ def our_classes() -> Iterator[type]:
 
 
 def names_used_by(ours: type) -> set[str]:
-    """What a class uses of itself, and what it defines."""
+    """The names that a class uses of itself, or defines."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(ours))).body[0]
     assert isinstance(tree, ast.ClassDef)
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_self(node.value)}

@@ -16,7 +16,7 @@ FOLLOWING = b"GET /following HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """The response."""
 
     status: int
     headers: list[tuple[str, str]]

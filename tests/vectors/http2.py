@@ -16,7 +16,7 @@ class Http2:
     """One connection, on which requests follow each other."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        # What a careful client would mend or refuse to send is what the server must answer.
+        # The server must answer what a careful client would mend, or refuse to send.
         config = H2Configuration(
             header_encoding=None,
             validate_outbound_headers=False,
@@ -125,7 +125,7 @@ class _Gathering:
             self.is_over = self.is_reset = True
 
     def answer(self) -> Answer:
-        """What came.
+        """The response.
 
         Raises:
             EOFError: the stream was reset before its answer.

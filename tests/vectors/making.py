@@ -75,7 +75,7 @@ class Ask:
 
     @property
     def body(self) -> Text:
-        """What is sent."""
+        """The request that is sent."""
         text = json.dumps(self.message) if self.raw is None else self.raw
         return {"join": [text, {"repeat": [" ", self.padding]}]} if self.padding else text
 
@@ -182,7 +182,7 @@ class Group:
     server: str = "plain"
     """Which server they are for; the README says what each is."""
     needs: tuple[str, ...] = ()
-    """What the application must offer beside tools."""
+    """The kinds that the application must offer beside tools."""
 
     def text(self) -> str:
         """The file: JSON with one line for each request and each expectation."""

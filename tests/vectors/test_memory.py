@@ -1,4 +1,4 @@
-"""What is refused leaves nothing behind (invariant 11)."""
+"""A refused request leaves nothing behind (invariant 11)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _PRELOADED: Final = (
     "mcpfleet.tasks.__main__",
     "mcpfleet.worker.__main__",
 )
-"""What a fork finds imported."""
+"""The modules that every fork has imported."""
 _ORDER: Final = 1 << 20
 """Bytes that an order has at most; its environment is most of it."""
 _DEAD: Final = -signal.SIGKILL

@@ -41,7 +41,7 @@ class Options(TypedDict, total=False):
     timeout: float
     """Seconds that a call may take, whatever progress it reports; at most a day."""
     on_disconnect: OnDisconnect
-    """What happens when the client leaves: "cancel" stops the work, "continue" lets it go on (D12). Tools with an
+    """The effect of a client's leaving: "cancel" stops the work, "continue" lets it go on (D12). Tools with an
     idempotency key continue by default."""
     asks: Collection[str]
     """The questions that the handler needs: "elicitation.form", "elicitation.url", "sampling", "sampling.tools" or

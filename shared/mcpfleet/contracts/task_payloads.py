@@ -1,4 +1,4 @@
-"""What a task keeps as text: the call that it was made from (K4, K6), and a result before its sanitizer (K13).
+"""The texts that a task keeps: the call that it was made from (K4, K6), and a result before its sanitizer (K13).
 
 Only the makers and the runners of tasks read an origin. A kept result is written as a list, `["data",{…}]`, and not as
 the object that a result is: an edge of a release without sanitizers of tasks cannot splice it, and so shows it to

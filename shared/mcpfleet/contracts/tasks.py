@@ -298,7 +298,7 @@ class Reserve(Message):
 
 
 class Reserved(Message):
-    """What to do with the call."""
+    """The decision about a call under a key."""
 
     outcome: KeyOutcome
     fence: int = 0

@@ -19,7 +19,7 @@ QUICK = ProcessSettings(
 
 @pytest.fixture
 def settings() -> ProcessSettings:
-    """What the fabric and its buses go by; a module or a test may say otherwise."""
+    """The settings of the fabric and its buses; a module or a test may say otherwise."""
     return QUICK
 
 

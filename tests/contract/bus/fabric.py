@@ -1,4 +1,4 @@
-"""What carries messages between the buses of a test, and the ways in which a test hurts it.
+"""The link between the buses of a test, and the ways in which a test hurts it.
 
 Every test of the bus is written against `Fabric`, so that each implementation of the port passes the same ones.
 """
@@ -45,9 +45,9 @@ class Fabric(ABC):
     def __init__(self, settings: ProcessSettings) -> None:
         self.settings = settings
         self.log = LogCapture()
-        """What all the buses log."""
+        """The log of all buses."""
         self.instruments = BusInstruments(Metrics())
-        """What all the buses count."""
+        """The counters of all buses."""
         self._ids = itertools.count(1)
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Fabric(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """What an operator reads of where links are made to."""
+        """The links' address as an operator reads it."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -143,7 +143,7 @@ async def heard(*buses: Bus) -> None:
 
 
 def by_edges(_subject: str) -> str:
-    """Whose questions are answered: an edge's, which hears the answer in its inbox."""
+    """The inboxes that are answered: those of edges."""
     return "inbox.edge."
 
 

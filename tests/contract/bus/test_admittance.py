@@ -1,4 +1,4 @@
-"""Who a NATS server lets in, and which servers a process refuses to use."""
+"""The users that a NATS server lets in, and the servers that a process refuses to use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who of several hears a message, in which order, and how one of them leaves."""
+"""Queue groups: which member hears a message, in which order, and how a member leaves."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_leaving_returns_when_what_was_on_its_way_is_delivered(fabric: Fab
 
 
 async def test_leaving_a_silent_server_lasts_no_longer_than_the_link(fabric: Fabric) -> None:
-    """Whoever drains waits for it."""
+    """A drain waits for it."""
     async with fabric.buses("edge") as (edge,):
         subscription = await edge.subscribe(HINT, lambda _: None)
         await heard(edge)

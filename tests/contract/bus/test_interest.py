@@ -1,4 +1,4 @@
-"""What an edge hears of resources: just the keys that its streams watch, or all of them where these are many."""
+"""An edge's interest in resources: just the keys that its streams watch, or all of them where these are many."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def publish(bus: Bus, uri: str, token: str = "library") -> None:
 
 
 def subjects(bus: Bus) -> list[str]:
-    """What the edge is subscribed to of resources."""
+    """The edge's subscriptions for resources."""
     return sorted(each.subject for each in bus.subscriptions if each.subject.startswith("hint.resource."))
 
 

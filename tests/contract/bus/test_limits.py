@@ -1,4 +1,4 @@
-"""What is too large, and what waits for too long in our own buffers, is an error that names its setting."""
+"""A message that is too large, or waits too long in our buffers, is an error that names its setting."""
 
 from __future__ import annotations
 

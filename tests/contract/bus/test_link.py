@@ -152,7 +152,7 @@ async def test_a_request_while_down_has_not_run(fabric: Fabric) -> None:
 
 
 async def test_an_answer_while_down_is_dropped_without_an_error(fabric: Fabric) -> None:
-    """Whoever asked is told that it is unanswered, and asks again where that is safe."""
+    """The asker is told that it is unanswered, and asks again where that is safe."""
     questions: list[Incoming] = []
     async with fabric.buses("edge", "catalog") as (edge, catalog):
         await catalog.subscribe(ASK, questions.append, "catalog", asked_by=by_edges)
@@ -181,7 +181,7 @@ async def test_whoever_wants_to_know_is_told_of_each_loss_and_each_link(fabric: 
 
 
 async def test_silence_counts_only_while_the_link_is_proven(fabric: Fabric) -> None:
-    """Who was not heard in a gap may have spoken in vain."""
+    """A process that was not heard in a gap may have spoken in vain."""
     async with fabric.buses("edge") as (edge,):
         long_ago = time.monotonic() - 100
         first = edge.proven_since

@@ -1,4 +1,4 @@
-"""What only the in-memory switch does: it misbehaves when told to, and within what NATS could do."""
+"""The in-memory switch alone: it misbehaves when told to, and only as NATS could."""
 
 from __future__ import annotations
 

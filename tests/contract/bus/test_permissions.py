@@ -1,4 +1,4 @@
-"""Who may send and hear what, as the server itself enforces it (invariant 13)."""
+"""The subjects that each user may send and hear, as the server itself enforces it (invariant 13)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ async def test_a_server_that_nobody_vouches_for_is_refused(tmp_path: Path) -> No
 
 
 async def test_no_password_is_told_to_a_server_without_tls(tmp_path: Path) -> None:
-    """Who poses as the server would else only have to say that it does without."""
+    """Otherwise an impostor would only have to say that it needs no TLS."""
     async with server(tmp_path, tls=False) as url:
         with pytest.raises((OSError, ConnectFailed), match="offers no TLS"):
             await connect(url, tmp_path / "ca.crt")

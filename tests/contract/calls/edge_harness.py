@@ -94,7 +94,7 @@ class Taken:
 
     @property
     def flags(self) -> str:
-        """What the edge wants of it."""
+        """The flags of the edge."""
         return self.sent.extra[2]
 
 

@@ -1,4 +1,4 @@
-"""What a worker that was taken over may send, and that it harms its own pool's callers alone (invariant 13)."""
+"""A compromised worker: the messages that it may send, which harm its own pool's callers alone (invariant 13)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE = [
     pytest.param("", id="nothing"),
     pytest.param("x" * 100_000, id="very long"),
 ]
-"""What a worker that was taken over may call itself."""
+"""Names that a compromised worker may give itself."""
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -1,4 +1,4 @@
-"""What an edge makes of the frames of its calls, and of their absence."""
+"""An edge and the frames of its calls, or their absence."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_second_end_of_a_call_is_dropped(fabric: Fabric) -> None:
 
 
 async def test_frames_after_a_refusal_are_dropped(fabric: Fabric) -> None:
-    """What was told as not run stays so."""
+    """A call that was told as not run stays so."""
     async with edge_harness(fabric) as at:
         call = at.calls.place(at.order())
         taken = await at.worker.call()

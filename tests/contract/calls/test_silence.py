@@ -1,4 +1,4 @@
-"""What an edge makes of silence, and of what workers say of the calls that they hold."""
+"""An edge and silence, and the reports of workers about the calls that they hold."""
 
 from __future__ import annotations
 

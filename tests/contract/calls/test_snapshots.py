@@ -1,4 +1,4 @@
-"""What an edge knows of the catalog: fetched at a hint, confirmed by a timer and in use, never older than before."""
+"""An edge's snapshots of the catalog: fetched at a hint, confirmed by a timer and in use, never older than before."""
 
 from __future__ import annotations
 

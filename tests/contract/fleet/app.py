@@ -15,7 +15,7 @@ OTHER = "library://books/2"
 
 
 def text(result: CallToolResult | None) -> str:
-    """What a result says."""
+    """The text of a result."""
     assert result is not None
     [block] = result.content
     assert isinstance(block, TextContent)

@@ -41,7 +41,7 @@ class Listener:
         self.status = 0
 
     def kinds(self) -> list[str]:
-        """What came, in order: methods, and `the end` for the result."""
+        """The messages in order: methods, and `the end` for the result."""
         return [message.get("method", END) for message in self.messages]
 
     def uris(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a call's own answer carries and what it does not, and what a second call of the same is."""
+"""A call's own answer, and a second call of the same."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_p4_nothing_is_reported_while_a_capability_that_may_be_needed_is_m
 
 
 async def test_p11_a_cancel_takes_nothing_back_and_a_retry_is_a_new_call() -> None:
-    """What it cost is the application's to know, by a key of its own."""
+    """The application alone knows its effect, by a key of its own."""
     shop = Shop()
     async with LocalFleet(shop.app) as fleet, fleet.http() as http:
         async with anyio.create_task_group() as tasks:

@@ -23,7 +23,7 @@ ANSWERS = ("mcpfleet.edge.>", "mcpfleet.process.>", "mcpfleet.pool.*.cancel")
 
 
 class Tally:
-    """What the callers were told, by the token that they called with."""
+    """The callers' answers, by the token of their call."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []

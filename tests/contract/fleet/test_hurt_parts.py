@@ -1,4 +1,4 @@
-"""What a client hears when parts of a local fleet are killed, cut off, paused or misled about the time."""
+"""A client of a local fleet whose parts are killed, cut off, paused or misled about the time."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class KeyedApp:
 
 
 def named(key: object) -> dict[str, Any]:
-    """What a request says beside the arguments."""
+    """The members of a request beside its arguments."""
     return {"_meta": {IDEMPOTENCY_KEY: key}}
 
 

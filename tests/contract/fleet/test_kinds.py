@@ -1,4 +1,4 @@
-"""What the official client sees of an application's resources, prompts, completers, questions and log messages."""
+"""The official client's view of an application's resources, prompts, completers, questions and log messages."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ENVIRONMENT = {
 LOST = 2.0
 """Seconds of silence after which an edge that died counts no more."""
 QUOTA = ("mcpfleet.subscriptions.*", "mcpfleet.inbox.edge.>")
-"""What edges ask, and what they are answered: of authorization, too."""
+"""The edges' questions and their answers, those of authorization too."""
 WANTED = {"resourceSubscriptions": [OPEN]}
 
 
@@ -37,7 +37,7 @@ class Callers:
         self.open = 0
         self.most = 0
         self.told: Counter[int] = Counter()
-        """What they were answered."""
+        """Their answers."""
         self._chance = random.Random(seed)
 
     async def run(self, count: int = 24) -> None:

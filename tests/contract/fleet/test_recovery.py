@@ -1,4 +1,4 @@
-"""What streams are told after a gap in which hints may have been lost, and when permission is asked again."""
+"""Streams after a gap in which hints may have been lost: what they hear, and when permission is asked again."""
 
 from __future__ import annotations
 

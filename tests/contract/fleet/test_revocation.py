@@ -32,7 +32,7 @@ async def status(http: httpx2.AsyncClient, name: str) -> int:
 
 @asynccontextmanager
 async def operator(fleet: LocalFleet) -> AsyncIterator[AuthorizationClient]:
-    """What the operator asks of authorization."""
+    """The operator's request to authorization."""
     settings, process = ProcessSettings(), secrets.token_hex(8)
     connector = fleet.switch.connector("operator", settings, process=process)
     log = fleet.authorization.process.log

@@ -1,4 +1,4 @@
-"""What handlers ask clients of 2025 within their calls: the answer may come to any edge, and holds up nobody (M81)."""
+"""Handlers' questions to clients of 2025 within their calls: any edge takes the answer, and nobody is held up (M81)."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def test_m81_what_ran_before_a_question_is_never_told_as_not_run() -> None
 
 @pytest.mark.parametrize("members", [{}, {"result": None}, {"error": "no"}])
 async def test_m75_a_malformed_answer_is_an_answer(members: Any) -> None:
-    """Whoever asked need not wait any more."""
+    """The asker need not wait any more."""
     async with LocalFleet(asking()) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         async with visitor.calling("order", {"title": "Emma"}) as results:

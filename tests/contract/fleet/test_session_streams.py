@@ -22,7 +22,7 @@ from tests.kit.waiting import until
 
 @asynccontextmanager
 async def asking_as_an_edge(fleet: LocalFleet) -> AsyncIterator[SessionsClient]:
-    """What an edge asks about sessions."""
+    """An edge's questions about sessions."""
     process = Process("edge", ProcessSettings())
     bus = bus_of(process, "edge", fleet.switch.connector("edge", process.settings, process=process.id))
     async with anyio.create_task_group() as tasks:
@@ -132,7 +132,7 @@ async def test_l9_a_stream_needs_an_admission_of_its_own() -> None:
 
 
 async def test_l13_a_session_may_subscribe_to_more_than_may_wait_for_a_stream() -> None:
-    """What may have changed before a stream was there is told of each URI, and ends nobody for being much."""
+    """Each URI that may have changed before the stream is told, and their number ends no stream."""
     async with LocalFleet(asking(), environment={"MCPFLEET_STREAM_PENDING": "4"}) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         books = [f"library://books/{number}" for number in range(12)]

@@ -356,7 +356,7 @@ async def test_l15_a_progress_token_that_is_taken_reports_nothing() -> None:
 
 
 async def test_m80_the_log_level_is_the_sessions_at_every_edge() -> None:
-    """What is logged comes on the stream of its call."""
+    """Log messages come on the stream of their call."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
 

@@ -270,7 +270,7 @@ async def test_d11_a_session_outlives_subscriptions() -> None:
 
 
 async def test_l7_ids_that_are_taken_back_are_remembered_briefly_and_long_ones_not_at_all(clock: Clock) -> None:
-    """Whoever takes back what there is not costs no edge its memory."""
+    """A cancel of an unknown request costs no edge its memory."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         running = [each for each in alive(InFlightRequests) if each._bus.is_up]

@@ -29,7 +29,7 @@ def statuses(stream: Listener) -> list[str]:
 
 
 def echoed(stream: Listener) -> dict[str, Any]:
-    """What the acknowledgment says is honoured."""
+    """The filter that the acknowledgment honours."""
     assert stream.kinds()[0] == ACK
     found: dict[str, Any] = stream.messages[0]["params"]["notifications"]
     return found

@@ -57,15 +57,15 @@ class Visitor:
         self.session: str | None = None
         self._ids = itertools.count(1)
         self.asked: list[Any] = []
-        """What the server asked, in order."""
+        """The server's requests, in order."""
         self.told: list[Any] = []
         """The notifications on the streams of calls."""
         self.answers: dict[str, Any] = {}
-        """What is answered, by the method that asks."""
+        """The client's answers, by the method of the request."""
         self.answering_edge = 0
 
     def headers(self, **others: str) -> dict[str, str]:
-        """Of a request in the session."""
+        """The headers of a request in the session."""
         headers = {"accept": ACCEPT, "content-type": "application/json", "mcp-protocol-version": self.version}
         if self.session is not None:
             headers["mcp-session-id"] = self.session

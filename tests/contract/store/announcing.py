@@ -1,4 +1,4 @@
-"""What the catalog's tests announce, and how they move its clock: rows are aged, nothing sleeps."""
+"""Announcements for tests of the catalog, whose clock they move: rows are aged, nothing sleeps."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ POOLS = ("library", "archive")
 
 
 def password(user: str) -> str:
-    """What a user of this NATS is known by."""
+    """The credentials of a user of this NATS."""
     return f"secret of {user}"
 
 
@@ -47,5 +47,5 @@ async def connect(start: Callable[..., Any], nats: EmbeddedNats, user: str) -> B
 
 
 def why_not_ready(process: Process[Any]) -> str:
-    """What an operator reads where a service is not ready."""
+    """The reasons that an operator reads while a service is not ready."""
     return " ".join(condition.why for condition in process.health.conditions.values())

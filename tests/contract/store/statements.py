@@ -1,4 +1,4 @@
-"""What a test's work costs the database."""
+"""The cost of a test's work to the database."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ OTHERS = (
     OWNER.model_copy(update={"client": "phone"}),
     OWNER.model_copy(update={"tenant": None}),
 )
-"""Who is not the owner, each by one part alone."""
+"""Callers who are not the owner, each by one part alone."""
 DONE = '{"_meta":{}, "resultType":"complete","content":[]}'
 """A result, with a space that only its exact text has."""
 
@@ -183,7 +183,7 @@ async def age(store: Store, table: Table, column: str, seconds: float) -> None:
 
 
 async def column(store: Store, task: str, name: str) -> Any:
-    """What the row of a task says."""
+    """The row of a task."""
     async with store.read() as connection:
         return await connection.scalar(select(states.c[name]).where(states.c.id == task))
 

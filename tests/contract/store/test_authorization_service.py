@@ -135,7 +135,7 @@ async def test_in_mode_none_a_credential_changes_nothing(url: str, store: Store,
 
 
 async def test_a_revocation_counts_at_once_in_every_replica(url: str, store: Store, tmp_path: Path) -> None:
-    """What was issued later is good again; others are not touched, and verdicts say which revocation they know."""
+    """A later token is good again; others are not touched, and verdicts say which revocation they know."""
     async with authorization(url, tmp_path, replicas=3) as running:
         assert await running.revoke("bob") == 1
         for _ in range(10):

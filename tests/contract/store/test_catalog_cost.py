@@ -1,4 +1,4 @@
-"""What the steady state of the catalog costs its database."""
+"""The cost of the catalog's steady state to its database."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ async def test_a_higher_revision_takes_over_from_a_lower_that_goes_on(store: Sto
 
 
 async def test_other_settings_of_equal_revision_do_not_flap(store: Store) -> None:
-    """Whoever first sees what changed merges it; the other finds nothing to do, also after it started again."""
+    """The first replica that sees a change merges it; the other finds nothing to do, also after it started again."""
     plain, titled = (
         repository(store),
         repository(store, endpoints=TITLED | {"other": {"path": "/other", "pools": ["none"]}}),

@@ -1,4 +1,4 @@
-"""What authorization knows of revocations when many credentials are checked at once."""
+"""Known revocations, when authorization checks many credentials at once."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ async def test_asking_twice_revokes_once(store: Store) -> None:
 
 
 async def test_many_at_once_leave_no_gap_and_none_comes_late(store: Store) -> None:
-    """Whoever reads up to a number has all before it, or an edge would skip what is committed later."""
+    """A reader up to a number has all before it; otherwise an edge would skip later commits."""
     repository = RevocationRepository(store)
     same = revoke("twice")
     seen: list[list[int]] = []

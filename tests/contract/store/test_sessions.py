@@ -83,7 +83,7 @@ async def test_d11_a_session_is_what_its_client_said_at_every_replica(url: str, 
 
 
 async def test_l18_a_session_is_its_owners_alone(store: Store) -> None:
-    """Of another's and of one that never was the answer is the same."""
+    """The answer is the same for another caller's session and for one that never was."""
     harness = SessionHarness(store)
     await harness.begun("s")
     assert not await harness.has("s", BOB)

@@ -17,7 +17,7 @@ TASKS = 60
 
 
 class Chance:
-    """What happens to tasks, and what was told of them."""
+    """The events of tasks, and the answers about them."""
 
     def __init__(self, harnesses: list[TaskHarness], seed: int) -> None:
         self.harnesses = harnesses

@@ -1,4 +1,4 @@
-"""Who holds a task, on both databases: one at a time, by the newest fence, for as long as it is heard."""
+"""Holders of tasks, on both databases: one at a time, by the newest fence, for as long as it is heard."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ async def test_k7_of_many_who_end_a_task_one_does(url: str, store: Store) -> Non
             again = await harnesses[1].seen(task.id)
             assert again == view
             if view.status is Status.COMPLETED:
-                # Whoever has this fence is the same holder to the store; what it said first stands.
+                # To the store the same fence is the same holder; its first word stands.
                 assert view.end in won
 
 

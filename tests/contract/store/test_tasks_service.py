@@ -67,7 +67,7 @@ class Running:
     processes: list[Process[TasksSettings]]
     buses: dict[str, Bus] = field(default_factory=dict)
     told: list[tuple[str, bytes]] = field(default_factory=list)
-    """What edges and workers heard: subjects and bodies."""
+    """The subjects and bodies that edges and workers heard."""
 
     @property
     def edge(self) -> TasksClient:

@@ -1,4 +1,4 @@
-"""What of MCPFLEET_STORE_URL may be printed."""
+"""The part of MCPFLEET_STORE_URL that may be printed."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Exchange:
 
     @property
     def body(self) -> bytes:
-        """What of the answer's body has come."""
+        """The part of the answer's body that has come."""
         return b"".join(message["body"] for message in self.sent if message["type"] == "http.response.body")
 
     @property

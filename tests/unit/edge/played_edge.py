@@ -29,7 +29,7 @@ BASE_URL = "http://127.0.0.1:8000"
 
 
 class Authorization:
-    """What authorization says."""
+    """The answers of authorization."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -46,7 +46,7 @@ class Authorization:
 
 
 class Catalog:
-    """What the catalog says."""
+    """The answers of the catalog."""
 
     def __init__(self, *definitions: Definition) -> None:
         self._listed = tuple(Listed(pool="library", digest=each.digest, definition=each) for each in definitions)
@@ -105,7 +105,7 @@ class Edge:
         )  # fmt: skip
 
     def figures(self) -> dict[str, Family]:
-        """What was measured, by the instruments' names."""
+        """The measurements, by the instruments' names."""
         return {family.name: family for family in self._metrics.read()}
 
     async def answer(self, post: Post) -> Exchange:

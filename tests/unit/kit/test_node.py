@@ -51,7 +51,7 @@ def test_a_lock_is_installed_once(project: Path, tmp_path: Path) -> None:
 
 
 def test_what_was_cut_short_is_made_anew(project: Path, tmp_path: Path) -> None:
-    """What a killed installation left is neither used nor kept."""
+    """The remains of a killed installation are neither used nor kept."""
     part = tmp_path / "cache" / f"{digest_of(project)}.part"
     part.mkdir(parents=True)
     (part / "half").touch()

@@ -29,7 +29,7 @@ BAD: dict[str, tuple[Any, Any]] = {
 }
 
 RULES = {"a batch": "M8", "an empty": "M8", "a posted": "M8 T36"}
-"""What shows what, by how the vectors' names begin."""
+"""The rules that vectors show, by the beginning of their names."""
 IDS = (1, "1", 0, -7, "", 1.5, 2**70, "\u2028", "\U0001f600", '"quoted"\\')
 
 GROUP = Group(

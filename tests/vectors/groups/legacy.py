@@ -29,7 +29,7 @@ VERSION_HEADERS: Final[dict[str, Value]] = {
     "two headers": [OLDEST, NEWEST],
     "one header twice": f"{NEWEST}, {NEWEST}",
 }
-"""What may stand in the header of a handshake, which is not judged by it."""
+"""Values that the header of a handshake may have: it is not judged by them."""
 _NO_MIRRORS: Final[dict[str, Value]] = {"Mcp-Method": None, "Mcp-Name": None}
 
 

@@ -23,7 +23,7 @@ FULL: dict[str, tuple[str, int, int]] = {
     "texts": ('""', VALUES - 40, VALUES),
     "texts and numbers": (f'"","",{"1" * 38}', VALUES // 13, VALUES // 12),
 }
-"""What a list has, how often it may be there, and how often it may not; four characters of numbers are a value."""
+"""A list's item, the number that passes, and the number that does not; four characters of numbers are a value."""
 TEXTS: dict[str, str] = {
     "commas": ",",
     "brackets": "[{",

@@ -1,4 +1,4 @@
-"""Of two faults in one request the first of the ladder is the answer: every pair."""
+"""Two faults in one request: the answer is the one that is checked first, for every pair."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _params(ask: Ask) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, and what it is answered with."""
+    """A fault, and its answer."""
 
     name: str
     spoil: Callable[[Ask], Any]

@@ -1,4 +1,4 @@
-"""Who the caller is: asked once, kept for its time, within a bound."""
+"""Admission of callers: asked once, kept for its time, within a bound."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_credentials_are_asked_for_apart_and_told_to_authorization() -> No
 
 
 def wants_credentials() -> ResourceMetadata:
-    """What an edge tells of itself whose callers need a credential."""
+    """The metadata of an edge whose callers need a credential."""
     settings = EdgeSettings(authorization="static", public_url="https://mcp.example.com")
     return ResourceMetadata(settings, "http://127.0.0.1:8000", lambda _endpoint: ())
 

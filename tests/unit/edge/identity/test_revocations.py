@@ -147,7 +147,7 @@ async def test_an_answer_from_before_a_revocation_that_arrives_after_it_is_asked
 
 
 async def test_a_verdict_that_is_handed_over_as_a_revocation_arrives_is_asked_for_again() -> None:
-    """Whoever waited for another's answer comes to its turn only after it: a revocation may come between."""
+    """A caller that waited for another's answer comes to its turn after it: a revocation may come between."""
     verdicts = Verdicts()
     admission = Admission(verdicts, SETTINGS)
     verdicts.held = anyio.Event()

@@ -1,4 +1,4 @@
-"""What clients carry between requests: sealed for one use, by keys that rotate while edges run."""
+"""Texts that clients carry between requests: sealed for one use, by keys that rotate while edges run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ URI = "library://books/1"
 
 
 def seen(*names: str, number: int = 1) -> View:
-    """What a caller sees of these tools."""
+    """A caller's view of these tools."""
     listed = tuple(Listed(pool="library", digest=tool(name).digest, definition=tool(name)) for name in names)
     snapshot = Snapshot(endpoint="mcp", number=number, name="library", version="1", listed=listed)
     return view_of(snapshot, Policy.of(snapshot, hides_uncovered=False), Rights(is_named=False))

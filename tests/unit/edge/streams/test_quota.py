@@ -1,4 +1,4 @@
-"""What an edge says of its streams while others wait to be counted."""
+"""An edge's reports of its streams while others wait to be counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read a task, which questions a caller can answer, which answers fit, and what is told of a task."""
+"""Readers of a task, the questions that a caller can answer, the answers that fit, and the results for clients."""
 
 from __future__ import annotations
 

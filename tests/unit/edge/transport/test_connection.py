@@ -1,4 +1,4 @@
-"""What a connection costs when its client leaves early, uploads what nobody reads, or breaks HTTP/2."""
+"""The cost of a connection whose client leaves early, uploads what nobody reads, or breaks HTTP/2."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def upload(stream: SocketStream) -> None:
 @pytest.mark.parametrize("rest", [b"\r\n", b"G", REQUEST, REQUEST * 200], ids=["line", "byte", "request", "many"])
 @pytest.mark.parametrize("resets", [False, True])
 async def test_t20_a_client_has_left_whatever_it_sent_behind_its_request(rest: bytes, *, resets: bool) -> None:
-    """What waits to be read must not hide that nobody waits for the answer; and the server is done with it then."""
+    """Unread bytes must not hide that nobody waits for the answer; then the server is done with it."""
     waiting, gone = anyio.Event(), anyio.Event()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is read out of an Authorization header, and what of it is ever shown."""
+"""The Authorization header: the credential that is read from it, and the little that is ever shown."""
 
 from __future__ import annotations
 

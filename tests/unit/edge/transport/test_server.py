@@ -1,4 +1,4 @@
-"""What the server itself adds to every response, and how it is told to stop."""
+"""The headers that the server itself adds to every response, and how it stops."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_response_says_when_it_was_made_and_not_by_what() -> None:
 
 
 async def test_a_server_that_is_told_to_stop_closes_what_is_left_within_a_second() -> None:
-    """Whoever drains has waited before."""
+    """The drain has waited before."""
     async with serving() as (config, stop), await connect(config) as stream:
         await stream.send(OK.replace(b"/x", b"/stream"))
         await stream.receive()
