@@ -9,7 +9,8 @@ import pytest
 
 from mcpfleet.cli.services import SETTINGS
 from mcpfleet.contracts.permissions import TABLE, password_variable, users
-from mcpfleet.process.settings import TOKEN_VARIABLE, variable
+from mcpfleet.process.names import TOKEN_VARIABLE
+from mcpfleet.process.settings import variable
 from tests.deploy.manifests import K8S, OVERLAYS, POOLS, ROOT, ours, secrets, workloads
 
 KNOWN: Final = {variable(name) for cls in SETTINGS.values() for name in cls.model_fields} | {TOKEN_VARIABLE}

@@ -8,7 +8,7 @@ import anyio.to_thread
 import httpx2
 from typer.testing import CliRunner, Result
 
-from mcpfleet.cli import __main__ as cli
+from mcpfleet.cli.commands.group import app
 from mcpfleet.testing.fleet import Fleet
 from tests.kit.tasks import TaskClient
 
@@ -17,7 +17,7 @@ APP = Path(__file__).with_name("traced_app.py")
 
 async def command(*words: str) -> Result:
     """Run `mcpfleet tasks …` as its own loop, as the command is."""
-    return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli.app, ["tasks", *words]))
+    return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(app, ["tasks", *words]))
 
 
 async def test_a_task_is_started_at_one_edge_answered_at_another_and_watched_to_its_end() -> None:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
-from mcpfleet.cli import __main__ as cli
+from mcpfleet.cli.commands.group import app
 from mcpfleet.cli.operate_tasks import list_tasks, stop_task
 from mcpfleet.contracts.operator_tasks import ListTasks, Why
 from mcpfleet.testing.fleet import Fleet
@@ -112,7 +112,7 @@ async def test_people_start_answer_watch_and_cancel_tasks_and_operators_list_and
         url, operator = running.urls[0], running.nats_settings("operator")
 
         async def run(*words: str) -> Result:
-            return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli.app, ["tasks", *words]))
+            return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(app, ["tasks", *words]))
 
         started = await run("start", url, "ask")
         task = started.stdout.strip()

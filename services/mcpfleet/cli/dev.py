@@ -20,8 +20,8 @@ from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.fleet import OPERATOR, FleetProcesses, Keep, Plan, running
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.names import MISCONFIGURED
 from mcpfleet.process.retry import pauses
-from mcpfleet.process.run import MISCONFIGURED
 
 _FIRST_PAUSE: Final = 0.5
 """Seconds before a process that died restarts for the first time."""

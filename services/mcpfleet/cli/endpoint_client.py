@@ -16,7 +16,7 @@ from mcp_types import Implementation
 
 from mcpfleet.cli.options import authorization
 from mcpfleet.process.errors import leaves
-from mcpfleet.process.settings import TOKEN_VARIABLE
+from mcpfleet.process.names import TOKEN_VARIABLE
 
 _SCOPES: Final = re.compile(r'insufficient_scope.*?\bscope="([^"]*)"|\bscope="([^"]*)".*insufficient_scope')
 _CONNECTED_WITHIN: Final = 30.0

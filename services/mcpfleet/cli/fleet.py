@@ -24,7 +24,8 @@ from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
-from mcpfleet.process.settings import TOKEN_VARIABLE, ProcessSettings
+from mcpfleet.process.names import TOKEN_VARIABLE
+from mcpfleet.process.settings import ProcessSettings
 
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"

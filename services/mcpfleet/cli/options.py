@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.settings import TOKEN_VARIABLE
+from mcpfleet.process.names import TOKEN_VARIABLE
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """A bearer token (RFC 6750, 2.1). Any other text is refused before a library could quote it in an error."""
 
+Target = Annotated[str, typer.Argument(help="The application: path/to/app.py or module:attribute.")]
+Url = Annotated[str, typer.Argument(help="An endpoint, for example http://127.0.0.1:8000/mcp.")]
 Arguments = Annotated[
     list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.", show_default=False)
 ]
@@ -40,6 +43,17 @@ def authorization(token: str | None) -> dict[str, str]:
     if not _TOKEN.fullmatch(token):
         raise ConfigurationError(f"the token (--token, {TOKEN_VARIABLE}) has a character that no bearer token has")
     return {"Authorization": f"Bearer {token}"}
+
+
+def check_uris(uris: Sequence[str]) -> None:
+    """Refuse URIs that no resource of a fleet can have; raises ConfigurationError."""
+    from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
+
+    try:
+        for uri in uris:
+            check_published(uri)
+    except BadUri as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def read_arguments(pairs: list[str]) -> dict[str, Any]:

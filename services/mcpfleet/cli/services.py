@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Final, NoReturn
+from typing import Final
 
 import anyio
 import typer
@@ -16,7 +16,8 @@ from mcpfleet.authorization.settings import AuthorizationSettings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.run import MISCONFIGURED, run
+from mcpfleet.process.names import MISCONFIGURED
+from mcpfleet.process.run import run
 from mcpfleet.process.settings import Settings
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
@@ -36,10 +37,10 @@ STORED: Final = ("authorization", "catalog", "subscriptions", "tasks")
 """The services that have tables; `dev` runs them in one process."""
 
 
-def serve(name: str) -> NoReturn:
-    """Run a service as this process, and end with its exit code."""
+def run_service(name: str) -> int:
+    """Run a service as this process; returns the exit code."""
     service = import_module(f"mcpfleet.{name}.__main__").SERVICE
-    raise typer.Exit(run(service, known=SETTINGS.values()))
+    return run(service, known=SETTINGS.values())
 
 
 async def migrate_store(settings: StoreSettings) -> dict[str, str]:

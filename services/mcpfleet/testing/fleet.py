@@ -16,7 +16,8 @@ from typing import Final, Self
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.fleet import FleetProcesses, Plan, Route, running
 from mcpfleet.cli.services import SETTINGS
-from mcpfleet.process.settings import PREFIX, ProcessSettings
+from mcpfleet.process.names import PREFIX
+from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.process.settings_table import scaled
 from mcpfleet.testing.environment import AT_ONCE
 from mcpfleet.testing.fork_server import launcher

@@ -20,16 +20,13 @@ from mcpfleet.process import admin, logs
 from mcpfleet.process.errors import ConfigurationError, causes, leaves
 from mcpfleet.process.host import loop_factory, raise_limit
 from mcpfleet.process.lifecycle import Stopping
+from mcpfleet.process.names import DRAINED, FAILED, MISCONFIGURED
 from mcpfleet.process.service import Pages, Process, Service
 from mcpfleet.process.settings import ProcessSettings, Settings, loaded
 from mcpfleet.process.settings_table import unknown_names
 from mcpfleet.telemetry.setup import CLOSE_WITHIN, TelemetrySettingError
 
 __all__ = ["Process", "Service", "run"]
-
-DRAINED: Final = 0
-FAILED: Final = 1
-MISCONFIGURED: Final = 2
 
 GC_THRESHOLD: Final = 20_000
 """Objects that are made, and not freed, between two collections of young objects."""

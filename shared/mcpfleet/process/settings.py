@@ -24,11 +24,7 @@ from pydantic_settings import (
 )
 
 from mcpfleet.process.errors import ConfigurationError
-
-PREFIX: Final = "MCPFLEET_"
-"""The prefix of every variable of ours."""
-TOKEN_VARIABLE: Final = "MCPFLEET_TOKEN"  # noqa: S105  # its name
-"""No setting: the commands for people read a caller's token from it."""
+from mcpfleet.process.names import PREFIX
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
-from mcpfleet.process.settings import PREFIX, SECONDS, TOKEN_VARIABLE, Settings, Unit, is_secret, variable
+from mcpfleet.process.names import PREFIX, TOKEN_VARIABLE
+from mcpfleet.process.settings import SECONDS, Settings, Unit, is_secret, variable
 
 LEAST_SCALED: Final = 0.1
 """Seconds below which no duration is scaled: a busy machine is that late by itself."""

@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mcpfleet.cli import __main__ as cli
+from mcpfleet.cli.commands.group import app
 from mcpfleet.edge import settings
-from mcpfleet.process.run import MISCONFIGURED
+from mcpfleet.process.names import MISCONFIGURED
 from mcpfleet.wire import scan
 
 NOTHING: Mapping[str, str] = {}
@@ -36,7 +37,7 @@ def run(
 
 
 def test_without_arguments_it_says_what_it_can_do() -> None:
-    shown = CliRunner().invoke(cli.app, []).output
+    shown = CliRunner().invoke(app, []).output
     for command in (
         "dev",
         "edge",
@@ -58,7 +59,7 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
 
 
 def test_it_says_its_version() -> None:
-    shown = CliRunner().invoke(cli.app, ["--version"])
+    shown = CliRunner().invoke(app, ["--version"])
     assert (shown.exit_code, shown.output) == (0, f"mcpfleet {version('mcpfleet')}\n")
 
 
@@ -125,7 +126,7 @@ def test_an_endpoint_that_the_settings_do_not_have_is_refused(
 
 @pytest.mark.parametrize("words", [["call", "http://127.0.0.1:9/mcp", "search"], ["watch", "http://127.0.0.1:9/mcp"]])
 def test_without_a_server_a_command_ends_and_says_which_address_does_not_answer(words: list[str]) -> None:
-    done = CliRunner().invoke(cli.app, words)
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert "http://127.0.0.1:9/mcp" in done.stderr
     assert "Traceback" not in done.output

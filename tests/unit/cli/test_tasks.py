@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from mcpfleet.cli import __main__ as cli
+from mcpfleet.cli.commands.group import app
 from mcpfleet.cli.operate_tasks import show_listing
 from mcpfleet.cli.task_client import NoResult, TaskClient, failed, show
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing
@@ -109,19 +109,19 @@ def test_an_operators_list_is_a_table(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_server_that_does_not_answer_is_named_without_a_traceback() -> None:
-    done = CliRunner().invoke(cli.app, ["tasks", "get", URL, TASK])
+    done = CliRunner().invoke(app, ["tasks", "get", URL, TASK])
     assert done.exit_code == 1
     assert URL in done.stderr
     assert "Traceback" not in done.output
 
 
 def test_the_commands_are_listed() -> None:
-    shown = CliRunner().invoke(cli.app, ["tasks", "--help"]).output
+    shown = CliRunner().invoke(app, ["tasks", "--help"]).output
     for command in ("start", "answer", "get", "cancel", "watch", "list", "stop"):
         assert command in shown
 
 
 def test_what_is_no_id_is_told_without_a_traceback_and_without_a_bus() -> None:
-    done = CliRunner().invoke(cli.app, ["tasks", "stop", "nonsense"])
+    done = CliRunner().invoke(app, ["tasks", "stop", "nonsense"])
     assert done.exit_code == 1
     assert "not a task's id" in done.stderr

@@ -9,7 +9,8 @@ from typing import Final
 from unittest.mock import patch
 
 from mcpfleet.cli.services import SETTINGS
-from mcpfleet.process.settings import PREFIX, ProcessSettings, Settings
+from mcpfleet.process.names import PREFIX
+from mcpfleet.process.settings import ProcessSettings, Settings
 from mcpfleet.process.settings_table import SettingRow, rows
 from mcpfleet.store.settings import StoreSettings
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-import anyio
 import typer
 
-from mcpfleet.cli.options import Arguments, Key, Timeout, Token
-from mcpfleet.cli.services import serve
+from mcpfleet.cli.commands.group import MARKUP, GroupedCommands
+from mcpfleet.cli.commands.serve import serve
+from mcpfleet.cli.options import Arguments, Key, Timeout, Token, Url
 from mcpfleet.process.errors import ConfigurationError
 
 app = typer.Typer(
-    help="Run the tasks service, which keeps durable tasks. With a command, show and change tasks.",
+    cls=GroupedCommands,
+    help="Start, show and answer tasks. Without a command, run the tasks service, which keeps them.",
     invoke_without_command=True,
+    rich_markup_mode=MARKUP,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Url = Annotated[str, typer.Argument(help="The task's endpoint, for example http://127.0.0.1:8000/mcp.")]
+_OWNER: Final = "For a task's owner"
+_OPERATOR: Final = "For operators"
 Task = Annotated[str, typer.Argument(help="The task's id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the task as JSON.")]
 
@@ -29,7 +32,7 @@ def tasks(context: typer.Context) -> None:
         serve("tasks")
 
 
-@app.command()
+@app.command(rich_help_panel=_OWNER)
 def start(  # noqa: PLR0917
     url: Url,
     tool: Annotated[str, typer.Argument(help="The tool's name.")],
@@ -46,7 +49,7 @@ def start(  # noqa: PLR0917
     raise typer.Exit(run_start(url, tool, pairs, key=key, token=token, timeout=timeout, as_json=as_json))
 
 
-@app.command()
+@app.command(rich_help_panel=_OWNER)
 def answer(
     url: Url,
     task: Task,
@@ -63,7 +66,7 @@ def answer(
     raise typer.Exit(run_answer(url, task, key, fields or [], token=token, timeout=timeout, declines=decline))
 
 
-@app.command()
+@app.command(rich_help_panel=_OWNER)
 def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Show your task."""
     from mcpfleet.cli.task_client import run_get  # noqa: PLC0415
@@ -71,7 +74,7 @@ def get(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, to
     raise typer.Exit(run_get(url, task, token=token, timeout=timeout, as_json=as_json))
 
 
-@app.command()
+@app.command(rich_help_panel=_OWNER)
 def cancel(url: Url, task: Task, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Cancel your task."""
     from mcpfleet.cli.task_client import run_cancel  # noqa: PLC0415
@@ -79,7 +82,7 @@ def cancel(url: Url, task: Task, timeout: Timeout = 30.0, token: Token = None) -
     raise typer.Exit(run_cancel(url, task, token=token, timeout=timeout))
 
 
-@app.command()
+@app.command(rich_help_panel=_OWNER)
 def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, token: Token = None) -> None:
     """Show each change of your task until it has ended."""
     from mcpfleet.cli.task_client import run_watch  # noqa: PLC0415
@@ -87,7 +90,7 @@ def watch(url: Url, task: Task, as_json: Json = False, timeout: Timeout = 30.0, 
     raise typer.Exit(run_watch(url, task, token=token, timeout=timeout, as_json=as_json))
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=_OPERATOR)
 def list_(
     stuck: Annotated[
         bool, typer.Option("--stuck", help="Only tasks that no worker takes, or that do not stop.")
@@ -98,6 +101,8 @@ def list_(
     most: Annotated[int, typer.Option(help="The number of tasks to show, the oldest first.", min=1, max=200)] = 50,
 ) -> None:
     """Show tasks of all owners that have not ended; for operators, over the bus."""
+    import anyio  # noqa: PLC0415
+
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import list_tasks  # noqa: PLC0415
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
@@ -111,9 +116,11 @@ def list_(
     raise typer.Exit(anyio.run(list_tasks, operator_settings(), wanted))
 
 
-@app.command()
+@app.command(rich_help_panel=_OPERATOR)
 def stop(task: Task) -> None:
     """End any task at once, whatever its owner or worker; for operators, over the bus."""
+    import anyio  # noqa: PLC0415
+
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import stop_task  # noqa: PLC0415
 

@@ -1,0 +1,1 @@
+"""The commands of `mcpfleet`, declared: what each takes. Every function imports what it runs, when it runs."""

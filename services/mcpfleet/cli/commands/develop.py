@@ -1,0 +1,62 @@
+"""The commands for somebody who writes an application: `mcpfleet dev`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mcpfleet.cli.options import Target
+from mcpfleet.process.errors import ConfigurationError
+
+
+def dev(  # noqa: PLR0917  # the command line's options are its parameters
+    target: Target,
+    port: Annotated[
+        int, typer.Option(help="The first edge's port; the other edges take the next ones. 0 takes free ports.", min=0)
+    ] = 8000,
+    edges: Annotated[int, typer.Option(help="The number of edges.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="The number of workers.", min=1)] = 1,
+    reload: Annotated[bool, typer.Option(help="Restart the workers when a Python file changes.")] = True,
+    store: Annotated[str | None, typer.Option(help="The URL of a database, instead of an embedded SQLite.")] = None,
+    nats: Annotated[
+        str | None, typer.Option(help="The URL of a NATS server without users, instead of an embedded one.")
+    ] = None,
+) -> None:
+    """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
+    import anyio  # noqa: PLC0415
+
+    from mcpfleet.cli.dev import check_ports, develop  # noqa: PLC0415
+    from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
+    from mcpfleet.process.settings import ProcessSettings  # noqa: PLC0415
+
+    os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
+    # No load balancer stands before a laptop's edges, so a drain need not wait for one to notice.
+    os.environ.setdefault("MCPFLEET_LAME", "0")
+    os.environ.setdefault("MCPFLEET_CONSOLE", "true")
+    _refuse_unknown_names()
+    _check_target(target)
+    check_ports(port, edges)
+    plan = Plan(
+        target=target, edges=edges, workers=workers, port=port, nats_url=nats, store_url=store,
+        settings=ProcessSettings.load(),
+    )  # fmt: skip
+    anyio.run(develop, plan, reload)
+
+
+def _check_target(target: str) -> None:
+    """Refuse a missing file at once: a worker would say so later."""
+    path = target.partition(":")[0]
+    if path.endswith(".py") and not Path(path).is_file():
+        raise ConfigurationError(f"{path}: the file does not exist")
+
+
+def _refuse_unknown_names() -> None:
+    from mcpfleet.cli.services import SETTINGS  # noqa: PLC0415
+    from mcpfleet.process.settings_table import unknown_names  # noqa: PLC0415
+
+    strangers = unknown_names(os.environ, SETTINGS.values())
+    if strangers:
+        raise ConfigurationError(*map(str, strangers))

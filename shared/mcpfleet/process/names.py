@@ -1,0 +1,17 @@
+"""Names that commands need before they import anything heavy: a variable, its prefix, and exit codes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "MCPFLEET_"
+"""The prefix of every variable of ours."""
+TOKEN_VARIABLE: Final = f"{PREFIX}TOKEN"
+"""No setting: the commands for people read a caller's token from it."""
+
+DRAINED: Final = 0
+"""The exit code of a process that ended by itself, or drained."""
+FAILED: Final = 1
+"""The exit code of a process that failed or was cancelled, and of a command without a good result."""
+MISCONFIGURED: Final = 2
+"""The exit code of a process whose settings are wrong, and of a command that was given something wrong."""

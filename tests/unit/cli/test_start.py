@@ -1,0 +1,89 @@
+"""How a command starts: imports are most of its time, so it imports what it runs and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mcpfleet.cli.commands import group
+
+TRIES = 3
+"""A busy machine makes a process slower, never faster: the best of several is its own cost."""
+OF_A_VERSION = 0.25
+"""Seconds of CPU that `mcpfleet --version` may take."""
+OF_A_CALL = 0.3
+"""Seconds of CPU that `mcpfleet call` may take beside those of importing the official client."""
+HEAVY = ("anyio", "httpx2", "jsonschema_rs", "mcp", "mcp_types", "nats", "pydantic", "rich", "sqlalchemy", "structlog")
+
+
+def cpu(*arguments: str) -> float:
+    """The least seconds of CPU of several runs of this interpreter with these arguments."""
+    return min(_cpu(arguments) for _ in range(TRIES))
+
+
+def _cpu(arguments: tuple[str, ...]) -> float:
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    usage: resource.struct_rusage = os.wait4(process.pid, 0)[2]
+    process.returncode = 0  # it was waited for
+    return usage.ru_utime + usage.ru_stime
+
+
+def imported(*words: str) -> set[str]:
+    """The top-level modules that a command has imported at its end."""
+    program = (
+        "import json, sys\n"
+        "from mcpfleet.cli.__main__ import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("words", "typers"),
+    [
+        (["--version"], set()),
+        (["--help"], set()),
+        (["call", "--help"], {"pydantic"}),  # typer reads the types of a command's options by it
+        (["tasks", "--help"], {"pydantic"}),
+    ],
+)
+def test_a_command_that_runs_nothing_imports_nothing_heavy(words: list[str], typers: set[str]) -> None:
+    assert imported(*words) & set(HEAVY) <= typers
+
+
+def test_the_version_is_there_at_once() -> None:
+    assert cpu("-m", "mcpfleet.cli", "--version") <= OF_A_VERSION
+
+
+def test_a_call_costs_little_more_than_the_official_client() -> None:
+    """Nobody listens at that address; what a command of a client costs is its start."""
+    client = cpu("-c", "from mcp import Client")
+    assert cpu("-m", "mcpfleet.cli", "call", "http://127.0.0.1:9/mcp", "search") <= client + OF_A_CALL
+
+
+def test_every_command_of_the_table_is_declared_where_the_table_says() -> None:
+    for commands in group.COMMANDS.values():
+        for place in commands.values():
+            module, _, attribute = place.partition(":")
+            declared = getattr(import_module(f"mcpfleet.cli.commands.{module}"), attribute)
+            assert isinstance(declared, typer.Typer) or declared.__doc__
+
+
+def test_help_shows_the_commands_by_group_and_no_boxes_in_a_pipe() -> None:
+    shown = CliRunner().invoke(group.app, ["--help"]).output
+    places = [shown.index(f"{heading}:\n") for heading in group.COMMANDS]
+    assert places == sorted(places)
+    assert shown.isascii()
+    assert "Exit codes: 0" in shown
