@@ -67,7 +67,7 @@ app.tool(search)  # type: ignore[arg-type]
 app.tool(on_disconnect="stop")  # type: ignore[arg-type]
 app.tool(timeout="5")  # type: ignore[arg-type]
 app.tool(colour="red")  # type: ignore[call-arg]
-App("library")  # type: ignore[call-arg]
+App()  # type: ignore[call-arg]
 app.tools["search"] = app.tools["library.cover"]  # type: ignore[index]
 
 assert_type(load("examples/library.py"), App)

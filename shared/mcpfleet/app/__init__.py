@@ -23,7 +23,7 @@ from mcp_types import (
 )
 
 from mcpfleet.app import content, message, question
-from mcpfleet.app.app import App
+from mcpfleet.app.app import App, Router
 from mcpfleet.app.cancellation import Cancelled, CancelSignal, Registration
 from mcpfleet.app.client import Client, LogMessage, Progress
 from mcpfleet.app.context import Context
@@ -100,6 +100,7 @@ __all__ = [
     "Resource",
     "ResourceLink",
     "Root",
+    "Router",
     "SamplingMessage",
     "TextContent",
     "TextResourceContents",

@@ -1,4 +1,4 @@
-"""An application: a name, a version, and its declarations."""
+"""Routers, which declare, and an application: a Router with a name and a version."""
 
 # Longer than 400 lines: an author's one class, whose decorators are described at length where editors show it.
 
@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack, cast
 
 from mcp_types import Annotations, ToolAnnotations
 
 from mcpfleet.app.arguments import arguments_for
 from mcpfleet.app.completion import Completer, Completes
 from mcpfleet.app.declaration import Declaration, Options
+from mcpfleet.app.declared import KINDS, Declarations
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.function import is_async
 from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
@@ -22,96 +23,59 @@ from mcpfleet.app.prompt import Prompt
 from mcpfleet.app.resource import Lister, Resource, Template
 from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import read_signature
-from mcpfleet.app.site import Site
+from mcpfleet.app.site import Site, installed_version
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
-from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_DEFINITIONS, Kind, Manifest, Tasking
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, Kind, Manifest, Tasking
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)
 Watching = TypeVar("Watching", bound=Callable[[frozenset[str]], Any])
-Declared = TypeVar("Declared", bound=Handler)
 
 
-class App:
-    """An application that workers serve.
+class Router:
+    """Declarations of one module, which an App includes: `app.include(router)`.
 
-    Args:
-        name: its name in `serverInfo`.
-        version: its version there.
-        title: its name for people.
-        instructions: how a model should use it.
-        clean: every text of a tool's result goes through it (M40). By default it takes out the control characters that
-            a terminal would obey. None leaves texts as they are.
-
-    Raises:
-        DeclarationError: the name or the version is empty.
+    A Router declares all that an App declares, by the same decorators. Its interceptors run around its own handlers
+    alone.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        version: str,
-        title: str | None = None,
-        instructions: str | None = None,
-        clean: Callable[[str], str] | None = without_controls,
-    ) -> None:
-        if not name or not version:
-            raise DeclarationError(f"an App needs a name and a version, not {name!r} and {version!r}")
-        self.name = name
-        self.version = version
-        self.title = title
-        self.instructions = instructions
-        self.clean = clean
-        self._tools: dict[str, Tool] = {}
-        self._prompts: dict[str, Prompt] = {}
-        self._resources: dict[str, Resource] = {}
-        self._templates: dict[str, Template] = {}
-        self._listers: dict[str, Lister] = {}
-        self._interceptors: list[Interceptor] = []
-        self._watchers: list[Watcher] = []
-        self._completable: list[tuple[object, Completes]] = []
-        self.hosts = Hosts()
-        """The workers that serve it now."""
+    def __init__(self) -> None:
+        self.declared = Declarations()
+        """What it declares and includes; for the package's own use."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The declared tools by name; read-only, as the other views are."""
-        return MappingProxyType(self._tools)
+        return MappingProxyType(cast("dict[str, Tool]", self.declared.of("tool")))
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
         """The declared prompts by name."""
-        return MappingProxyType(self._prompts)
+        return MappingProxyType(cast("dict[str, Prompt]", self.declared.of("prompt")))
 
     @property
     def reads(self) -> Mapping[str, Resource | Template]:
         """The declared resources by their URIs, and templates by their texts."""
-        return MappingProxyType({**self._resources, **self._templates})
+        found = self.declared.of("resource") | self.declared.of("template")
+        return MappingProxyType(cast("dict[str, Resource | Template]", found))
 
     @property
     def handlers(self) -> list[Handler]:
-        """All declarations, by kind and name."""
-        declared: list[Handler] = [
-            *self._tools.values(),
-            *self._prompts.values(),
-            *self._resources.values(),
-            *self._templates.values(),
-            *self._listers.values(),
-        ]
+        """All declarations, by kind and name, with the included ones."""
+        declared = [handler for kind in KINDS for handler in self.declared.of(kind).values()]
         return sorted(declared, key=lambda each: (each.definition.kind, each.definition.name))
 
     @property
     def interceptors(self) -> tuple[Interceptor, ...]:
-        """The functions around every handler, the outermost first."""
-        return tuple(self._interceptors)
+        """The functions around every handler, the outermost first, without those of included Routers."""
+        return tuple(self.declared.interceptors)
 
     @property
     def watchers(self) -> tuple[Watcher, ...]:
         """The functions that are told which URIs clients watch."""
-        return tuple(self._watchers)
+        return tuple(watcher for part in self.declared.parts() for watcher in part.watchers)
 
     def tool(
         self,
@@ -187,7 +151,7 @@ class App:
                 ),
             )  # fmt: skip
 
-        return self._declaring("tool", name, make, self._tools)
+        return self._declaring("tool", name, make)
 
     def prompt(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """Declare a function as a prompt; used as `@app.prompt()`.
@@ -208,7 +172,7 @@ class App:
             chosen = Site.of(handler).name if name is None else name
             return Prompt(handler, Declaration(kind="prompt", name=chosen, **options), read_signature(handler))
 
-        return self._declaring("prompt", name, make, self._prompts)
+        return self._declaring("prompt", name, make)
 
     def resource(
         self,
@@ -256,8 +220,7 @@ class App:
                 raise Mistake("a template has no size: each resource that matches it has its own")
             return Template(handler, declaration, signature, **said)
 
-        into: dict[str, Any] = self._templates if is_template else self._resources
-        return self._declaring("resource", None if isinstance(given, str) else given, make, into)
+        return self._declaring("resource", None if isinstance(given, str) else given, make)
 
     def resources(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """Declare a function that lists resources without declarations; used as `@app.resources()`.
@@ -277,7 +240,7 @@ class App:
             chosen = Site.of(handler).name if name is None else name
             return Lister(handler, Declaration(kind="lister", name=chosen, **options), read_signature(handler))
 
-        return self._declaring("resources", name, make, self._listers)
+        return self._declaring("resources", name, make)
 
     def completion(self, of: Callable[..., Any] | str, argument: str) -> Callable[[Function], Function]:
         """Declare a function that completes what a user types; used as `@app.completion(review, "title")`.
@@ -297,6 +260,7 @@ class App:
             site = Site.of(handler)
             try:
                 self._find_completable(of).complete_with(argument, Completer(handler))
+                self.declared.changed()
             except Mistake as mistake:
                 raise DeclarationError(mistake.why, site, mistake.parameter) from mistake.__cause__
             return handler
@@ -306,6 +270,8 @@ class App:
     def interceptor(self, function: Around) -> Around:
         """Run an async function around every handler; used as `@app.interceptor`.
 
+        That of a Router runs around the Router's own handlers, within those of the App that includes it.
+
         It takes an `Invocation` and `call_next`. It returns the result of `await call_next(invocation)`, or another
         result in its place. It runs before the arguments are checked. The first declared interceptor is the outermost.
 
@@ -314,7 +280,7 @@ class App:
         """
         if not is_async(function):
             raise DeclarationError("an interceptor is an async function", Site.of(function))
-        self._interceptors.append(function)
+        self.declared.interceptors.append(function)
         return function
 
     def watched(self, function: Watching) -> Watching:
@@ -324,7 +290,7 @@ class App:
         handlers' event loop, a plain one in a thread; the next set waits until it returns. Declare it before a worker
         serves the app.
         """
-        self._watchers.append(Watcher(function))
+        self.declared.watchers.append(Watcher(function))
         return function
 
     def remove(self, kind: Kind, name: str) -> None:
@@ -339,21 +305,7 @@ class App:
         Raises:
             LookupError: nothing of that kind and name is declared.
         """
-        declared: dict[Kind, dict[str, Any]] = {
-            "tool": self._tools,
-            "prompt": self._prompts,
-            "resource": self._resources,
-            "template": self._templates,
-            "lister": self._listers,
-        }
-        if declared.get(kind, {}).pop(name, None) is None:
-            raise LookupError(f"this App declares no {kind} named {name!r}")
-        self._completable = [
-            (function, handler)
-            for function, handler in self._completable
-            if (handler.definition.kind, handler.definition.name) != (kind, name)
-        ]
-        self.hosts.changed()
+        self.declared.remove(kind, name)
 
     def publish(self, uri: str) -> None:
         """Tell the clients that watch a resource that it has changed; outside of a call, and on any thread.
@@ -366,7 +318,7 @@ class App:
         Raises:
             BadUri: it is not absolute and normalized (S5).
         """
-        self.hosts.publish(uri)
+        self.declared.publish(uri)
 
     def resources_changed(self) -> None:
         """Tell the clients that listen to lists that `@app.resources()` functions return something else.
@@ -374,7 +326,94 @@ class App:
         Callable outside of a call, and on any thread. This is a hint: a client that gets it lists again. Declarations
         and removals are told without this.
         """
-        self.hosts.resources_changed()
+        self.declared.resources_changed()
+
+    def include(self, router: Router, *, prefix: str = "") -> None:
+        """Let the declarations of a Router, or of another App, appear here too; used as `app.include(billing)`.
+
+        What the Router declares or removes later appears or goes here as well. The name, version and texts of an
+        included App do not count: the including App's do. May be called while the App is served.
+
+        Args:
+            router: a Router or an App; it may be included in several Apps.
+            prefix: stands before the names of its tools, prompts and lists. URIs stay as they are.
+
+        Raises:
+            DeclarationError: a name or a URI is taken, this Router is included already, they include each other, or an
+                included App has another `clean`.
+        """
+        site = Site.of_caller()
+        given: object = router
+        if not isinstance(given, Router):
+            raise DeclarationError(f"include takes a Router or an App, not {type(given).__name__}", site)
+        try:
+            self.declared.include(router.declared, prefix, site)
+        except Mistake as mistake:
+            raise DeclarationError(mistake.why, site) from None
+
+    def _declaring(
+        self, what: str, first: object, make: Callable[[Callable[..., Any]], Handler]
+    ) -> Callable[[Function], Function]:
+        """Return the decorator that declares a function as one of a kind."""
+        if callable(first):
+            raise DeclarationError(f"write `@app.{what}()`, with parentheses", Site.of(first))
+
+        def declare(handler: Function) -> Function:
+            try:
+                self.declared.add(handler, make(handler))
+            except Mistake as mistake:
+                raise DeclarationError(mistake.why, Site.of(handler), mistake.parameter) from mistake.__cause__
+            return handler
+
+        return declare
+
+    def _find_completable(self, of: object) -> Completes:
+        found = self.declared.find_completable(of)
+        if found is None:
+            raise Mistake(f"{of!r} is neither a prompt nor a template of this App; declare it first")
+        return found
+
+
+class App(Router):
+    """An application that workers serve: a Router with a name.
+
+    Args:
+        name: its name in `serverInfo`. Its pool is named after it.
+        version: its version there. By default that of the installed distribution that has the name of the calling
+            module's package, else "0.0.0".
+        title: its name for people.
+        instructions: how a model should use it.
+        clean: every text of a tool's result goes through it (M40). By default it takes out the control characters that
+            a terminal would obey. None leaves texts as they are.
+
+    Raises:
+        DeclarationError: the name or the version is empty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str | None = None,
+        title: str | None = None,
+        instructions: str | None = None,
+        clean: Callable[[str], str] | None = without_controls,
+    ) -> None:
+        super().__init__()
+        if version is None:
+            version = installed_version(Site.of_caller().module)
+        if not name or not version:
+            raise DeclarationError(f"an App needs a name and a version, not {name!r} and {version!r}")
+        self.name = name
+        self.version = version
+        self.title = title
+        self.instructions = instructions
+        self.clean = self.declared.clean = clean
+
+    @property
+    def hosts(self) -> Hosts:
+        """The workers that serve it now."""
+        return self.declared.hosts
 
     def manifest(self) -> Manifest:
         """Return the manifest that a worker announces: its definitions by kind and name."""
@@ -385,37 +424,3 @@ class App:
             instructions=self.instructions,
             definitions=tuple(handler.definition.text for handler in self.handlers),
         )
-
-    def _declaring(
-        self, what: str, first: object, make: Callable[[Callable[..., Any]], Declared], into: dict[str, Declared]
-    ) -> Callable[[Function], Function]:
-        """Return the decorator that declares a function as one of a kind."""
-        if callable(first):
-            raise DeclarationError(f"write `@app.{what}()`, with parentheses", Site.of(first))
-
-        def declare(handler: Function) -> Function:
-            try:
-                self._add(handler, make(handler), into)
-            except Mistake as mistake:
-                raise DeclarationError(mistake.why, Site.of(handler), mistake.parameter) from mistake.__cause__
-            return handler
-
-        return declare
-
-    def _add(self, function: object, handler: Declared, into: dict[str, Declared]) -> None:
-        name, kind = handler.definition.name, handler.definition.kind
-        if name in into:
-            raise Mistake(f"the {kind} name {name!r} is taken by {into[name].site}")
-        others = len(self._prompts) + len(self._resources) + len(self._templates) + len(self._listers)
-        if len(self._tools) + others >= MOST_DEFINITIONS:
-            raise Mistake(f"an App has at most {MOST_DEFINITIONS} tools, resources and prompts")
-        into[name] = handler
-        if isinstance(handler, Completes):
-            self._completable.append((function, handler))
-        self.hosts.changed()
-
-    def _find_completable(self, of: object) -> Completes:
-        for function, handler in reversed(self._completable):
-            if function is of or handler.definition.name == of:
-                return handler
-        raise Mistake(f"{of!r} is neither a prompt nor a template of this App; declare it first")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import anyio
 
 from mcpfleet.app.context import Context
+from mcpfleet.app.declaration import check_name
 from mcpfleet.app.errors import ClientLacks, NotFound, OutputError, ProtocolError, ToolError, TryAgain
 from mcpfleet.app.function import in_thread, is_async, when_sure
 from mcpfleet.app.outcome import Kept, Outcome
@@ -156,6 +158,7 @@ class Handler(ABC):
         definition: the announced definition, named by its digest.
         questions: the questions that the function may ask of the client.
         site: the function behind it.
+        inner_interceptors: of the included Routers that it comes from, the outermost first.
     """
 
     def __init__(self, definition: Definition, function: Function, *, sanitize: Sanitizer | None = None) -> None:
@@ -163,11 +166,32 @@ class Handler(ABC):
         self.questions = (*definition.asks, *definition.may_ask)
         self._function = function
         self._sanitize = sanitize
+        self.inner_interceptors: tuple[Callable[[], Sequence[Interceptor]], ...] = ()
 
     @property
     def site(self) -> Site:
         """The function behind it."""
         return self._function.site
+
+    def included(self, prefix: str, interceptors: Callable[[], Sequence[Interceptor]]) -> Self:
+        """Return the same declaration as it appears where its Router is included.
+
+        Args:
+            prefix: the beginning of its name there.
+            interceptors: returns what runs around it alone, within those of the place.
+
+        Raises:
+            Mistake: the name is too long with the prefix.
+        """
+        shown = copy.copy(self)
+        if prefix:
+            name = prefix + self.definition.name
+            if self.definition.kind in ("tool", "prompt"):
+                check_name(self.definition.kind, name)
+            wire = self.definition.wire and {**self.definition.wire, "name": name}
+            shown.definition = Definition(**(self.definition.model_dump() | {"name": name, "wire": wire}))
+        shown.inner_interceptors = (interceptors, *self.inner_interceptors)
+        return shown
 
     async def answer(
         self,
@@ -193,6 +217,8 @@ class Handler(ABC):
             ProtocolError, ToolError: the handler raised it; a tool makes a result of the second.
             Exception: any other error of the handler.
         """
+        if self.inner_interceptors:
+            interceptors = (*interceptors, *(each for inner in self.inner_interceptors for each in inner()))
         try:
             if interceptors:
                 inner = self._inner(request, ctx, threads)

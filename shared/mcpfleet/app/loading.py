@@ -89,7 +89,8 @@ def _only(module: ModuleType, target: str) -> App:
     apps = {name: value for name, value in vars(module).items() if isinstance(value, App)}
     if PREFERRED in apps:
         return apps[PREFERRED]
-    distinct = {id(value): value for value in apps.values()}
+    included = {id(part) for app in apps.values() for part in app.declared.parts()[1:]}
+    distinct = {id(value): value for value in apps.values() if id(value.declared) not in included}
     if not distinct:
         raise LoadError(f"{target}: {module.__name__} has no App at its top level")
     if len(distinct) > 1:

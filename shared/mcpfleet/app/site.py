@@ -1,4 +1,4 @@
-"""The place of a declaration: its function, file and line."""
+"""The place of a declaration: its function, file and line, and the version of what it belongs to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,16 @@ class Site:
             code.co_filename if code else None,
             code.co_firstlineno if code else None,
         )
+
+    @classmethod
+    def of_caller(cls) -> Site:
+        """Return the place that called the function that asks."""
+        asking = inspect.currentframe()
+        frame = asking and asking.f_back and asking.f_back.f_back
+        if frame is None:
+            return cls("?", "?")
+        code = frame.f_code
+        return cls(frame.f_globals.get("__name__", "?"), code.co_qualname, code.co_filename, frame.f_lineno)
 
     @property
     def name(self) -> str:
@@ -59,3 +69,23 @@ def innermost(handler: Callable[..., Any]) -> Callable[..., Any]:
     while (wrapped := getattr(function, "__wrapped__", None)) is not None:
         function = callee(wrapped)
     return function
+
+
+UNVERSIONED: Final = "0.0.0"
+"""The version of an App that states none and belongs to no installed distribution: `serverInfo` must have one."""
+
+
+def installed_version(module: str) -> str:
+    """Return the version of the installed distribution that has the name of a module's package, else `UNVERSIONED`.
+
+    A module without a package is not looked up: another distribution may have the name of a file such as `server.py`.
+    """
+    package, dot, _ = module.partition(".")
+    if not dot:
+        return UNVERSIONED
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # few Apps need it
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return UNVERSIONED

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
+import pytest
 from mcp_types import Icon, ToolAnnotations
 from mcp_types import Tool as WireTool
 from pydantic import BaseModel
 
 from mcpfleet.app import App, Context, Tool
+from mcpfleet.app.site import UNVERSIONED, installed_version
 from mcpfleet.contracts.manifest import Rate
 
 Declare = Callable[..., Tool]
@@ -138,3 +141,14 @@ def test_a_digest_is_the_same_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(digests) == 1
+
+
+def test_an_app_without_a_version_has_that_of_its_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert App("test").manifest().version == UNVERSIONED  # no distribution is called `tests`
+    monkeypatch.setitem(globals(), "__name__", "mcpfleet.some.module")
+    assert App("test").version == version("mcpfleet")
+
+
+@pytest.mark.parametrize("module", ["__main__", "mcpfleet", "no_such_package.module"])
+def test_a_module_without_an_installed_package_has_no_version_to_tell(module: str) -> None:
+    assert installed_version(module) == UNVERSIONED

@@ -83,6 +83,11 @@ def test_one_app_under_two_names_is_one(tmp_path: Path) -> None:
     assert load(str(write(tmp_path / "zz_books.py", text))).name == "one"
 
 
+def test_an_app_that_another_includes_is_no_choice(tmp_path: Path) -> None:
+    text = "from mcpfleet.app import App\nouter, inner = App('outer'), App('inner')\nouter.include(inner)\n"
+    assert load(str(write(tmp_path / "zz_two_books.py", text))).name == "outer"
+
+
 @pytest.mark.parametrize(
     ("text", "target", "why"),
     [

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.protocol.exchange import Exchange
-from mcpfleet.edge.server.router import Router
+from mcpfleet.edge.server.router import RequestRouter
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import ClientGone, ClientStalled, Receive, Scope, Send
 from mcpfleet.edge.transport.memory_budget import BudgetExhausted
@@ -34,7 +34,7 @@ class Application:
 
     def __init__(
         self,
-        router: Router,
+        router: RequestRouter,
         snapshots: Snapshots,
         settings: EdgeSettings,
         *,

@@ -38,7 +38,7 @@ class Gate(NamedTuple):
     bodies: RequestBodies
 
 
-class Router:
+class RequestRouter:
     """Takes exchanges through the checks to the handlers of their methods."""
 
     def __init__(self, gate: Gate, callers: Callers, compat: Compat2025, methods: MethodTable, audit: Audit) -> None:

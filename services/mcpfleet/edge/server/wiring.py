@@ -36,7 +36,7 @@ from mcpfleet.edge.server.app import Application, RequestSpans
 from mcpfleet.edge.server.audit import Audit
 from mcpfleet.edge.server.bodies import RequestBodies
 from mcpfleet.edge.server.compat_2025 import Compat2025
-from mcpfleet.edge.server.router import Gate, Router
+from mcpfleet.edge.server.router import Gate, RequestRouter
 from mcpfleet.edge.server.session_endpoint import SessionEndpoint
 from mcpfleet.edge.sessions.elicitation import ClientRequests, Elicitation
 from mcpfleet.edge.sessions.event_streams import SessionStreams
@@ -145,7 +145,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
             SessionMethods(sessions.cache, sessions.streams, callers, streams.permits, settings),
         )
     )
-    router = Router(
+    router = RequestRouter(
         _gate(process, identity, callers, sessions),
         callers,
         Compat2025(settings.endpoints, sessions.cache, sessions.in_flight),

@@ -13,7 +13,7 @@ from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
 from mcpfleet.edge.protocol.exchange import Method
 from mcpfleet.edge.protocol.validation import check_form, check_place
 from mcpfleet.edge.server.compat_2025 import Compat2025
-from mcpfleet.edge.server.router import Gate, Router
+from mcpfleet.edge.server.router import Gate, RequestRouter
 from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.wire.envelope import Envelope
@@ -37,18 +37,18 @@ ROWS: tuple[Method, ...] = protocol_methods(UNNEEDED, UNNEEDED, UNNEEDED, UNNEED
 METHODS = MethodTable(ROWS)
 
 
-def router(*, legacy: bool = True) -> Router:
+def router(*, legacy: bool = True) -> RequestRouter:
     """The edge's order of checks over one endpoint."""
     endpoints = {"mcp": Endpoint(path="/mcp", legacy=legacy)}
     gate = Gate(endpoints, PATHS, HOSTS, Cors(()), None, UNNEEDED, UNNEEDED)
-    return Router(gate, UNNEEDED, Compat2025(endpoints, UNNEEDED, UNNEEDED), METHODS, UNNEEDED)
+    return RequestRouter(gate, UNNEEDED, Compat2025(endpoints, UNNEEDED, UNNEEDED), METHODS, UNNEEDED)
 
 
 MODERN_ALONE = router(legacy=False)
 
 
 def identified(
-    post: Post, *, more: tuple[tuple[bytes, bytes], ...] = (), checks: Router = MODERN_ALONE
+    post: Post, *, more: tuple[tuple[bytes, bytes], ...] = (), checks: RequestRouter = MODERN_ALONE
 ) -> ServerExchange:
     """Take a request up to where its caller is needed; `more` are headers that may repeat others."""
     exchange = Exchange(post)
@@ -65,7 +65,9 @@ def climb(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = ()) -> Envelope
     return identified(post, more=more).message
 
 
-def refusal(post: Post, *, more: tuple[tuple[bytes, bytes], ...] = (), checks: Router = MODERN_ALONE) -> Rejection:
+def refusal(
+    post: Post, *, more: tuple[tuple[bytes, bytes], ...] = (), checks: RequestRouter = MODERN_ALONE
+) -> Rejection:
     """Why a request does not come so far."""
     with pytest.raises(Rejection) as raised:
         identified(post, more=more, checks=checks)
