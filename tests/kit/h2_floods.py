@@ -18,7 +18,7 @@ from tests.kit.h2_bytes import CANCEL, END_HEADERS, END_STREAM, block, frame, he
 PATIENCE: Final = 60.0
 """Seconds after which a flood is given up."""
 SILENCE: Final = 2.0
-"""Seconds after which a server that says nothing and takes nothing will not do so any more."""
+"""Seconds after which a server that says nothing and takes nothing will not do so any more, on a quiet machine."""
 CALM: Final = 11
 """ENHANCE_YOUR_CALM."""
 POST: Final = block(head())
@@ -162,8 +162,18 @@ class Sent:
     seconds: float = 0.0
 
 
-def send(address: tuple[str, int], flood: Flood, size: int, *, segments: bool = False) -> Sent:
-    """Send so many bytes of a flood, and read what comes, until all is sent or the connection is closed."""
+def send(
+    address: tuple[str, int], flood: Flood, size: int, *, segments: bool = False, silence: float = SILENCE
+) -> Sent:
+    """Send so many bytes of a flood, and read what comes, until all is sent or the connection is closed.
+
+    Args:
+        address: the server's.
+        flood: makes the bytes.
+        size: the number of bytes.
+        segments: send each frame by itself.
+        silence: seconds without a byte, in either direction, after which nothing more is expected.
+    """
     parts = [h2.PREFACE + frame(h2.SETTINGS, 0, 0)]
     sent, made, begun = Sent(), 0, time.monotonic()
     for part in flood():
@@ -175,7 +185,7 @@ def send(address: tuple[str, int], flood: Flood, size: int, *, segments: bool = 
     with socket.create_connection(address) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.setblocking(False)
-        sent.told = _exchange(peer, pending, sent)
+        sent.told = _exchange(peer, pending, sent, silence)
     sent.seconds = time.monotonic() - begun
     return sent
 
@@ -185,10 +195,10 @@ def cut(data: bytes) -> list[bytes]:
     return [data[begin : begin + 65_536] for begin in range(0, len(data), 65_536)]
 
 
-def _exchange(peer: socket.socket, pending: Iterator[bytes], sent: Sent) -> int | None:
+def _exchange(peer: socket.socket, pending: Iterator[bytes], sent: Sent, silence: float) -> int | None:
     rest, answer, until = next(pending), b"", time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        readable, writable, _ = select.select([peer], [peer] if rest else [], [], SILENCE)
+        readable, writable, _ = select.select([peer], [peer] if rest else [], [], silence)
         try:
             if readable:
                 got = peer.recv(65_536)
