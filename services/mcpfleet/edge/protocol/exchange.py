@@ -12,7 +12,7 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import Session
 from mcpfleet.edge.protocol.revision import Revision
-from mcpfleet.edge.transport.http_exchange import HttpExchange
+from mcpfleet.edge.transport.http_exchange import HttpExchange, Receive, Scope, Send
 from mcpfleet.telemetry.spans import Span
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.view import Target, View
@@ -41,11 +41,16 @@ class Exchange(HttpExchange):
     own place in that order.
     """
 
+    __slots__ = (
+        "caller", "endpoint", "error_id", "id", "is_notification", "message", "method", "revision", "session", "span",
+        "view",
+    )  # fmt: skip
+
     endpoint: str
     """The endpoint's name."""
-    error_id: RequestId | None = None
+    error_id: RequestId | None
     """The id that an error repeats; None as long as none could be read."""
-    is_notification = False
+    is_notification: bool
     id: RequestId
     message: Envelope
     revision: Revision
@@ -55,7 +60,14 @@ class Exchange(HttpExchange):
     caller: Principal
     view: View
     """The part of the endpoint's catalog that the caller sees."""
-    session: SessionRef | None = None
+    session: SessionRef | None
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
+        """Begin an exchange that knows nothing of its request yet; see `HttpExchange`."""
+        super().__init__(scope, receive, send, closing=closing, write_timeout=write_timeout)
+        self.error_id = None
+        self.is_notification = False
+        self.session = None
 
     @property
     def trace(self) -> TraceContext:
@@ -97,8 +109,7 @@ class Exchange(HttpExchange):
     def forget(self) -> None:
         """Let go of the body, the message and the view, for a stream that outlives them by hours."""
         self.forget_body()
-        for name in ("message", "view"):
-            self.__dict__.pop(name, None)
+        del self.message, self.view
 
 
 Handler: TypeAlias = Callable[[Exchange], Awaitable[str | None]]

@@ -67,6 +67,13 @@ class ClientStalled(Exception):
 class HttpExchange:
     """One HTTP request and its response. The server drops what is sent after the client has left (M15)."""
 
+    # Slots keep members fast: Python shares keys of 30 members at most, and a stream reads them for hours.
+    __slots__ = (
+        "_closing", "_connection", "_is_whole", "_receive", "_send", "_write_chunk", "_write_timeout", "address",
+        "credential", "extra", "forget_body", "headers", "http_method", "http_version", "is_answered", "is_ending",
+        "is_gone", "is_streaming", "is_unwanted", "path", "query",
+    )  # fmt: skip
+
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, closing: bool, write_timeout: float) -> None:
         """Begin an exchange from an ASGI request.
 
