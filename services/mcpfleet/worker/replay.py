@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.app import AskError, ClientLacks, Declined, Question
-from mcpfleet.app.input import Suspended, Unleased, Unusable
+from mcpfleet.app.input import Suspended, Unleased, Unusable, undeclared
 from mcpfleet.contracts.call import CallBody
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.wire.protocol import missing
@@ -117,10 +117,8 @@ class Replay(Unleased):
 
     def _check(self, questions: Sequence[Question[Any]]) -> None:
         needed = [question.needs for question in questions]
-        if undeclared := [name for name in needed if not self._is_declared(name)]:
-            raise AskError(
-                f"the handler asks for {undeclared[0]!r}, and its declaration names it neither in asks nor in may_ask"
-            )
+        if strange := [name for name in needed if not self._is_declared(name)]:
+            raise AskError(undeclared(repr(strange[0])))
         if lacking := missing(needed, self._capabilities):
             raise ClientLacks(lacking)
         if len(self._keys) + len(questions) > self.most:

@@ -45,6 +45,7 @@ from mcpfleet.app.errors import (
     TryAgain,
 )
 from mcpfleet.app.handler import Answer, CallNext, Handler, Invocation, Request
+from mcpfleet.app.injected import Depends, Lifespan
 from mcpfleet.app.input import Answers, Asker, Question
 from mcpfleet.app.loading import load
 from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
@@ -75,12 +76,14 @@ __all__ = [
     "DeclarationError",
     "DeclarationWarning",
     "Declined",
+    "Depends",
     "EmbeddedResource",
     "Handler",
     "Icon",
     "ImageContent",
     "InvalidArguments",
     "Invocation",
+    "Lifespan",
     "LoadError",
     "LogMessage",
     "NotFound",

@@ -18,11 +18,12 @@ from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.function import is_async
 from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
 from mcpfleet.app.hosts import Hosts, Watcher
+from mcpfleet.app.inspection import with_visible_questions
 from mcpfleet.app.outcome import without_controls
 from mcpfleet.app.prompt import Prompt
 from mcpfleet.app.resource import Lister, Resource, Template
 from mcpfleet.app.result import Returns
-from mcpfleet.app.signature import read_signature
+from mcpfleet.app.signature import Signature, read_signature
 from mcpfleet.app.site import Site, installed_version
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
@@ -136,9 +137,10 @@ class Router:
                 options.setdefault("on_disconnect", "continue")
             if idempotency_key is True:  # so that clients know it
                 options["meta"] = {**(options.get("meta") or {}), IDEMPOTENCY_KEY: True}
+            chosen = Site.of(handler).name if name is None else name
             return Tool(
                 handler,
-                Declaration(kind="tool", name=Site.of(handler).name if name is None else name, **options),
+                Declaration(kind="tool", name=chosen, **_asking(options, handler, signature)),
                 arguments_for(signature, input_schema),
                 Returns(signature.returns, output_schema, structured=structured),
                 signature.context,
@@ -169,8 +171,9 @@ class Router:
         """
 
         def make(handler: Callable[..., Any]) -> Prompt:
-            chosen = Site.of(handler).name if name is None else name
-            return Prompt(handler, Declaration(kind="prompt", name=chosen, **options), read_signature(handler))
+            chosen, signature = Site.of(handler).name if name is None else name, read_signature(handler)
+            declaration = Declaration(kind="prompt", name=chosen, **_asking(options, handler, signature))
+            return Prompt(handler, declaration, signature)
 
         return self._declaring("prompt", name, make)
 
@@ -212,7 +215,8 @@ class Router:
             if not 0 <= ttl <= LONGEST_TIMEOUT:
                 raise Mistake(f"ttl must be 0 to {LONGEST_TIMEOUT:.0f} seconds, not {ttl}")
             signature, chosen = read_signature(handler), name or Site.of(handler).name
-            declaration = Declaration(kind="template" if is_template else "resource", name=uri, **options)
+            kind: Kind = "template" if is_template else "resource"
+            declaration = Declaration(kind=kind, name=uri, **_asking(options, handler, signature))
             said: dict[str, Any] = {"name": chosen, "mime_type": mime_type, "annotations": annotations, "ttl": ttl}
             if not is_template:
                 return Resource(handler, declaration, signature, size=size, **said)
@@ -237,8 +241,9 @@ class Router:
         """
 
         def make(handler: Callable[..., Any]) -> Lister:
-            chosen = Site.of(handler).name if name is None else name
-            return Lister(handler, Declaration(kind="lister", name=chosen, **options), read_signature(handler))
+            chosen, signature = Site.of(handler).name if name is None else name, read_signature(handler)
+            declaration = Declaration(kind="lister", name=chosen, **_asking(options, handler, signature))
+            return Lister(handler, declaration, signature)
 
         return self._declaring("resources", name, make)
 
@@ -424,3 +429,7 @@ class App(Router):
             instructions=self.instructions,
             definitions=tuple(handler.definition.text for handler in self.handlers),
         )
+
+
+def _asking(options: Options, handler: Callable[..., Any], signature: Signature) -> Options:
+    return with_visible_questions(options, [(handler, signature.context)])

@@ -258,8 +258,9 @@ class Context:
     async def elicit(self, message: str, wanted: Any, *, key: str | None = None) -> Any:
         """Ask the user to fill in a form, and return its content.
 
-        The handler may run again from its top with the answer at hand. So work before a question should be a step, or
-        harmless (M53).
+        **The handler runs again from its top with the answer at hand.** So an effect before a question belongs into
+        `ctx.step`, or it happens again (M53). A question in the handler's own code needs no declaration; a question
+        elsewhere, such as in a function that the handler calls with its Context, needs `asks` (D16).
 
         Args:
             message: tells the user the purpose.

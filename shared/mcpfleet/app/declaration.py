@@ -45,7 +45,8 @@ class Options(TypedDict, total=False):
     idempotency key continue by default."""
     asks: Collection[str]
     """The questions that the handler needs: "elicitation.form", "elicitation.url", "sampling", "sampling.tools" or
-    "roots". A client without them is refused before the call (D16)."""
+    "roots". A client without them is refused before the call (D16). Questions that the handler's own code shows count
+    without it."""
     may_ask: Collection[str]
     """The questions that it asks only of clients that can answer: `ctx.can_ask` tells."""
     scopes: Collection[str]

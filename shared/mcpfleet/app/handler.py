@@ -72,7 +72,7 @@ class Function:
 
     def __init__(self, handler: Callable[..., Any], context: str | None = None) -> None:
         self.site = Site.of(handler)
-        self._handler = handler
+        self.handler = handler
         self._is_async = is_async(handler)
         self._context = context
 
@@ -81,10 +81,10 @@ class Function:
         if self._context is not None:
             values[self._context] = ctx
         if not self._is_async:
-            return in_thread(functools.partial(self._handler, **values), threads, ctx.asker)
+            return in_thread(functools.partial(self.handler, **values), threads, ctx.asker)
         if not ctx.asker.is_sure:
-            return when_sure(functools.partial(self._handler, **values), ctx.asker)
-        started: Awaitable[Any] = self._handler(**values)
+            return when_sure(functools.partial(self.handler, **values), ctx.asker)
+        started: Awaitable[Any] = self.handler(**values)
         return started
 
 
@@ -192,6 +192,11 @@ class Handler(ABC):
             shown.definition = Definition(**(self.definition.model_dump() | {"name": name, "wire": wire}))
         shown.inner_interceptors = (interceptors, *self.inner_interceptors)
         return shown
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The author's function, as it was declared."""
+        return self._function.handler
 
     async def answer(
         self,

@@ -40,6 +40,14 @@ class Question(Generic[Reply]):
     """Names it over all runs of the handler; by default its method and order do."""
 
 
+def undeclared(needed: str) -> str:
+    """Return the sentences about a question that a declaration names neither in `asks` nor in `may_ask`."""
+    return (
+        f"the handler asks the client, which its own code does not show: add asks={{{needed}}}, or may_ask, to its "
+        "declaration. It runs again from its top with each answer, so put effects before the question into ctx.step"
+    )
+
+
 class Asker(Protocol):
     """Asks the client of one call, and remembers work before a question."""
 
@@ -95,7 +103,7 @@ class Nobody(Unleased):
             AskError: always.
         """
         needed = ", ".join(sorted({repr(question.needs) for question in questions}))
-        raise AskError(f"the handler asks the client without a declaration: add asks={{{needed}}}")
+        raise AskError(undeclared(needed))
 
     async def once(self, name: str, arguments: bytes, work: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002
         """Do the work: there is no earlier run."""

@@ -1,16 +1,18 @@
-"""A handler's signature: its parameters with their types, the place of the Context, and the return annotation."""
+"""A handler's signature: its parameters with their types, the places of what mcpfleet fills, the return annotation."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import Mistake
+from mcpfleet.app.injected import Depends, dependency_in, is_lifespan
 from mcpfleet.app.schema import MISSING, Parameter
 from mcpfleet.app.site import innermost
 
@@ -20,21 +22,36 @@ class Signature:
     """The parameters and the return annotation of a handler."""
 
     parameters: tuple[Parameter, ...]
-    context: str | None
+    context: str | None = None
     """The parameter that takes the Context."""
-    returns: Any
+    returns: Any = MISSING
     """The resolved return annotation; `MISSING` if there is none."""
+    depends: Mapping[str, Depends] = field(default_factory=dict)
+    """The parameters that take dependencies."""
+    lifespans: tuple[str, ...] = ()
+    """The parameters that take what the lifespan yielded."""
+
+    @property
+    def injected(self) -> tuple[str, ...]:
+        """The parameters that dependencies and the lifespan fill."""
+        return (*self.depends, *self.lifespans)
 
 
 def read_signature(handler: Callable[..., Any]) -> Signature:
-    """Read a handler's signature.
+    """Read a handler's signature, or that of a dependency.
 
     Raises:
-        Mistake: an annotation does not resolve, a parameter cannot be passed by name, or two take the Context.
+        Mistake: it cannot be read, an annotation does not resolve, a parameter cannot be passed by name, two take the
+            Context, or one is filled by two things.
     """
-    signature = inspect.signature(handler)
-    names = getattr(innermost(handler), "__globals__", {})
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError) as error:
+        raise Mistake(f"its signature cannot be read ({error}): wrap it in a function of your own") from error
+    names = _globals(handler)
     parameters: list[Parameter] = []
+    depends: dict[str, Depends] = {}
+    lifespans: list[str] = []
     context: str | None = None
     for name, declared in signature.parameters.items():
         annotation = _resolve(name, declared.annotation, names)
@@ -45,9 +62,23 @@ def read_signature(handler: Callable[..., Any]) -> Signature:
             context = name
         elif Context in typing.get_args(annotation):
             raise Mistake("must be annotated with `Context` alone: a call always has one", name)
+        elif (dependency := dependency_in(annotation, name)) is not None:
+            depends[name] = dependency
+        elif is_lifespan(annotation):
+            lifespans.append(name)
+        elif isinstance(declared.default, Depends):
+            raise Mistake("write `Annotated[…, Depends(…)]`, not a default: your own calls would get the default", name)
         else:
             parameters.append(Parameter(name, annotation, declared.default))
-    return Signature(tuple(parameters), context, _resolve("return", signature.return_annotation, names))
+    returns = _resolve("return", signature.return_annotation, names)
+    return Signature(tuple(parameters), context, returns, depends, tuple(lifespans))
+
+
+def _globals(handler: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names that annotations may use: those of the function's module, or of the class's."""
+    function = innermost(handler)
+    own: dict[str, Any] | None = getattr(function, "__globals__", None)
+    return own if own is not None else vars(sys.modules.get(function.__module__, sys))
 
 
 def _check_kind(declared: inspect.Parameter) -> None:

@@ -226,17 +226,28 @@ async def test_m50_a_handler_that_swallows_a_question_has_ended_nonetheless() ->
 # -- what may be asked ------------------------------------------------------------------------------------------------
 
 
-async def test_d16_an_undeclared_question_is_an_error_that_names_it() -> None:
+async def greet_by_another(ctx: Context) -> str:
+    return await greet(ctx)
+
+
+async def test_d16_a_question_that_the_own_code_shows_needs_no_declaration() -> None:
     async with bench(app_of(greet)) as runs:
-        result = await runs.call("greet", capabilities=ALL)
+        result = await through_rounds(runs, "greet", [{"user_name": filled(name="Ann")}])
+    assert text_of(result) == "Hello, Ann!"
+
+
+async def test_d16_an_undeclared_question_is_an_error_that_names_it() -> None:
+    async with bench(app_of(greet_by_another)) as runs:
+        result = await runs.call("greet_by_another", capabilities=ALL)
         [line] = [line for line in runs.log.entries if line["log_level"] == "error"]
     assert result["isError"] is True
     assert isinstance(line["exc_info"], AskError)
     assert "asks={'elicitation.form'}" in str(line["exc_info"])
-    async with bench(app_of(greet, asks={"roots"})) as runs:
-        await runs.call("greet", capabilities=ALL)
+    async with bench(app_of(greet_by_another, asks={"roots"})) as runs:
+        await runs.call("greet_by_another", capabilities=ALL)
         [line] = [line for line in runs.log.entries if line["log_level"] == "error"]
-    assert "neither in asks nor in may_ask" in str(line["exc_info"])
+    assert "asks={'elicitation.form'}" in str(line["exc_info"])
+    assert "runs again from its top" in str(line["exc_info"])
 
 
 async def test_d16_a_client_that_cannot_answer_is_told_what_it_lacks() -> None:
