@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+SITE_VENV := .mcpfleet/site
 # Unit tests wait for nothing, so as many run side by side as there are cores; an idle worker takes from the others.
 CORES := -n auto --dist worksteal
 # Contract tests wait for half of their time, so twice as many run as there are cores.
@@ -14,25 +15,39 @@ HALF_MORE ?= $(shell $(PYTHON) -c 'import os; print(min(16, (3 * (os.cpu_count()
 FILES := -n $(HALF_MORE) --dist loadfile --no-loadscope-reorder
 TARGET ?= examples/library.py
 PORT ?= 8000
+SITE ?= build/site
+PIP := -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help dev install check test lint types unit vectors fuzz contract processes fleet deploy chaos conformance system system-packages lock clean
+.PHONY: help dev install check test lint types unit vectors fuzz contract processes fleet deploy chaos conformance system system-packages site lock clean
 
 help:
 	@echo "make dev    run the whole system with $(TARGET) on port $(PORT)"
 	@echo "make check  lint, types, layers and the unit tests, for the minute between two edits"
 	@echo "make test   lint, types, layers and every test"
+	@echo "make site   the documentation as a site, in $(SITE)"
 	@echo "make system tests with nginx, HAProxy and Caddy, which must be installed"
 
 # What `dev` needs, and no more, so that a first call is a minute away.
 $(VENV)/.run: requirements.lock
-	$(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@echo "1 of 3: a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2 of 3: the packages that a fleet needs; the first time takes about a minute"
+	@$(RUN)/python $(PIP) install --require-hashes -r requirements.lock
+	@echo "3 of 3: mcpfleet itself, from this folder"
+	@$(RUN)/python $(PIP) install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(VENV)/.test: requirements-test.lock $(VENV)/.run
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+	@echo "the packages that only checks and tests need; the first time takes about a minute"
+	@$(RUN)/python $(PIP) install --require-hashes -r requirements-test.lock
+	@touch $@
+
+# A site's generator is in an environment of its own: nothing that runs needs it.
+$(SITE_VENV)/.site: requirements-site.lock
+	@echo "the packages that build the site, in $(SITE_VENV)"
+	@$(PYTHON) -m venv $(SITE_VENV)
+	@$(SITE_VENV)/bin/python $(PIP) install --require-hashes -r requirements-site.lock
 	@touch $@
 
 dev: $(VENV)/.run
@@ -68,14 +83,14 @@ contract: $(VENV)/.test
 	$(RUN)/pytest $(BESIDE) tests/contract
 
 # All that starts processes, in one run, whose end no core waits for: `fleet`, `deploy`, `chaos` and `conformance` are its parts.
-processes: $(VENV)/.test
+processes: $(VENV)/.test $(SITE_VENV)/.site
 	$(RUN)/pytest $(FILES) tests/deploy tests/conformance tests/fleet tests/chaos
 
 fleet: $(VENV)/.test
 	$(RUN)/pytest $(FILES) tests/fleet
 
 # The image's steps, the manifests, what they start, and what dashboards and alerts look at.
-deploy: $(VENV)/.test
+deploy: $(VENV)/.test $(SITE_VENV)/.site
 	$(RUN)/pytest $(FILES) tests/deploy
 
 chaos: $(VENV)/.test
@@ -93,6 +108,10 @@ system: $(VENV)/.test
 system-packages:
 	@echo $(SYSTEM_PACKAGES)
 
+# Every warning is an error. The pages load nothing from elsewhere.
+site: $(SITE_VENV)/.site
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --quiet --strict --site-dir $(abspath $(SITE))
+
 # Hashes for every platform and Python; no address of an index, so that any mirror serves.
 lock:
 	$(RUN)/python -m pip install --quiet uv
@@ -101,6 +120,8 @@ lock:
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --no-header --quiet --extra dev --group build --group test pyproject.toml --constraints requirements.lock \
 	  --output-file requirements-test.lock
+	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --no-header --quiet --group site --output-file requirements-site.lock
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --no-header --quiet --no-strip-extras tests/benchmarks/fastmcp/requirements.in \
 	  --output-file tests/benchmarks/fastmcp/requirements.lock

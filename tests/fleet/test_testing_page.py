@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.unit.test_documents import blocks
+from tests.kit.pages import blocks
 
 
 def test_the_blocks_of_the_page_about_testing_are_tests_that_pass(tmp_path: Path) -> None:
     """They test the application of the guide for authors."""
-    (tmp_path / "shop.py").write_text("\n\n".join(blocks("applications.md")))
-    (tmp_path / "test_shop.py").write_text("\n\n".join(blocks("testing.md")))
+    (tmp_path / "shop.py").write_text("\n\n".join(blocks("docs/applications.md")))
+    (tmp_path / "test_shop.py").write_text("\n\n".join(blocks("docs/testing.md")))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, "-c", os.devnull, "-p", "no:cacheprovider"],
         cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,

@@ -9,21 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from mcpfleet.contracts.endpoints import Endpoint
+from tests.kit.pages import blocks, section
 
-ROOT: Final = Path(__file__).parents[2]
 LOAD: Final = "import sys; from mcpfleet.app.loading import load; load(sys.argv[1])"
-
-
-def blocks(page: str) -> list[str]:
-    """The Python of a page."""
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
 def test_the_blocks_of_the_guide_for_authors_are_one_application(tmp_path: Path) -> None:
     """A name that two blocks declare is refused, as an author who follows the page would find."""
-    assert len(blocks("applications.md")) > 20
+    assert len(blocks("docs/applications.md")) > 20
     shop = tmp_path / "shop.py"
-    shop.write_text("\n\n".join(blocks("applications.md")))
+    shop.write_text("\n\n".join(blocks("docs/applications.md")))
     done = subprocess.run(  # a process of its own: the page's modules are nobody else's
         [sys.executable, "-c", LOAD, str(shop)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -34,8 +29,7 @@ def test_the_blocks_of_the_guide_for_authors_are_one_application(tmp_path: Path)
 
 def test_every_member_of_an_endpoint_is_told_where_endpoints_are() -> None:
     """And with its default, where that is yes or no."""
-    section = re.split(r"^## ", (ROOT / "docs" / "operations.md").read_text(), flags=re.MULTILINE)
-    [told] = [each for each in section if each.startswith("Pools and endpoints")]
+    told = section("docs/operations.md", "Pools and endpoints")
     for name, field in Endpoint.model_fields.items():
         assert re.search(rf"^\|[^|]*`{name}`[^|]*\|", told, re.MULTILINE), name
         if isinstance(field.default, bool):

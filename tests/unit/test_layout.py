@@ -14,7 +14,7 @@ from tests.kit.tree import ROOT, committed, python_files
 SOURCE_ROOTS = (ROOT / "services" / "mcpfleet", ROOT / "shared" / "mcpfleet")
 
 DIRECTORIES = {"services", "shared", "deploy", "observability", "tests", "examples", "docs"}
-FILES = {"pyproject.toml", "README.md", "Makefile", "LICENSE", "CHANGELOG.md"}
+FILES = {"pyproject.toml", "README.md", "Makefile", "LICENSE", "CHANGELOG.md", "mkdocs.yml"}
 
 LONGEST = 400
 SAYS_WHY = re.compile(r"^# Longer than \d+ lines: \S+", re.MULTILINE)

@@ -1,0 +1,29 @@
+"""The pages of the documentation, for tests that run what they show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.kit.tree import ROOT
+
+
+def blocks(page: str | Path, language: str = "python") -> list[str]:
+    """Return the code blocks of a page in a language, in order; the page is named by its path in the repository."""
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```{re.escape(language)}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def section(page: str | Path, heading: str) -> str:
+    """Return what stands below a heading of the second level."""
+    parts = re.split(r"^## ", (ROOT / page).read_text(), flags=re.MULTILINE)
+    [found] = [part for part in parts if part.partition("\n")[0] == heading]
+    return found
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the rows of the tables in a text, without heads; `|` inside code is part of a cell."""
+    lines = re.findall(r"^\|(.*)\|$", text, re.MULTILINE)
+    cells = [[cell.strip() for cell in re.split(r"\|(?=(?:[^`]*`[^`]*`)*[^`]*$)", line)] for line in lines]
+    heads = {place - 1 for place, row in enumerate(cells) if all(re.fullmatch(":?-+:?", cell) for cell in row)}
+    return [row for place, row in enumerate(cells) if not {place, place - 1} & heads]
