@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio
 
-import mcpfleet.app
-from mcpfleet.app import App, DeclarationError, LoadError, load
+from mcpfleet.app import App, load
+from mcpfleet.app.load_problem import load_problem
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.bus.service import bus_of, watch_link
@@ -109,19 +106,8 @@ def _load(target: str) -> App:
         raise ConfigurationError("MCPFLEET_TARGET: must be set: path/to/app.py or module:attribute")
     try:
         return load(target)
-    except (LoadError, DeclarationError) as error:
-        raise ConfigurationError(str(error)) from error
     except Exception as error:
-        raise ConfigurationError(f"{target} cannot be imported:\n{_authors_traceback(error)}") from error
-
-
-def _authors_traceback(error: Exception) -> str:
-    """The error as Python prints it, without our frames and those of the import system."""
-    told = traceback.TracebackException.from_exception(error)
-    ours = str(Path(mcpfleet.app.__file__).parent), importlib.__file__, "<frozen importlib", __file__
-    own = [frame for frame in told.stack if not frame.filename.startswith(ours)]
-    told.stack = traceback.StackSummary.from_list(own)
-    return "".join(told.format(chain=False)).rstrip()
+        raise ConfigurationError(load_problem(target, error).text) from error
 
 
 SERVICE: Final = Service("worker", serve, WorkerSettings)

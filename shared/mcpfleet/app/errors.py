@@ -138,6 +138,7 @@ class DeclarationError(Exception):
     """Raised at import when a declaration cannot be served, so no worker starts with it.
 
     Attributes:
+        why: the mistake, and its remedy unless that is plain.
         site: the function; None if the App itself is wrong.
         parameter: the parameter at fault, if there is one.
     """
@@ -147,6 +148,7 @@ class DeclarationError(Exception):
         if parameter is not None:
             where.append(f"parameter {parameter!r}")
         super().__init__(f"{', '.join(where)}: {why}" if where else why)
+        self.why = why
         self.site = site
         self.parameter = parameter
 

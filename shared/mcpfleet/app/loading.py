@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -94,5 +96,19 @@ def _only(module: ModuleType, target: str) -> App:
     if not distinct:
         raise LoadError(f"{target}: {module.__name__} has no App at its top level")
     if len(distinct) > 1:
-        raise LoadError(f"{target}: {module.__name__} has several Apps ({', '.join(apps)}): add one, as `:name`")
+        found = "; ".join(f"{name}{_line_of(name, module)}" for name in apps)
+        raise LoadError(f"{target}: {module.__name__} has several Apps ({found}): add one, as `:{next(iter(apps))}`")
     return next(iter(distinct.values()))
+
+
+def _line_of(name: str, module: ModuleType) -> str:
+    """Say in which line a module assigns a name; empty where it does not, as for a name that it imports."""
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):  # it has no source
+        return ""
+    for statement in tree.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+            return f", line {statement.lineno}"
+    return ""

@@ -95,7 +95,7 @@ def test_an_app_that_another_includes_is_no_choice(tmp_path: Path) -> None:
         pytest.param(
             "from mcpfleet.app import App\na = App('a', version='1')\nb = App('b', version='1')\n",
             "{file}",
-            r"several Apps \(a, b\)",
+            r"several Apps \(a, line 2; b, line 3\)",
             id="several",
         ),
         pytest.param("x = 5\n", "{file}:x", "'x' is a int, not an App", id="attribute of another type"),

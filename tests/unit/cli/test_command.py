@@ -40,6 +40,7 @@ def test_without_arguments_it_says_what_it_can_do() -> None:
     shown = CliRunner().invoke(app, []).output
     for command in (
         "dev",
+        "check",
         "edge",
         "authorization",
         "catalog",

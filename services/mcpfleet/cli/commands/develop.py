@@ -1,4 +1,4 @@
-"""The commands for somebody who writes an application: `mcpfleet dev`."""
+"""The commands for somebody who writes an application: `mcpfleet dev` and `mcpfleet check`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
         settings=ProcessSettings.load(),
     )  # fmt: skip
     anyio.run(develop, plan, reload)
+
+
+def check(
+    target: Target,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    within: Annotated[float, typer.Option(help="Seconds that the import may take.", min=0.1)] = 60.0,
+) -> None:
+    """Check an application, and show what it declares, without starting anything."""
+    from mcpfleet.cli.check import run_check  # noqa: PLC0415
+
+    raise typer.Exit(run_check(target, as_json=as_json, within=within))
 
 
 def _check_target(target: str) -> None:

@@ -21,6 +21,7 @@ MARKUP: Final[_Markup] = "rich" if sys.stdout.isatty() and sys.stderr.isatty() e
 COMMANDS: Final = {
     "Develop": {
         "dev": "develop:dev",
+        "check": "develop:check",
     },
     "Call": {
         "call": "client:call",

@@ -1,0 +1,68 @@
+"""What the import of an application found: its declarations and warnings, or its mistake. One process tells another."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from mcpfleet.process.tracebacks import SourceLine
+
+DeclaredKind: TypeAlias = Literal["tool", "prompt", "resource", "template", "lister"]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Declared(_Value):
+    """A declaration of an application."""
+
+    kind: DeclaredKind
+    name: str
+    """As in the definition: a tool's name, or a resource's URI."""
+    wire: dict[str, Any]
+    """Its entry in lists."""
+    scopes: tuple[str, ...] = ()
+    file: str | None = None
+    """The file of its function."""
+    line: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The place of its function, for people; its name if its code has none."""
+        return self.name if self.file is None else str(SourceLine(self.file, self.line))
+
+
+class Finding(_Value):
+    """A mistake or a warning, and its place."""
+
+    message: str
+    """One line, which begins with the place if there is one."""
+    file: str | None = None
+    line: int | None = None
+    traceback: str = ""
+    """The author's own frames; empty where the message says it all."""
+
+    @property
+    def text(self) -> str:
+        """The message, and the frames below it."""
+        return f"{self.message}\n{self.traceback}" if self.traceback else self.message
+
+
+class ImportReport(_Value):
+    """What an application declares, or why it cannot be imported."""
+
+    target: str
+    name: str = ""
+    version: str = ""
+    declared: tuple[Declared, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    mistake: Finding | None = None
+    """Why it was not loaded."""
+    files: tuple[str, ...] = ()
+    """The author's own files that the import read, also where it failed."""
+
+    def of(self, kind: DeclaredKind) -> list[Declared]:
+        """The declarations of a kind, in their order."""
+        return [each for each in self.declared if each.kind == kind]
