@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,21 +20,10 @@ from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.logs import say_ready
 from mcpfleet.process.run import Process, Service, run
-from mcpfleet.telemetry.instruments import WorkerInstruments
-from mcpfleet.telemetry.trace import TraceSampling
 from mcpfleet.worker.announcer import Announcer
-from mcpfleet.worker.bus_side import BusSide
-from mcpfleet.worker.calls.actor import CallActor
-from mcpfleet.worker.handler_loop import HandlerLoop
-from mcpfleet.worker.host import WorkerHost
-from mcpfleet.worker.loop_bridge import LoopBridge
-from mcpfleet.worker.publisher import Publisher
-from mcpfleet.worker.router import FrameRouter
-from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.slots import Slots
-from mcpfleet.worker.tasks.actor import TaskActor
 from mcpfleet.worker.watched import WatchedActor, WatcherCalls
+from mcpfleet.worker.wiring import wire
 
 
 async def serve(process: Process[WorkerSettings]) -> None:
@@ -50,38 +38,27 @@ async def serve_over(
     process: Process[WorkerSettings], bus: Bus, app: App, pool: str, on_ready: Callable[[], None] = lambda: None
 ) -> None:
     """Run a worker over a bus, for an application that is loaded; `on_ready` is called once it is ready."""
-    settings, telemetry = process.settings, process.telemetry
+    settings = process.settings
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
-    side = BusSide(bus, pool, settings, WorkerInstruments(telemetry.metrics), process.log)
-    slots, thread, handlers = Slots(settings.slots, side.instruments), HandlerLoop(), HandlerTable(app)
-    calls = CallActor(side, slots, thread.order)
-    tasks = TaskActor(side, slots, calls, thread.order)
-    publisher = Publisher(bus, pool, doubtful=settings.bus_question_every + settings.bus_dead_after, log=process.log)
-    announcer = Announcer(
-        side, app.manifest(), on_counted=publisher.counted, tracer=telemetry.tracer,
-        sampling=TraceSampling.of(settings.sample_ratio if telemetry.enabled else 0.0),
-    )  # fmt: skip
-    host = WorkerHost(handlers, calls, tasks, announcer, publisher)
-    frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasks).route)
-    recorded = RunTelemetry(telemetry.tracer, side.instruments, process.log)
-    runner = Runner(handlers, settings, recorded, tell=frames.put, publish=host.publish, requests=tasks.requests)
+    worker = wire(process, bus, app, pool)
+    calls, tasks, thread, announcer = worker.calls, worker.tasks, worker.thread, worker.announcer
     watchers = WatcherCalls(app, settings.threads, process.log)
     async with anyio.create_task_group() as group:
         await group.start(bus.run)
         await Discovery(bus, process.name).listen()
         group.start_soon(publish_stats, process, bus, pool)
-        await group.start(thread.run, runner, watchers.run)
+        await group.start(thread.run, worker.runner, watchers.run)
         await calls.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         await group.start(tasks.run)
         if app.watchers:
-            group.start_soon(WatchedActor(side, watchers.tell).run)
+            group.start_soon(WatchedActor(worker.side, watchers.tell).run)
         group.start_soon(calls.tick)
         group.start_soon(calls.keep_alive)
         group.start_soon(thread.watch, settings.blocked_after, process.log, calls.hear_blocked)
         async with anyio.create_task_group() as announcing:
             announcing.start_soon(_announce, process, announcer, on_ready)
-            announcing.start_soon(host.run)
+            announcing.start_soon(worker.host.run)
             await process.stopping.wait()
             announcing.cancel_scope.cancel()
         with anyio.move_on_after(settings.drain):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,22 +30,13 @@ from mcpfleet.contracts.pool_tasks import (
     TasksClaimed,
 )
 from mcpfleet.contracts.task_payloads import Origin
-from mcpfleet.telemetry.instruments import WorkerInstruments
-from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.worker.bus_side import BusSide
-from mcpfleet.worker.calls.actor import CallActor
-from mcpfleet.worker.handler_loop import HandlerLoop
-from mcpfleet.worker.loop_bridge import LoopBridge
-from mcpfleet.worker.router import FrameRouter
-from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.slots import Slots
 from mcpfleet.worker.tasks.actor import TaskActor
 from tests.contract.bus.fabric import Fabric, heard
+from tests.contract.calls.worker_harness import wired
 
-POOL = "library"
 TASK = "t" * 32
 QUICK: dict[str, Any] = {"task_looks": 0.1, "task_extends": 0.1, "task_says": 0.05, "alive_interval": 5.0}
 
@@ -144,25 +134,18 @@ class Holder:
 async def holder(fabric: Fabric, app: App, *, lease: float = 10.0, **settings: Any) -> AsyncIterator[Holder]:
     """A worker of an application for the length of a block; the task is of its tool `work`."""
     chosen = WorkerSettings(**(QUICK | settings))
-    instruments = WorkerInstruments(Metrics())
     tools = {each.definition.name: each.definition.digest for each in app.handlers}
     service = Service(tools["work"], lease)
     async with fabric.buses("pool-library", "tasks") as (pool, tasks_bus), anyio.create_task_group() as tasks:
         answering = Actor(tasks_bus, fabric.settings, tracer=Tracer(), log=fabric.logger)
         await tasks.start(answering.run)
         await service.register(answering)
-        side = BusSide(pool, POOL, chosen, instruments, fabric.logger)
-        slots, thread = Slots(chosen.slots, instruments), HandlerLoop()
-        calls = CallActor(side, slots, thread.order)
-        tasking = TaskActor(side, slots, calls, thread.order)
-        frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasking).route)
-        telemetry = RunTelemetry(Tracer(), instruments, fabric.logger)
-        runner = Runner(HandlerTable(app), chosen, telemetry, tell=frames.put, requests=tasking.requests)
+        worker = wired(fabric, pool, app, chosen)
         await heard(tasks_bus)
-        await tasks.start(thread.run, runner)
-        await tasks.start(tasking.run)
-        made = Holder(service, tasking, fabric)
-        await tasking.offer(tools)
+        await tasks.start(worker.thread.run, worker.runner)
+        await tasks.start(worker.tasks.run)
+        made = Holder(service, worker.tasks, fabric)
+        await worker.tasks.offer(tools)
         yield made
         await answering.drain()
         tasks.cancel_scope.cancel()

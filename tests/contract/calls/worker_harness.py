@@ -27,18 +27,11 @@ from mcpfleet.contracts.call import (
     process_cancel_subject,
     reply_subject,
 )
+from mcpfleet.process.run import Process
 from mcpfleet.telemetry.instruments import WorkerInstruments
-from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.telemetry.spans import Tracer
-from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.actor import CallActor
-from mcpfleet.worker.handler_loop import HandlerLoop
-from mcpfleet.worker.loop_bridge import LoopBridge
-from mcpfleet.worker.router import FrameRouter
-from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
-from mcpfleet.worker.slots import Slots
-from mcpfleet.worker.tasks.actor import TaskActor
+from mcpfleet.worker.wiring import Worker, wire
 from tests.contract.bus.fabric import Fabric, heard
 from tests.kit.waiting import until
 
@@ -165,14 +158,12 @@ class PlayedEdge:
 class WorkerHarness:
     """A worker, its application, and an edge."""
 
-    def __init__(
-        self, edge: PlayedEdge, pool: Bus, application: HeldApplication, actor: CallActor, instruments: Any
-    ) -> None:
+    def __init__(self, edge: PlayedEdge, pool: Bus, application: HeldApplication, worker: Worker) -> None:
         self.edge = edge
         self.pool = pool
         self.application = application
-        self.actor = actor
-        self.instruments: WorkerInstruments = instruments
+        self.actor: CallActor = worker.calls
+        self.instruments: WorkerInstruments = worker.side.instruments
 
     def place(self, tool: str, arguments: dict[str, Any], **options: Any) -> None:
         """Send a call of the application."""
@@ -183,29 +174,29 @@ class WorkerHarness:
         await until(lambda: set(names) <= set(self.application.started), within=5)
 
 
+def wired(fabric: Fabric, bus: Bus, app: App, settings: WorkerSettings) -> Worker:
+    """The parts of a worker on a bus of the fabric; nothing of it runs yet."""
+    process = Process("worker", settings)
+    process.log = fabric.logger
+    return wire(process, bus, app, POOL)
+
+
 @asynccontextmanager
 async def worker_harness(fabric: Fabric, **settings: Any) -> AsyncIterator[WorkerHarness]:
     """A worker and an edge, for the length of a block."""
     chosen = WorkerSettings(**(CALM | FETCHED_AT_ONCE | settings))
     application = HeldApplication()
-    instruments = WorkerInstruments(Metrics())
     async with fabric.buses("edge", "pool-library") as (edge_bus, pool), anyio.create_task_group() as tasks:
-        side = BusSide(pool, POOL, chosen, instruments, fabric.logger)
-        slots, thread = Slots(chosen.slots, instruments), HandlerLoop()
-        actor = CallActor(side, slots, thread.order)
-        router = FrameRouter(actor, TaskActor(side, slots, actor, thread.order))
-        frames = LoopBridge(asyncio.get_running_loop(), router.route)
-        telemetry = RunTelemetry(Tracer(), instruments, fabric.logger)
-        runner = Runner(HandlerTable(application.app), chosen, telemetry, tell=frames.put)
-        edge = PlayedEdge(edge_bus)
-        await tasks.start(thread.run, runner)
+        worker, edge = wired(fabric, pool, application.app, chosen), PlayedEdge(edge_bus)
+        actor = worker.calls
+        await tasks.start(worker.thread.run, worker.runner)
         await edge.listen()
         await actor.listen({each.definition.digest: each.definition.kind for each in application.app.handlers})
         await heard(edge_bus, pool)
         tasks.start_soon(actor.tick)
         tasks.start_soon(actor.keep_alive)
         try:
-            yield WorkerHarness(edge, pool, application, actor, instruments)
+            yield WorkerHarness(edge, pool, application, worker)
         finally:
             application.release.set()
             with anyio.move_on_after(3, shield=True):
