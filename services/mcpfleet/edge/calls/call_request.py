@@ -63,11 +63,6 @@ class CallRequest:
         return self.target.listed.definition
 
     @property
-    def ends_with_connection(self) -> bool:
-        """True where the edge follows the call no longer than its client's connection lasts."""
-        return self.exchange.session is None
-
-    @property
     def goes_on_without_client(self) -> bool:
         """True where the work goes on when its client leaves: its tool says so (D12), or leaving is no cancel (P9)."""
         exchange = self.exchange

@@ -13,6 +13,7 @@ from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.in_flight import Call, End
 from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.revision import Input
 from mcpfleet.telemetry import names
 from mcpfleet.wire import reply, texts
 from mcpfleet.wire.errors import NotAnswered, Rejection, bad_params, internal, missing_capabilities, unknown_resource
@@ -98,7 +99,7 @@ class CallEnds:
                 result = request.finish(call.body)
                 return CallEnd(200, request.exchange.response(result, request.definition), error_type)
             case End.ASK:
-                if not request.exchange.revision.takes_rounds:
+                if request.exchange.revision.input is not Input.NEXT_REQUEST:
                     return self._failed(request, texts.NEEDS_SESSION, "no_session")
                 asked = self._continuation.ask(request.exchange, request.round, call.body)
                 return CallEnd(200, request.exchange.response(asked), None)
@@ -131,14 +132,19 @@ class CallEnds:
         if kind == BAD_PARAMS:
             return self._refused(request, bad_params(_message(call.body)))
         if kind == LACKING:
-            if request.exchange.session is not None:
-                lacking = ", ".join(word for word in words if word in request.asks)
-                return self._failed(request, f"{texts.CANNOT_ANSWER}{lacking}.", "client_lacks")
-            if not request.exchange.revision.takes_rounds:
-                return self._failed(request, texts.NEEDS_SESSION, "no_session")
-            return self._refused(request, missing_capabilities(word for word in words if word in request.asks))
+            return self._lacking(request, [word for word in words if word in request.asks])
         status = request.exchange.revision.status(400) if kind == AUTHORED_ERROR else 200
         return CallEnd(status, reply.error_body(identifier, call.body), "application_error")
+
+    def _lacking(self, request: CallRequest, capabilities: list[str]) -> CallEnd:
+        """Return that the handler has asked for input which this client cannot give."""
+        match request.exchange.revision.input:
+            case Input.NEXT_REQUEST:
+                return self._refused(request, missing_capabilities(capabilities))
+            case Input.OWN_RESPONSE:
+                return self._failed(request, f"{texts.CANNOT_ANSWER}{', '.join(capabilities)}.", "client_lacks")
+            case Input.NONE:
+                return self._failed(request, texts.NEEDS_SESSION, "no_session")
 
     def _refused(self, request: CallRequest, rejection: Rejection) -> CallEnd:
         rejection = request.exchange.revision.rejection(rejection)

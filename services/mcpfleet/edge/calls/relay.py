@@ -1,27 +1,22 @@
-"""Passes one call between its worker and its client: JSON, or a stream from the first notice on."""
+"""Relays one call: places it, follows it, and sends its one end to the client."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 import anyio.lowlevel
-from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import FrameKind
 from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.end import CallEnd, CallEnds
 from mcpfleet.edge.calls.in_flight import Call, End, InFlightCalls, Remote
 from mcpfleet.edge.calls.large_results import LargeResults, ResultLost
-from mcpfleet.edge.calls.queue import CallQueue, CallWatch, MakeOrder, PlacedOrder
+from mcpfleet.edge.calls.queue import CallQueue, MakeOrder, PlacedOrder
+from mcpfleet.edge.calls.updates import ClientUpdates, Elicited
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.edge.transport.http_exchange import ClientGone, ClientStalled, while_there
-from mcpfleet.wire import reply
+from mcpfleet.edge.transport.http_exchange import ClientGone, while_there
 
 _UNWATCHED: Final = 0.1
 """Seconds in which nobody watches whether the client leaves: most calls end within, and need no watcher."""
@@ -37,16 +32,6 @@ class CallParts(NamedTuple):
     ends: CallEnds
     settings: EdgeSettings
     log: FilteringBoundLogger
-
-
-@dataclass(slots=True, eq=False)
-class Elicited:
-    """The questions of a handler within one request of a session's client, over all rounds of that request."""
-
-    body: bytes | None = None
-    """The worker's `ask` frame; None where the call has ended otherwise."""
-    reached: float = -math.inf
-    """The greatest progress that was told. A handler that runs again begins anew, and its client hears no less."""
 
 
 OnEnd = Callable[[Call], Awaitable[str | None]]
@@ -91,96 +76,39 @@ async def fetch(parts: CallParts, request: CallRequest, make_order: MakeOrder) -
     return relay.kept
 
 
-class CallRelay(CallWatch):
+class CallRelay:
     """The relay of one call."""
 
     def __init__(self, parts: CallParts, request: CallRequest, elicited: Elicited | None = None) -> None:
-        super().__init__(parts.settings)
         self._parts = parts
-        self._log = parts.log
         self._exchange = request.exchange
         self._request = request
-        self._silent_since = time.monotonic()
-        self.kept = b""
         self._elicited = elicited
-        self._stalled: ClientStalled | None = None
-        """Why the client was given up, where the call goes on."""
+        self._updates = ClientUpdates(request, parts.settings, parts.log, elicited)
+        self.kept = b""
 
     async def run(self, make_order: MakeOrder, end: OnEnd) -> str | None:
         """Place the order, pass on what the call says, and use its end."""
-        with self._parts.queue.placement(make_order, self) as placement:
+        with self._parts.queue.placement(make_order, self._updates) as placement:
             call = placement.call
             if call is not None:
                 await call.wait(_UNWATCHED)
                 if call.end is not None and call.remote is None and not call.notices:
                     placement.release()
                     return await end(call)
-            goes_on = not self._request.ends_with_connection
+            goes_on = not self._exchange.revision.ends_with_connection
             return await while_there(self._exchange, partial(self._follow, placement, end), goes_on=goes_on)
 
     async def _follow(self, placement: PlacedOrder, end: OnEnd) -> str | None:
         call = await placement.ended()
         if self._exchange.is_gone:
-            if self._stalled is not None:
-                raise self._stalled
+            if self._updates.stalled is not None:
+                raise self._updates.stalled
             return CLIENT_GONE
         if call.remote is not None:
             return await self._end_remote(placement, call, call.remote, end)
         placement.release()
         return await end(call)
-
-    # -- what the queue tells of the call -----------------------------------------------------------------------------
-
-    @property
-    def is_taken_back(self) -> bool:
-        """True where the client asked for the cancellation."""
-        return self._exchange.is_unwanted
-
-    async def heard(self, call: Call) -> None:
-        """Pass reports and log messages on; the first makes the answer a stream (P5)."""
-        while call.notices and not self._exchange.is_gone:
-            kind, body = call.notices.popleft()
-            try:
-                notice = self._notice(kind, body)
-            except reply.NotSpliceable as error:
-                self._log.error("a worker sent a malformed notice", pool=call.order.pool, error=str(error))
-                continue
-            if notice is not None:
-                await self._send(reply.event(notice))
-
-    def patience(self, call: Call) -> float:
-        """Return the seconds until a silent connection must show that it lives."""
-        del call
-        settings = self._settings
-        limit = settings.keepalive if self._exchange.is_streaming else settings.silent_after
-        left = self._silent_since + limit - time.monotonic()
-        return max(0.0, left) if self._request.may_stream else limit
-
-    async def silent(self) -> None:
-        """Send a comment: proxies cut quiet connections, and that is a cancellation (D17)."""
-        if self._request.may_stream:
-            await self._send(reply.KEEPALIVE)
-
-    def _notice(self, kind: FrameKind, body: bytes) -> bytes | None:
-        if kind is FrameKind.LOG:
-            return reply.log_message(body) if self._request.hears_logs else None
-        token = self._exchange.progress_token
-        if token is None or not self._request.may_stream:
-            return None
-        if self._elicited is not None and not _goes_forward(self._elicited, body):
-            return None
-        return reply.progress(token, body)
-
-    async def _send(self, data: bytes) -> None:
-        """Send events; a call of a session goes on where its client does not read them, as where it leaves."""
-        try:
-            await self._exchange.send_events(data)
-        except ClientStalled as stalled:
-            if self._request.ends_with_connection:
-                raise
-            self._stalled = stalled
-            self._exchange.leave()
-        self._silent_since = time.monotonic()
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -191,7 +119,7 @@ class CallRelay(CallWatch):
                 placement.release()
                 return await end(call)
         except ResultLost as error:
-            self._log.warning("result lost", pool=call.order.pool, worker=remote.worker, error=str(error))
+            self._parts.log.warning("result lost", pool=call.order.pool, worker=remote.worker, error=str(error))
             call.end = End.RESULT_LOST
             return await end(call)
 
@@ -231,15 +159,3 @@ async def send_end(request: CallRequest, end: CallEnd) -> str | None:
     """Send the one end; return the error's type."""
     await request.exchange.end(end.status, end.body)
     return end.error_type
-
-
-def _goes_forward(elicited: Elicited, body: bytes) -> bool:
-    """Return whether a report is of more than those of all rounds before it (P2)."""
-    try:
-        reached = from_json(body)["progress"]
-    except (ValueError, LookupError, TypeError):
-        raise reply.NotSpliceable("a report must have its progress") from None
-    if not isinstance(reached, int | float) or reached <= elicited.reached:
-        return False
-    elicited.reached = reached
-    return True

@@ -18,12 +18,14 @@ from mcpfleet.edge.calls import relay
 from mcpfleet.edge.calls.call_request import CallRequest, Finish
 from mcpfleet.edge.calls.end import NoAnswer
 from mcpfleet.edge.calls.in_flight import Call, Order
-from mcpfleet.edge.calls.relay import CLIENT_GONE, CallParts, Elicited
+from mcpfleet.edge.calls.relay import CLIENT_GONE, CallParts
+from mcpfleet.edge.calls.updates import Elicited
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.revision import Input
 from mcpfleet.edge.sessions.elicitation import Elicitation
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.tasks.create import TaskCreation
@@ -172,9 +174,9 @@ class Invoker:
             request.deferring = self._tasks.deferring(exchange, definition)
             request.asks |= {TASKS}
             request.handle = partial(self._tasks.handle, exchange)
-        if exchange.session is None:
-            return await self._place(request, once)
-        return await self._converse(request, once)
+        if exchange.revision.input is Input.OWN_RESPONSE:
+            return await self._converse(request, once)
+        return await self._place(request, once)
 
     async def _converse(self, request: CallRequest, once: Once | None) -> str | None:
         """Answer within a session: its client gives the input that the handler needs, which runs again with it."""
@@ -244,19 +246,19 @@ def _once(request: CallRequest) -> Once | None:
 def _lacking(exchange: Exchange, definition: Definition) -> list[str]:
     """Return the capabilities that a session's client lacks for a handler that always asks for input (D16).
 
-    Without a session nothing is known of a client that takes no rounds: a handler that asks it is told so.
+    Nothing is known of a client that cannot be asked: a handler that asks it is told so.
 
     Raises:
-        Rejection: -32021, which names what is missing, for a client that takes rounds.
+        Rejection: -32021, which names what is missing, for a client that answers in its next request.
     """
     capabilities = exchange.message.meta[CLIENT_CAPABILITIES_META_KEY]
-    if exchange.session is not None:
-        return missing(definition.asks, capabilities)
-    asks = definition.asks if definition.task != "required" else (TASKS, *definition.asks)
-    if asks and exchange.revision.takes_rounds:
-        lacking = missing(asks, capabilities)
-        if lacking:
-            raise missing_capabilities(lacking)
+    match exchange.revision.input:
+        case Input.OWN_RESPONSE:
+            return missing(definition.asks, capabilities)
+        case Input.NEXT_REQUEST:
+            asks = definition.asks if definition.task != "required" else (TASKS, *definition.asks)
+            if asks and (lacking := missing(asks, capabilities)):
+                raise missing_capabilities(lacking)
     return []
 
 

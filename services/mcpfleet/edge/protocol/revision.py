@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
 from typing import Final
 
 from mcpfleet.contracts.manifest import Definition, Kind
@@ -9,6 +10,17 @@ from mcpfleet.wire import reply
 from mcpfleet.wire.envelope import RequestId
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.protocol import MODERN
+
+
+class Input(Enum):
+    """The way in which a client gives a handler the input that it asks for."""
+
+    NEXT_REQUEST = auto()
+    """The question ends the request, and the client answers in its next one (D16)."""
+    OWN_RESPONSE = auto()
+    """The question goes out on the request's stream, and the client responds to it meanwhile (D11)."""
+    NONE = auto()
+    """The client cannot be asked, and nothing is known of its capabilities."""
 
 
 class Revision:
@@ -21,8 +33,9 @@ class Revision:
     """Headers mirror arguments of tools, and are checked against them."""
     leaving_cancels = True
     """A client that leaves cancels its call (D12)."""
-    takes_rounds = True
-    """A handler's question ends the request, and the client answers in the next one (D16)."""
+    ends_with_connection = True
+    """A call is followed no longer than its client's connection lasts; else to its end (P9)."""
+    input = Input.NEXT_REQUEST
     takes_tasks = True
     """A call may be answered with a task."""
     bad_arguments_are_errors = False

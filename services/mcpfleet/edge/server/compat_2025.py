@@ -15,7 +15,7 @@ from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Kind
 from mcpfleet.contracts.sessions import Session
 from mcpfleet.edge.protocol.exchange import Exchange, offered_handler
-from mcpfleet.edge.protocol.revision import NEWEST, Revision
+from mcpfleet.edge.protocol.revision import NEWEST, Input, Revision
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.wire import projection, reply
@@ -43,12 +43,12 @@ _LEVEL: Final = "info"
 
 
 class Revision2025(Revision):
-    """One of the revisions of 2025."""
+    """One of the revisions of 2025, for a request that stands for itself."""
 
     checks_first = False
     mirrors_arguments = False  # L6
     leaving_cancels = False  # P9
-    takes_rounds = False
+    input = Input.NONE
     takes_tasks = False
 
     def __init__(self, name: str) -> None:
@@ -85,6 +85,13 @@ class Revision2025(Revision):
         return projection.declarations(kind, items, self.name)
 
 
+class Revision2025InSession(Revision2025):
+    """The same within a session, whose client can be asked, and may come back for what it has left."""
+
+    ends_with_connection = False
+    input = Input.OWN_RESPONSE
+
+
 class Compat2025:
     """Turns requests of 2025 into exchanges, within their session where they name one."""
 
@@ -93,6 +100,7 @@ class Compat2025:
         self._sessions = sessions
         self._in_flight = in_flight
         self._revisions = {name: Revision2025(name) for name in LEGACY}
+        self._in_session = {name: Revision2025InSession(name) for name in LEGACY}
 
     def served(self, endpoint: str) -> Sequence[str]:
         """Return the revisions that an endpoint serves, the newest first."""
@@ -148,19 +156,23 @@ class Compat2025:
         if self.in_session(exchange):
             found = await self._sessions.find(exchange)
             exchange.session = found
-            exchange.revision = self._revisions[found.session.revision]
+            exchange.revision = self._in_session[found.session.revision]
             exchange.message = _with_session(exchange.message, found.session)
-            return await self._in_flight.answer(exchange, self._answer)
+            with self._in_flight.open(exchange, found) as request:
+                if not request.is_cancelled:
+                    return await _answer(exchange)
+            return await request.end()
         if method is not None and method.needs_session:
             raise session_needed() if has_sessions else unknown_method()
-        return await self._answer(exchange)
+        return await _answer(exchange)
 
-    @staticmethod
-    async def _answer(exchange: Exchange) -> str | None:
-        handler = offered_handler(exchange)
-        assert exchange.method is not None  # it has a handler
-        exchange.method.check(exchange.params)
-        return await handler(exchange)
+
+async def _answer(exchange: Exchange) -> str | None:
+    """Have the method's handler answer, once its parameters are checked."""
+    handler = offered_handler(exchange)
+    assert exchange.method is not None  # it has a handler
+    exchange.method.check(exchange.params)
+    return await handler(exchange)
 
 
 def _agreed(requested: Any, headers: Headers, served: Sequence[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +17,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CallCancelled, SessionChanged
-from mcpfleet.edge.protocol.exchange import Exchange, Handler
+from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.envelope import RequestId
@@ -32,12 +34,30 @@ _LONGEST_ID: Final = 1_024
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class OpenRequest:
+    """A request of a session that is being answered."""
+
     owner: str
     exchange: Exchange
     scope: anyio.CancelScope
+    is_cancelled: bool = False
+    """Its cancellation came before it did."""
     is_over: bool = False
     """Its session has ended without being deleted."""
+
+    async def end(self) -> str:
+        """End a cancelled request: its stream ends, with the events that were sent so far (L7).
+
+        Returns:
+            The error's type.
+
+        Raises:
+            Rejection: -32603 where its session has ended (L8).
+        """
+        if self.is_over:
+            raise session_over()
+        await self.exchange.end_early()
+        return _CANCELLED
 
 
 class InFlightRequests:
@@ -48,7 +68,7 @@ class InFlightRequests:
         self._sessions = sessions
         self._settings = settings
         self._log = log
-        self._open: dict[str, dict[RequestId, _Request]] = {}
+        self._open: dict[str, dict[RequestId, OpenRequest]] = {}
         self._cancelled: OrderedDict[tuple[str, RequestId], float] = OrderedDict()
         """Recent cancellations of requests that are not here, and when they came."""
         self._tokens: Counter[tuple[str, RequestId]] = Counter()
@@ -78,44 +98,45 @@ class InFlightRequests:
         except NotAnswered:
             return  # the next check asks again
 
-    async def answer(self, exchange: Exchange, answer: Handler) -> str | None:
-        """Answer a request of a session; return the error's type, or None for a result.
+    @contextmanager
+    def open(self, exchange: Exchange, ref: SessionRef) -> Iterator[OpenRequest]:
+        """Have a request of a session open while a block answers it.
 
-        A client that cancels it gets no answer: its stream ends, with the events that were sent so far (L7).
+        The block is left early where the client cancels the request, or its session ends.
 
         Raises:
-            Rejection: -32600 where a request with its id runs, -32603 where its session ends meanwhile (L8), and as its
-                handler.
+            Rejection: -32600 where a request with its id runs.
         """
-        assert exchange.session is not None
-        session, owner = exchange.session.key, exchange.session.owner
-        requests = self._open.setdefault(session, {})
+        requests = self._open.setdefault(ref.key, {})
         if exchange.id in requests:
             raise duplicate_request()
-        token = exchange.progress_token
         with anyio.CancelScope() as scope:
-            own = requests[exchange.id] = _Request(owner, exchange, scope)
+            own = requests[exchange.id] = OpenRequest(ref.owner, exchange, scope)
+            own.is_cancelled = self._was_cancelled(ref.key, exchange.id)
             try:
-                if not self._was_cancelled(session, exchange.id):
-                    return await self._answer(session, exchange, answer, token)
+                with self._own_token(exchange, ref.key):
+                    yield own
             finally:
                 del requests[exchange.id]
                 if not requests:
-                    del self._open[session]
-        if own.is_over:
-            raise session_over()
-        await exchange.end_early()
-        return _CANCELLED
+                    del self._open[ref.key]
 
-    async def _answer(self, session: str, exchange: Exchange, answer: Handler, token: RequestId | None) -> str | None:
+    @contextmanager
+    def _own_token(self, exchange: Exchange, session: str) -> Iterator[None]:
+        """Take a progress token away that another request of the session has (L15).
+
+        A client could not tell whose progress it receives.
+        """
+        token = exchange.progress_token
         if token is None:
-            return await answer(exchange)
+            yield
+            return
         key = session, token
-        if self._tokens[key]:  # L15: a client could not tell whose progress it receives
+        if self._tokens[key]:
             del exchange.message.meta["progressToken"]
         self._tokens[key] += 1
         try:
-            return await answer(exchange)
+            yield
         finally:
             self._tokens[key] -= 1
             if not self._tokens[key]:
@@ -156,7 +177,7 @@ class InFlightRequests:
         return True
 
     @staticmethod
-    def _end(request: _Request, *, is_over: bool = False) -> None:
+    def _end(request: OpenRequest, *, is_over: bool = False) -> None:
         if not request.exchange.is_ending:
             request.is_over = is_over
             request.exchange.is_unwanted = True

@@ -244,10 +244,17 @@ class Hub:
                 self._renewals.renew_now(stream)
 
     def _refresh(self, stream: Stream) -> None:
-        """Let a stream go on after a renewal, with the rights that its caller has now."""
+        """Let a stream go on after a renewal: what waits is sent where its caller still may receive it.
+
+        A task is read again, with the rights that its caller has now.
+        """
         self._show(stream)
         self._watchers.change_principal(stream)
-        stream.lift(may_watch=lambda key: self._may_send(stream, key))
+        for key, notice in stream.lift().items():
+            if key.startswith(KEY):
+                self._tasks.send_again(stream, key.removeprefix(KEY))
+            elif key in LIST_CHANGED or self._watchers.may_send(stream, key):
+                stream.offer(key, notice)
 
     def catch_up(self, stream: Stream, uri: str) -> None:
         """Queue a possible change of a URI, or of the result of listers, where the stream's caller may receive it."""
@@ -255,13 +262,6 @@ class Hub:
             self._offer_lists(None, stream)
         elif self._watchers.may_send(stream, uri):
             stream.offer(uri, resource_updated(uri))
-
-    def _may_send(self, stream: Stream, key: str) -> bool:
-        """Return whether a waiting change may still be sent. A task is read again, with the rights of now."""
-        if key.startswith(KEY):
-            self._tasks.send_again(stream, key.removeprefix(KEY))
-            return False
-        return self._watchers.may_send(stream, key)
 
     # -- draining -----------------------------------------------------------------------------------------------------
 

@@ -156,15 +156,12 @@ class Stream:
         """Write nothing more until `lift`: the lease is being renewed (S3)."""
         self._is_fenced = True
 
-    def lift(self, *, may_watch: Callable[[str], bool]) -> None:
-        """Write again after a fence.
-
-        Args:
-            may_watch: returns whether the caller may still receive a waiting change of this key.
-        """
+    def lift(self) -> dict[str, Notice]:
+        """Write again after a fence; return the changes that waited, which must be offered again to be written."""
         self._is_fenced = False
-        self._pending = {key: each for key, each in self._pending.items() if key in LIST_CHANGED or may_watch(key)}
+        waited, self._pending = self._pending, {}
         self._wake_up()
+        return waited
 
     def end(self, why: Exit) -> None:
         """End the stream. The first reason counts, and waiting changes are dropped (S12)."""
