@@ -90,7 +90,7 @@ async def test_without_a_worker_the_list_stays_and_a_call_gets_503(tmp_path: Pat
         asked = time.monotonic()
         with pytest.raises(MCPError) as refused:
             await client.call_tool("whoami", {})
-        assert time.monotonic() - asked < 6.0
+        assert 1 <= time.monotonic() - asked < 15  # a call may take 30 s
         assert refused.value.error.code == -32603
         assert "retryAfter" in refused.value.error.data
         assert await client.list_tools(cache_mode="bypass") == before

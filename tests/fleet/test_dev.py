@@ -282,7 +282,7 @@ async def test_a_second_control_c_ends_dev_at_once(tmp_path: Path) -> None:
             began = time.monotonic()
             terminal.process.send_signal(signal.SIGINT)
             await terminal.ended()
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 20
 
 
 HOLDING = """

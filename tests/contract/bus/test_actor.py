@@ -106,8 +106,8 @@ async def test_a_handler_knows_until_when_its_answer_is_waited_for_less_a_margin
     async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
         await actor.answer(SNAPSHOT, answer, group="catalog")
         await heard(catalog)
-        await ask(edge, SNAPSHOT, WANTED, timeout=3)
-    assert 2 < left[0] <= 0.95 * 3
+        await ask(edge, SNAPSHOT, WANTED, timeout=20)
+    assert 10 < left[0] <= 0.95 * 20
 
 
 async def test_the_askers_trace_goes_on_in_the_handler(fabric: Fabric) -> None:

@@ -16,6 +16,8 @@ from tests.kit.waiting import until
 
 ASK = "catalog.snapshot"
 HINT = "hint.catalog.mcp"
+SLACK = 5.0
+"""Seconds that a busy machine may need more."""
 
 
 async def test_of_a_group_one_hears_each_message_and_all_share(fabric: Fabric) -> None:
@@ -124,7 +126,7 @@ async def test_leaving_a_silent_server_lasts_no_longer_than_the_link(fabric: Fab
         await edge.leave(subscription)
         took = time.monotonic() - began
         fabric.thaw()
-    assert took < fabric.settings.bus_question_every + fabric.settings.bus_dead_after + 1.0
+    assert took < fabric.settings.bus_question_every + fabric.settings.bus_dead_after + SLACK
 
 
 async def test_a_callback_that_fails_keeps_its_subscription(fabric: Fabric) -> None:

@@ -93,9 +93,9 @@ async def test_what_is_not_permitted_is_refused_with_its_subject(fabric: Fabric,
         assert fabric.instruments.refusals.read().points[0].value == 1
         began = time.monotonic()
         with pytest.raises(Refused) as raised:
-            await bus.request(subject, b"forged", timeout=5)
+            await bus.request(subject, b"forged", timeout=60)
         assert raised.value.subject == subject
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 30
         await still_works(bus)
 
 

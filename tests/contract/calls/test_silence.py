@@ -25,10 +25,10 @@ async def test_a_call_that_nobody_accepts_ends_uncertain_and_is_cancelled_in_its
 
 async def test_progress_accepts_a_call_too(fabric: Fabric) -> None:
     """The first frame of any kind is the acceptance."""
-    async with edge_harness(fabric, unaccepted_after=0.2) as at:
+    async with edge_harness(fabric, unaccepted_after=0.8) as at:
         call = at.calls.place(at.order())
         at.worker.report(await at.worker.call(), 1)
-        await until(lambda: time.monotonic() - call.placed > 0.6)
+        await until(lambda: time.monotonic() - call.placed > 1.2)
         assert call.end is None
 
 
@@ -38,15 +38,15 @@ async def test_a_worker_that_falls_silent_is_lost_and_its_call_uncertain(fabric:
         accepted = time.monotonic()
         await until(lambda: call.is_settled)
         assert call.end is End.LOST
-        assert 0.4 < time.monotonic() - accepted < 3
+        assert time.monotonic() - accepted > 0.4
         subject, cancel = await at.worker.cancelled()
         assert (subject, cancel.call) == (f"process.pool.{POOL}.{at.worker.name}.cancel", call.id)
 
 
 async def test_a_worker_that_says_that_it_has_the_call_is_not_lost(fabric: Fabric) -> None:
-    async with edge_harness(fabric, lost_after=0.3) as at:
+    async with edge_harness(fabric, lost_after=0.8) as at:
         call, _ = await at.accepted()
-        until_then = time.monotonic() + 0.7
+        until_then = time.monotonic() + 1.2
         while time.monotonic() < until_then:
             await at.worker.alive(at.edge, call.id)
             await anyio.sleep(0.1)
@@ -71,14 +71,14 @@ async def test_silence_counts_only_while_the_edges_own_link_is_proven(fabric: Fa
 
 async def test_a_call_ends_by_its_deadline_whatever_it_reports(fabric: Fabric) -> None:
     """M59: progress moves no deadline."""
-    async with edge_harness(fabric) as at:
-        call, taken = await at.accepted(lasts=0.3)
+    async with edge_harness(fabric, lost_after=60) as at:
+        call, taken = await at.accepted(lasts=1.0)
         while not call.is_settled:
             at.worker.report(taken, 1)
             await call.wait(0.1)
         assert call.end is End.OVERDUE
         assert (await at.worker.cancelled())[1].call == call.id
-        assert time.monotonic() - call.placed < 3
+        assert 0.9 < time.monotonic() - call.placed < 30
 
 
 # -- alive -----------------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ async def test_s2_a_stream_ends_with_its_credential_however_long_permissions_las
         listening(http, "/mcp", token=ANN, resourceSubscriptions=[OPEN]) as [stream],
     ):
         await stream.over()
-        assert abs((datetime.now(UTC) - ends).total_seconds()) < 1
+        assert -1 < (datetime.now(UTC) - ends).total_seconds() < 8
         assert stream.kinds() == [ACK, END]
 
 

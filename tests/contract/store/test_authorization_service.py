@@ -189,18 +189,24 @@ def asking(token: str) -> Admit:
     return Admit(endpoint="mcp", credential=SecretStr(token), resource=RESOURCE)
 
 
+def asked_over(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The subjects of all requests over a bus, from now on."""
+    subjects, ask_over = list[str](), bus.request
+
+    async def request(subject: str, *arguments: Any, **options: Any) -> Incoming:
+        subjects.append(subject)
+        return await ask_over(subject, *arguments, **options)
+
+    monkeypatch.setattr(bus, "request", request)
+    return subjects
+
+
 async def test_m85_requests_that_come_together_ask_once_and_a_lone_one_waits_for_nobody(
     url: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with authorization(url, tmp_path) as running:
-        bus, subjects, client = running.buses["edge"], list[str](), running.client()
-        ask_over = bus.request
-
-        async def request(subject: str, *arguments: Any, **options: Any) -> Incoming:
-            subjects.append(subject)
-            return await ask_over(subject, *arguments, **options)
-
-        monkeypatch.setattr(bus, "request", request)
+        client = running.client()
+        subjects = asked_over(running.buses["edge"], monkeypatch)
         assert (await client.admit_request(asking("of-ann"))).principal is not None
         assert subjects == ["authorization.admit"]
         subjects.clear()
@@ -237,8 +243,8 @@ async def test_m85_a_credential_that_takes_long_holds_up_no_request(url: str, st
             for token in ("first", "slow", *(f"caller-{number}" for number in range(20))):
                 tasks.start_soon(admit, token)
         slow = took.pop("slow")
-        assert slow >= 1.0
-        assert max(took.values()) < 1.0, "nobody waited for it"
+        assert slow >= 3.0
+        assert max(took.values()) < 3.0, "nobody waited for it"
 
 
 async def test_m87_hints_name_the_keys_by_which_verdicts_hold(url: str, store: Store, tmp_path: Path) -> None:
@@ -327,7 +333,7 @@ async def test_m82_many_limits_hold_over_replicas(url: str, store: Store, tmp_pa
 
 
 async def test_m82_a_service_of_the_release_before_is_asked_in_its_own_way(
-    url: str, store: Store, tmp_path: Path
+    url: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It knows `authorization.limits` alone: limits hold, and finding that out costs one question of many."""
     async with nats_server(tmp_path) as nats, anyio.create_task_group() as tasks:
@@ -341,11 +347,11 @@ async def test_m82_a_service_of_the_release_before_is_asked_in_its_own_way(
 
         await actor.answer(LIMITS, answer, group="authorization")
         client, found = AuthorizationClient(edge, timeout=5), list[TokensGranted | None]()
-        began = time.monotonic()
+        subjects = asked_over(edge, monkeypatch)
         for number in range(10):
             limits = (limit_of("a", 3, ahead=100), limit_of("b", 0, ahead=100), limit_of("c", 1))
             found += await client.take_tokens(wanted(number, *limits))
-        assert time.monotonic() - began < 3
+        assert Counter(subjects) == {"authorization.limits_all": 1, "authorization.limits": 20}
         assert found[1::3] == [None] * 10, "nobody waits for it"
         assert [each.granted for each in found[::3] if each] == [3] * 8 + [1, 0]
         assert [each.granted for each in found[2::3] if each] == [1] * 10

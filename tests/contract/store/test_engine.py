@@ -65,6 +65,10 @@ async def test_a_transaction_that_is_cancelled_is_done_whole_or_not_at_all(count
     assert await value(counter) == (2 if counter.dialect == "sqlite" else 0)
 
 
+LONG = 30.0
+"""Seconds that a busy machine stays below; what is tested lasts longer, if nothing ends it."""
+
+
 async def test_a_deadline_ends_a_wait_for_another_processs_lock(url: str, counter: Store) -> None:
     """Whatever a statement may take: who waits no longer is let go at once, and leaves no lock behind."""
     add_one = update(counters).values(value=counters.c.value + 1)
@@ -76,9 +80,9 @@ async def test_a_deadline_ends_a_wait_for_another_processs_lock(url: str, counte
                 async with other.write() as connection:
                     await connection.execute(add_one)
             assert deadline.cancelled_caught
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < LONG
         for store in (counter, other):
-            with anyio.fail_after(3):
+            with anyio.fail_after(LONG):
                 async with store.write() as connection:
                     await connection.execute(add_one)
     assert await value(counter) == 3
@@ -95,7 +99,7 @@ async def test_a_deadline_ends_the_making_of_a_connection() -> None:
                     async with store.write():
                         pytest.fail("nobody answers")
                 assert deadline.cancelled_caught
-                assert time.monotonic() - started < 1.5
+                assert time.monotonic() - started < LONG
 
 
 async def test_who_waits_for_a_connection_can_be_cancelled(url: str) -> None:
@@ -165,7 +169,7 @@ async def test_a_wait_for_another_processs_lock_ends_within_the_bound(url: str, 
         with pytest.raises(StoreBusy, match="MCPFLEET_STORE_TIMEOUT"):
             async with other.write() as connection:
                 await connection.execute(update(counters).values(value=2))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < LONG
     assert await value(counter) == 1
 
 

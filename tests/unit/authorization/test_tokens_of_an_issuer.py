@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -166,11 +167,11 @@ async def test_known_keys_serve_while_the_issuer_is_down_and_not_for_ever() -> N
     made = Issuer()
     async with anyio.create_task_group() as tasks:
         async with made.serving():
-            check = await tasks.start(_keep_checking, made, {"jwks_lasts": 0.1, "jwks_stale": 1.0})
+            check = await tasks.start(_keep_checking, made, {"jwks_lasts": 0.1, "jwks_stale": 2.0})
             await check.verify(made.token(RESOURCE))
-        begun = time.monotonic()
-        assert await check.verify(made.token(RESOURCE))
-        assert time.monotonic() - begun < 0.2, "a known key waits for nobody"
+        with anyio.CancelScope(deadline=-math.inf):
+            verified = await check.verify(made.token(RESOURCE))
+        assert verified, "a known key waits for nobody"
 
         async def is_known() -> bool:
             try:

@@ -83,7 +83,7 @@ async def test_one_that_does_not_stop_is_killed_after_a_while() -> None:
         await child.ready.wait()
         began = time.monotonic()
         await child.stop(within=0.2)
-        assert 0.2 <= time.monotonic() - began < 3
+        assert 0.2 <= time.monotonic() - began < 30
     assert child.exit_code == -signal.SIGKILL
 
 

@@ -270,17 +270,16 @@ sys.exit(run(Service("edge", serve, ProcessSettings)))
 
 
 async def test_a_process_starts_quickly(child: Any) -> None:
-    """Its own imports stay below 0.4 s of processor time; a few runs, since machines are busy."""
+    """Imports are most of a start, so they are counted: a busy machine changes no number of modules."""
     script = """
-import sys, time
+import json, sys
 import mcpfleet.process.run
-sys.stderr.write('{"event": "imported", "took": %f}' % time.process_time())
+sys.stderr.write(json.dumps({"event": "imported", "modules": list(sys.modules)}))
 """
-    took = []
-    for _ in range(3):
-        async with child(script) as process:
-            took.append((await process.until("imported"))["took"])
-    assert min(took) < 0.4
+    async with child(script) as process:
+        modules = (await process.until("imported"))["modules"]
+    assert len(modules) < 620, "524 with Python 3.11"
+    assert not {"httpx2", "mcp", "nats", "opentelemetry", "sqlalchemy", "starlette"}.intersection(modules)
 
 
 async def test_two_processes_have_different_ids(child: Any) -> None:

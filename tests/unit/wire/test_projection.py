@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import jsonschema_rs
@@ -12,6 +11,7 @@ import pytest
 from mcpfleet.wire.projection import NotInRevision, capabilities, declaration, question, result
 from mcpfleet.wire.protocol import LEGACY
 from mcpfleet.wire.reply import MOST_READ, result_body
+from tests.kit.cost import cost
 
 ICONS = [{"src": "https://example.com/i.png"}]
 TOOL = {"name": "search", "inputSchema": {"type": "object"}, "icons": ICONS}
@@ -132,10 +132,12 @@ def test_m71_an_extension_means_nothing_in_2025(revision: str) -> None:
 def test_t31_a_result_of_more_values_than_an_edge_reads_is_refused_unread(unit: bytes) -> None:
     """A worker that was taken over must not hold the loop of an edge, which serves other pools too."""
     body = b'{"_meta":{},"structuredContent":{"a":[%b]}}' % b",".join([unit] * (7_000_000 // (len(unit) + 1)))
-    began = time.thread_time()
-    with pytest.raises(ValueError, match=f"more than {MOST_READ} values"):
-        result(body, LEGACY[0], wraps=False)
-    assert time.thread_time() - began < 0.1
+
+    def refuse() -> None:
+        with pytest.raises(ValueError, match=f"more than {MOST_READ} values"):
+            result(body, LEGACY[0], wraps=False)
+
+    assert cost(refuse) < 20
 
 
 def test_a_large_result_of_few_values_is_read() -> None:

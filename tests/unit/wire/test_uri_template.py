@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from urllib.parse import quote
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mcpfleet.wire.uri_template import MOST_VARIABLES, BadTemplate, UriTemplate
+from tests.kit.cost import cost
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_what_a_client_expands_comes_back(value: str) -> None:
 
 def test_no_uri_takes_long_to_refuse() -> None:
     template = UriTemplate.parse("a://b/" + "-".join(f"{{x{number}}}" for number in range(MOST_VARIABLES)) + "/z")
-    begun = time.monotonic()
-    assert template.match("a://b/" + "-a" * 50_000) is None
-    assert time.monotonic() - begun < 1
+    uri = "a://b/" + "-a" * 50_000
+    assert template.match(uri) is None
+    assert cost(lambda: template.match(uri)) < 1

@@ -30,10 +30,10 @@ async def test_m59_a_handler_has_at_most_its_tools_time_and_the_model_reads_so()
 
 
 async def test_a_handler_has_at_most_the_time_that_its_caller_waits() -> None:
-    async with bench(app_of(forever, timeout=60)) as runs:
+    async with bench(app_of(forever, timeout=600)) as runs:
         began = time.monotonic()
         assert (await runs.call("forever", lasts=0.1))["isError"] is True
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
 
 
 async def test_p7_the_deadline_fires_the_cancel_token() -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from structlog.testing import LogCapture
 
@@ -38,13 +39,13 @@ async def where() -> int:
 @app.tool()
 async def block_the_loop() -> str:
     started.set()
-    release.wait(5)
+    release.wait(60)
     return "done"
 
 
 @app.tool()
 async def sort_badly() -> str:
-    sorted([1, 2], key=lambda _: release.wait(5))
+    sorted([1, 2], key=lambda _: release.wait(60))
     return "done"
 
 
@@ -106,9 +107,9 @@ async def test_a_handler_that_blocks_its_loop_leaves_ours_free() -> None:
     async with handler_thread(frames, LogCapture()) as thread:
         thread.order(held_call(app, "block_the_loop"))
         await until(started.is_set, within=5)
-        began = time.monotonic()
-        await anyio.sleep(0.01)
-        assert time.monotonic() - began < 1
+        for _ in range(100):
+            await anyio.lowlevel.checkpoint()
+        assert frames.ends == []
         release.set()
         assert len(await frames.results(1)) == 1
 
@@ -187,4 +188,4 @@ async def test_a_thread_that_a_handler_blocks_does_not_hold_up_the_end() -> None
         tasks.cancel_scope.cancel()
     took = time.monotonic() - began
     release.set()
-    assert took < 4
+    assert took < 30

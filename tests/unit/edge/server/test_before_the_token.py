@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from mcpfleet.bus.errors import Unanswered
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.wire.headers import Headers
+from tests.kit.cost import cost, parse, seconds, uncollected
 from tests.unit.edge import played_edge
 from tests.unit.edge.asgi import Exchange, Post, call, request
 
@@ -178,7 +180,7 @@ async def test_a_listen_whose_client_says_too_much_of_itself_is_refused(member: 
 
 
 async def longest_turn(edge: played_edge.Edge, exchange: Exchange) -> float:
-    """The longest time for which the loop ran nothing else while a request was played_edge."""
+    """The processor's seconds for which the loop ran nothing else at the longest, while a request was answered."""
     longest, last = 0.0, time.thread_time()
 
     async def watch() -> None:
@@ -193,6 +195,16 @@ async def longest_turn(edge: played_edge.Edge, exchange: Exchange) -> float:
         await answered(edge, exchange)
         tasks.cancel_scope.cancel()
     return longest
+
+
+async def cost_of_longest_turn(edge: played_edge.Edge, make: Callable[[], Exchange]) -> float:
+    """The parses that the longest turn of such a request costs at best."""
+    best = unit = math.inf
+    with uncollected():
+        for _ in range(3):
+            unit = min(unit, seconds(parse))
+            best = min(best, await longest_turn(edge, make()))
+    return best / unit
 
 
 def nested(name: str, value: bytes) -> bytes:
@@ -211,11 +223,16 @@ def nested(name: str, value: bytes) -> bytes:
     ],
 )
 async def test_t31_a_request_holds_the_loop_for_no_long_turn(body: bytes) -> None:
-    """Aim: 50 ms; twice as much is allowed here, where other tests run as well."""
+    exchanges: list[Exchange] = []
+
+    def make() -> Exchange:
+        parts = [body[at : at + 65_536] for at in range(0, len(body), 65_536)]
+        exchanges.append(Exchange(Post(raw=body), parts=parts))
+        return exchanges[-1]
+
     async with played_edge.edge(settings=EdgeSettings(max_request=7_000_000)) as edge:
-        exchange = Exchange(Post(raw=body), parts=[body[at : at + 65_536] for at in range(0, len(body), 65_536)])
-        assert await longest_turn(edge, exchange) < 0.1
-    assert exchange.status >= 400
+        assert await cost_of_longest_turn(edge, make) < 8
+    assert all(exchange.status >= 400 for exchange in exchanges)
 
 
 @pytest.mark.parametrize(
@@ -232,11 +249,11 @@ async def test_t31_a_request_holds_the_loop_for_no_long_turn(body: bytes) -> Non
 )
 async def test_no_header_holds_the_loop_for_a_long_turn(headers: dict[str, str | None]) -> None:
     async with played_edge.edge(played_edge.tool(), settings=EdgeSettings(queue_wait=0.01)) as edge:
-        assert await longest_turn(edge, Exchange(Post(headers=headers))) < 0.02
+        assert await cost_of_longest_turn(edge, lambda: Exchange(Post(headers=headers))) < 2
 
 
 def test_a_head_of_one_header_ten_thousand_times_is_sorted_out_at_once() -> None:
-    began = time.thread_time()
-    headers = Headers([(b"a", b"%d" % number) for number in range(16_000)])
-    assert time.thread_time() - began < 0.1
+    pairs = [(b"a", b"%d" % number) for number in range(16_000)]
+    assert cost(lambda: Headers(pairs)) < 3
+    headers = Headers(pairs)
     assert headers.all(b"a") == tuple(b"%d" % number for number in range(16_000))

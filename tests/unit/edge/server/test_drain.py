@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("jumping")
 
 
 def settings(**durations: float) -> EdgeSettings:
-    return EdgeSettings(lame=durations.get("lame", 0.2), drain=durations.get("drain", 5.0))
+    return EdgeSettings(last_deadline=1_000, lame=durations.get("lame", 20.0), drain=durations.get("drain", 500.0))
 
 
 async def ongoing(served: Edge, tasks: anyio.abc.TaskGroup) -> Exchange:
@@ -52,34 +52,34 @@ async def test_meanwhile_what_arrives_is_served_and_told_to_connect_anew() -> No
 async def test_an_edge_without_requests_leaves_when_its_clients_had_their_time() -> None:
     async with edge(tool()) as served:
         began = time.monotonic()
-        await drain(served.wired, settings(lame=0.2))
-        assert 0.2 <= time.monotonic() - began < 3
+        await drain(served.wired, settings(lame=20.0))
+        assert 20 <= time.monotonic() - began < 40
 
 
 async def test_s17_a_request_on_the_connection_of_an_ended_stream_is_served_and_led_away() -> None:
     """A response that began before the drain could not say that its connection closes, so its client uses it again."""
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
-        drained = begin_drain(served, tasks, settings(lame=0.3))
+        drained = begin_drain(served, tasks, settings(lame=3.0))
         await until(lambda: served.application.is_draining)
-        await anyio.sleep(0.4)  # it is lame no more
+        await anyio.sleep(4)  # it is lame no more
         exchange.leave()
         await anyio.wait_all_tasks_blocked()
         again = await served.answer(Post(request("tools/list")))
         assert (again.status, again.headers[b"connection"]) == (200, b"close")
         assert not drained.is_set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(100):
             await drained.wait()
 
 
 async def test_p7_a_request_that_runs_is_finished_first() -> None:
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
-        drained = begin_drain(served, tasks, settings(lame=0.1))
-        await anyio.sleep(0.3)
+        drained = begin_drain(served, tasks, settings(lame=10.0))
+        await anyio.sleep(30)
         too_early = drained.is_set()
         exchange.leave()
-        with anyio.fail_after(5):
+        with anyio.fail_after(100):
             await drained.wait()
     assert not too_early
 
@@ -88,13 +88,15 @@ async def test_a_request_that_does_not_end_holds_the_edge_up_for_a_bounded_time(
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
         began = time.monotonic()
-        await drain(served.wired, settings(lame=0.1, drain=0.2))
-        assert 0.3 <= time.monotonic() - began < 3
+        await drain(served.wired, settings(lame=10.0, drain=20.0))
+        assert 30 <= time.monotonic() - began < 60
         exchange.leave()
 
 
 def quick(**durations: float) -> EdgeSettings:
-    return EdgeSettings(lame=0.0, drain=durations.get("drain", 5.0), drain_grace=durations.get("grace", 0.6))
+    return EdgeSettings(
+        last_deadline=1_000, lame=0.0, drain=durations.get("drain", 500.0), drain_grace=durations.get("grace", 60.0)
+    )
 
 
 async def test_s23_what_a_client_asks_next_is_served_after_its_call_and_holds_nothing_up() -> None:
@@ -104,13 +106,12 @@ async def test_s23_what_a_client_asks_next_is_served_after_its_call_and_holds_no
         began = time.monotonic()
         drained = begin_drain(served, tasks, quick())
         await until(lambda: served.application.is_draining)
-        await anyio.sleep(0.3)
+        await anyio.sleep(30)
         listed = await served.answer(Post(request("tools/list")))
         assert (listed.status, listed.headers[b"connection"]) == (200, b"close")
         assert not drained.is_set()
-        with anyio.fail_after(5):
-            await drained.wait()
-        assert 0.6 <= time.monotonic() - began < 3
+        await drained.wait()
+        assert 60 <= time.monotonic() - began < 120
 
 
 async def test_s23_each_call_has_its_grace_within_the_drain() -> None:
@@ -123,14 +124,14 @@ async def test_s23_each_call_has_its_grace_within_the_drain() -> None:
         tasks.start_soon(call_on)
         await anyio.wait_all_tasks_blocked()
         began = time.monotonic()
-        await drain(served.wired, quick(drain=0.4, grace=0.2))
+        await drain(served.wired, quick(drain=40.0, grace=20.0))
         tasks.cancel_scope.cancel()
-        assert 0.4 <= time.monotonic() - began < 4
+        assert 40 <= time.monotonic() - began < 80
 
 
 async def test_s23_without_a_call_nobody_is_waited_for() -> None:
     async with edge(tool()) as served:
         await served.answer(Post(request("tools/list")))
         began = time.monotonic()
-        await drain(served.wired, quick(grace=10.0))
-        assert time.monotonic() - began < 2
+        await drain(served.wired, quick(grace=100.0))
+        assert time.monotonic() - began < 50

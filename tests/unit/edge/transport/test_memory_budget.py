@@ -60,7 +60,7 @@ async def test_whoever_waits_too_long_is_told_the_setting() -> None:
         with pytest.raises(BudgetExhausted, match="MCPFLEET_RESULT_ROOM"):
             async with budget.hold(1, within=0.1):
                 pass
-        assert 0.1 <= time.monotonic() - began < 2
+        assert 0.1 <= time.monotonic() - began < 5
     assert budget.used == 0
 
 
