@@ -91,12 +91,14 @@ def tool(name: str = "search", asks: tuple[str, ...] = (), **properties: Any) ->
 class Edge:
     """An edge as a process wires it, over a bus that is played."""
 
-    def __init__(self, catalog: Catalog, settings: EdgeSettings = SETTINGS) -> None:
+    def __init__(
+        self, catalog: Catalog, settings: EdgeSettings = SETTINGS, process: Process[EdgeSettings] | None = None
+    ) -> None:
         self.log = LogCapture()
         self.authorization = Authorization()
         if settings.authorization != "none":
             self.authorization.principal = Principal(subject="ann")
-        process = Process("edge", settings)
+        process = process or Process("edge", settings)
         process.log = captured(self.log)
         self._metrics = process.telemetry.metrics
         self.wired = wired = wire(process, Played(process, self.authorization, catalog), BASE_URL)

@@ -16,6 +16,7 @@ from mcpfleet.edge.protocol.validation import check_form, check_newest, check_no
 from mcpfleet.edge.server.audit import Audit
 from mcpfleet.edge.server.bodies import RequestBodies
 from mcpfleet.edge.server.compat_2025 import Compat2025
+from mcpfleet.edge.server.front_page import FrontPage
 from mcpfleet.edge.server.session_endpoint import SessionEndpoint
 from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.cors import Cors
@@ -32,8 +33,8 @@ class Gate(NamedTuple):
     """The endpoints' names by their paths."""
     allowed_hosts: AllowedHosts
     cors: Cors
-    metadata: Metadata | None
-    """None where no credentials are asked for."""
+    pages: tuple[Metadata | FrontPage, ...]
+    """What everybody may read, outside of every endpoint."""
     sessions: SessionEndpoint
     bodies: RequestBodies
 
@@ -60,9 +61,10 @@ class RequestRouter:
             ClientGone: the client left before its request was whole.
         """
         gate = self._gate
-        if gate.metadata is not None and gate.metadata.takes(exchange):
-            await gate.metadata.answer(exchange)
-            return False
+        for page in gate.pages:
+            if page.takes(exchange):
+                await page.answer(exchange)
+                return False
         exchange.extra = gate.cors.headers(exchange.headers)
         exchange.endpoint = check_place(exchange, gate.paths, gate.allowed_hosts)  # groups 2 and 3
         if gate.cors.is_preflight(exchange.http_method, exchange.headers):

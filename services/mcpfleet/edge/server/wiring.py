@@ -9,6 +9,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from mcpfleet.bus.bus import Bus
+from mcpfleet.console.page import PATH as CONSOLE
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.sessions import SessionsClient
@@ -36,6 +37,7 @@ from mcpfleet.edge.server.app import Application, RequestSpans
 from mcpfleet.edge.server.audit import Audit
 from mcpfleet.edge.server.bodies import RequestBodies
 from mcpfleet.edge.server.compat_2025 import Compat2025
+from mcpfleet.edge.server.front_page import FrontPage
 from mcpfleet.edge.server.router import Gate, RequestRouter
 from mcpfleet.edge.server.session_endpoint import SessionEndpoint
 from mcpfleet.edge.sessions.elicitation import ClientRequests, Elicitation
@@ -225,9 +227,12 @@ def _gate(process: Process[EdgeSettings], identity: Identity, callers: Callers, 
     cors = Cors(settings.cors_origins)
     public_hosts = (*settings.public_hosts, *filter(None, [urlsplit(settings.public_url).netloc]))
     hosts = AllowedHosts(settings.bind, public_hosts, cors.origins, log=process.log)
-    documents = Metadata(identity.metadata, settings.endpoints, hosts) if identity.metadata is not None else None
+    console_url = f"{process.pages.url}{CONSOLE}" if settings.console and process.pages.url else ""
+    pages: tuple[Metadata | FrontPage, ...] = (FrontPage(settings, hosts, console_url),)
+    if identity.metadata is not None:
+        pages = (Metadata(identity.metadata, settings.endpoints, hosts), *pages)
     endpoint = SessionEndpoint(
         settings.endpoints, callers, sessions.cache, sessions.streams, sessions.requests, sessions.in_flight
     )
     paths = {each.path: name for name, each in settings.endpoints.items()}
-    return Gate(settings.endpoints, paths, hosts, cors, documents, endpoint, RequestBodies(callers.admission, settings))
+    return Gate(settings.endpoints, paths, hosts, cors, pages, endpoint, RequestBodies(callers.admission, settings))

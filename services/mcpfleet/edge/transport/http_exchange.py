@@ -182,13 +182,19 @@ class HttpExchange:
             self._connection.hang_up()
         self._send, self._write_chunk, self._connection = _drop, _refuse, None
 
-    async def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Send the whole answer: JSON, or only a status.
+    async def answer(
+        self,
+        status: int,
+        body: bytes = b"",
+        headers: Mapping[str, str] = NO_HEADERS,
+        content_type: tuple[bytes, bytes] = _JSON,
+    ) -> None:
+        """Send the whole answer, by default JSON, or only a status.
 
         Raises:
             ClientStalled: the client does not read it.
         """
-        head = [_JSON] if body else []
+        head = [content_type] if body else []
         if status != _NO_CONTENT:
             head.append((b"content-length", b"%d" % len(body)))
         head += [(name.lower().encode(), value.encode()) for name, value in headers.items()]

@@ -40,7 +40,7 @@ METHODS = MethodTable(ROWS)
 def router(*, legacy: bool = True) -> RequestRouter:
     """The edge's order of checks over one endpoint."""
     endpoints = {"mcp": Endpoint(path="/mcp", legacy=legacy)}
-    gate = Gate(endpoints, PATHS, HOSTS, Cors(()), None, UNNEEDED, UNNEEDED)
+    gate = Gate(endpoints, PATHS, HOSTS, Cors(()), (), UNNEEDED, UNNEEDED)
     return RequestRouter(gate, UNNEEDED, Compat2025(endpoints, UNNEEDED, UNNEEDED), METHODS, UNNEEDED)
 
 
