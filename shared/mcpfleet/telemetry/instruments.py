@@ -9,6 +9,12 @@ from mcpfleet.telemetry.names import ERROR_TYPE, GEN_AI_TOOL_NAME, MCP_METHOD_NA
 
 OPERATION_BOUNDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds, as the conventions for MCP give them."""
+FINE_BOUNDS: Final = (
+    *(float(f"{step}e{decade}") for decade in range(-4, 1) for step in (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)),
+    *(10, 12.5, 16, 20, 25, 30, 40, 50, 60, 80, 100, 120, 160, 200, 250, 300),
+)
+"""Seconds, from 0.1 ms on, each about a quarter above the one before. Processes of other releases count in them too, so
+they never change."""
 WAIT_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Seconds in a queue; its bound is 5 s by default."""
 
@@ -23,6 +29,7 @@ class EdgeInstruments:
             OPERATION_BOUNDS,
             unit="s",
             labels=(MCP_METHOD_NAME, GEN_AI_TOOL_NAME, MCP_PROTOCOL_VERSION, ERROR_TYPE),
+            finer=FINE_BOUNDS,
         )
         """The tool is one of the caller's view, else empty; the error type is empty without an error."""
         self.rejections = metrics.counter(
@@ -34,6 +41,10 @@ class EdgeInstruments:
         self.audit_lost = metrics.counter("mcpfleet.edge.audit.lost", "Audit lines that could not be written.")
         self.calls_running = metrics.gauge("mcpfleet.edge.calls.running", "Placed calls that have no end yet.")
         self.queued = metrics.gauge("mcpfleet.edge.queued", "Calls that wait for room in a pool.")
+        self.queue_tools = metrics.gauge(
+            "mcpfleet.edge.queue.tools", "Calls of a tool that wait for room in a pool.", labels=(GEN_AI_TOOL_NAME,)
+        )
+        """The tool is empty for what is no call of a tool."""
         self.queue_wait = metrics.histogram(
             "mcpfleet.edge.queue.wait", "How long calls waited for room.", WAIT_BOUNDS, unit="s", labels=("pool",)
         )
@@ -116,6 +127,7 @@ class WorkerInstruments:
             OPERATION_BOUNDS,
             unit="s",
             labels=(GEN_AI_TOOL_NAME, ERROR_TYPE),
+            finer=FINE_BOUNDS,
         )
         self.busy = metrics.counter("mcpfleet.worker.busy", "Calls that were answered with busy.")
 

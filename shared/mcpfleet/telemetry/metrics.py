@@ -146,11 +146,29 @@ class Gauge:
 
 
 class Histogram:
-    """The distribution of values over fixed buckets."""
+    """The distribution of values over fixed buckets.
 
-    def __init__(self, about: Description, bounds: Sequence[float]) -> None:
+    It may count in finer buckets than it exports: the console's quantiles need them, and a second histogram would cost
+    each call its record once more.
+    """
+
+    def __init__(self, about: Description, bounds: Sequence[float], finer: Sequence[float] = ()) -> None:
+        """Count in buckets.
+
+        Args:
+            about: its name, unit and labels.
+            bounds: the upper bounds of the exported buckets, ascending.
+            finer: those of the counted ones, each of `bounds` among them; by default the same.
+
+        Raises:
+            ValueError: one of `bounds` is not among `finer`.
+        """
         self.about = about
-        self._bounds = tuple(bounds)
+        self._exported = tuple(bounds)
+        self._bounds = tuple(finer) or self._exported
+        ends = [self._bounds.index(bound) + 1 for bound in self._exported]
+        self._parts = tuple(map(slice, [0, *ends], [*ends, len(self._bounds) + 1]))
+        """The counted buckets of each exported one."""
         self._lock = threading.Lock()
         self._series: dict[Labels, _Spread] = {}
 
@@ -165,7 +183,18 @@ class Histogram:
             spread.total += value
 
     def read(self) -> Family:
-        """Return the values now."""
+        """Return the values now, in the exported buckets."""
+        finely = self.read_finely()
+        if self._bounds == self._exported:
+            return finely
+        points = tuple(
+            Point(each.labels, each.value, tuple(sum(each.buckets[part]) for part in self._parts))
+            for each in finely.points
+        )
+        return _family(self.about, "histogram", points, self._exported)
+
+    def read_finely(self) -> Family:
+        """Return the values now, in the counted buckets."""
         with self._lock:
             points = tuple(Point(labels, s.total, tuple(s.buckets)) for labels, s in self._series.items())
         return _family(self.about, "histogram", points, self._bounds)
@@ -197,14 +226,29 @@ class Metrics:
         return self._add(Gauge(Description(name, text, unit, labels)))
 
     def histogram(
-        self, name: str, text: str, bounds: Sequence[float], unit: Unit = "", labels: Labels = ()
+        self,
+        name: str,
+        text: str,
+        bounds: Sequence[float],
+        unit: Unit = "",
+        labels: Labels = (),
+        *,
+        finer: Sequence[float] = (),
     ) -> Histogram:
-        """Make a histogram with these upper bounds, ascending; raises ValueError if the name is taken."""
-        return self._add(Histogram(Description(name, text, unit, labels), bounds))
+        """Make a histogram with these upper bounds, ascending, as `Histogram`; raises ValueError if the name is
+        taken."""
+        return self._add(Histogram(Description(name, text, unit, labels), bounds, finer))
 
-    def read(self) -> list[Family]:
-        """Return all values now, in the order in which the instruments were made."""
-        return [instrument.read() for instrument in list(self._instruments.values())]
+    def read(self, *, finely: bool = False) -> list[Family]:
+        """Return all values now, in the order in which the instruments were made.
+
+        Args:
+            finely: read histograms in the buckets that they count, not in those that they export.
+        """
+        return [
+            each.read_finely() if finely and isinstance(each, Histogram) else each.read()
+            for each in list(self._instruments.values())
+        ]
 
     def _add(self, instrument: _Instrument) -> _Instrument:
         if instrument.about.name in self._instruments:

@@ -12,7 +12,7 @@ from mcpfleet.bus import header
 from mcpfleet.contracts.call import AUTHORED_ERROR, FrameKind
 from mcpfleet.wire.errors import Rejection
 from tests.contract.bus.fabric import Fabric, heard
-from tests.contract.calls.edge_harness import REFERENCE, Taken, edge_harness, text_of
+from tests.contract.calls.edge_harness import REFERENCE, TARGET, Taken, edge_harness, text_of
 from tests.kit.waiting import until
 
 SERVER_KEY = "io.modelcontextprotocol/serverInfo"
@@ -232,6 +232,19 @@ async def test_a_worker_for_which_the_call_was_too_old_is_no_end(fabric: Fabric)
         answering = at.answer()
         await answering.over()
         assert text_of(answering.exchange.json) == "done"
+
+
+async def test_calls_that_wait_are_counted_by_their_tool(fabric: Fabric) -> None:
+    async with edge_harness(fabric, queue_wait=5, probe_min=0.05, probe_max=0.05) as at:
+        at.worker.on_call = at.worker.busy
+        answering = at.answer()
+        waiting = at.instruments.queue_tools
+        await until(lambda: [point.value for point in waiting.read().points] == [1])
+        [point] = waiting.read().points
+        assert point.labels == (TARGET.listed.definition.name,)
+        at.worker.on_call = at.worker.finish
+        await answering.over()
+        assert [each.value for each in waiting.read().points] == [0]
 
 
 async def test_d4_a_pool_that_stays_full_is_503_and_nothing_was_sent(fabric: Fabric) -> None:

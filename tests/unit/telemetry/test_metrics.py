@@ -8,7 +8,13 @@ import pytest
 
 from mcpfleet.telemetry import metrics as module
 from mcpfleet.telemetry.exposition import Exposition
-from mcpfleet.telemetry.instruments import BusInstruments, CatalogInstruments, EdgeInstruments, WorkerInstruments
+from mcpfleet.telemetry.instruments import (
+    OPERATION_BOUNDS,
+    BusInstruments,
+    CatalogInstruments,
+    EdgeInstruments,
+    WorkerInstruments,
+)
 from mcpfleet.telemetry.metrics import OVERFLOW, Metrics, Point
 
 
@@ -152,3 +158,21 @@ def test_all_instruments_fit_in_one_registry() -> None:
     labels = {label for family in metrics.read() for label in family.labels}
     by_convention = {"mcp.method.name", "gen_ai.tool.name", "mcp.protocol.version", "error.type"}
     assert labels == by_convention | {"status", "code", "pool", "endpoint"}
+
+
+def test_a_histogram_may_count_in_finer_buckets_than_it_exports() -> None:
+    """Both forms have the same values; a bound belongs to its bucket in both."""
+    metrics = Metrics()
+    histogram = metrics.histogram("d", "", (0.1, 1), finer=(0.05, 0.1, 0.5, 1, 2))
+    for value in (0.05, 0.06, 0.1, 0.11, 1, 1.5, 3):
+        histogram.record(value)
+    assert [family.points[0].buckets for family in metrics.read()] == [(3, 2, 2)]
+    assert [family.points[0].buckets for family in metrics.read(finely=True)] == [(1, 2, 1, 1, 1, 1)]
+    assert histogram.read().bounds == (0.1, 1)
+
+
+def test_every_exported_bound_is_among_the_finer_ones() -> None:
+    with pytest.raises(ValueError, match="tuple"):
+        Metrics().histogram("d", "", (0.1, 1), finer=(0.1, 2))
+    exported = EdgeInstruments(Metrics()).operation_duration.read().bounds
+    assert exported == OPERATION_BOUNDS

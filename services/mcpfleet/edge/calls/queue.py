@@ -110,6 +110,11 @@ class CallWatch:
         self._settings = settings
 
     @property
+    def tool(self) -> str:
+        """The tool that is called; empty for what is no call of a tool."""
+        return ""
+
+    @property
     def is_taken_back(self) -> bool:
         """True where the client asked for the cancellation."""
         return False
@@ -161,7 +166,7 @@ class PlacedOrder:
         while True:
             if self.call is None or self.call.refusal is not None:
                 self.release()
-                self.call = await self._queue.wait_for_room(self._make_order)
+                self.call = await self._queue.wait_for_room(self._make_order, self._watch.tool)
             call = self.call
             await self._watch.heard(call)
             if call.end is not None:
@@ -218,8 +223,12 @@ class CallQueue:
         except TooLarge as error:
             raise bad_params("the arguments are too large") from error
 
-    async def wait_for_room(self, make_order: MakeOrder) -> Call:
+    async def wait_for_room(self, make_order: MakeOrder, tool: str = "") -> Call:
         """Wait until a worker of the pool accepts the order, which is made anew for each try.
+
+        Args:
+            make_order: makes the order from what exists now.
+            tool: the tool that is called, for the metrics; empty for what is no call of a tool.
 
         Raises:
             Rejection: 503, after a bounded wait or where too many wait; the order has not run and never will.
@@ -229,11 +238,13 @@ class CallQueue:
         if line.size >= self._settings.queue_size:
             raise _refused()
         line.size += 1
+        self._instruments.queue_tools.add(1, tool)
         entered = time.monotonic()
         try:
             return await self._try_in_line(line, make_order, entered + self._settings.queue_wait)
         finally:
             self._instruments.queue_wait.record(time.monotonic() - entered, pool)
+            self._instruments.queue_tools.add(-1, tool)
             line.size -= 1
             if line.size == 0:
                 self._lines.pop(pool, None)

@@ -44,6 +44,11 @@ class ClientUpdates(CallWatch):
         """Why the client was given up, where the call goes on."""
 
     @property
+    def tool(self) -> str:
+        """The tool that is called; empty for what is no call of a tool."""
+        return self._request.definition.name if self._request.is_tool else ""
+
+    @property
     def is_taken_back(self) -> bool:
         """True where the client asked for the cancellation."""
         return self._exchange.is_unwanted
