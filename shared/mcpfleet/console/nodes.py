@@ -71,6 +71,11 @@ class Nodes:
             self._alike[_kind(sender)] += 1
         self._nodes[sender] = Node(sender, stats, now, _rates(before, stats, now))
 
+    def last_heard(self, sender: Sender) -> float | None:
+        """Return when a process was heard last (monotonic); None for one that is not known."""
+        node = self._nodes.get(sender)
+        return None if node is None else node.heard
+
     def nodes(self, now: float) -> list[Node]:
         """Return the shown processes in order: services, then pools. Drop those that were silent for long."""
         for node in list(self._nodes.values()):
@@ -78,12 +83,6 @@ class Nodes:
                 del self._nodes[node.sender]
                 self._alike[_kind(node.sender)] -= 1
         return [self._nodes[each] for each in sorted(self._nodes, key=lambda each: (each.pool, each))]
-
-    def clear(self) -> None:
-        """Drop all: old stats are useless when a page opens again."""
-        self._nodes.clear()
-        self._alike.clear()
-        self.unshown = False
 
 
 def _kind(sender: Sender) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The fleet as the page shows it: values for JSON, and work that is stuck."""
+"""The fleet as the overview shows it: values for JSON, and work that is stuck."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, Final
 
+from mcpfleet.console.history import History, Series, ToolKey, as_chart
 from mcpfleet.console.nodes import Node
 from mcpfleet.contracts.stats import ReportedError
 
@@ -27,7 +28,7 @@ def stuck(nodes: Sequence[Node], now: float) -> list[Stuck]:
     """Return all stuck things, of the fleet and then of each process; the nodes of a pool stand side by side."""
     found = list(_of_fleet(nodes))
     for _, alike in groupby(nodes, lambda node: (node.sender.role, node.sender.pool)):
-        found += islice((each for node in alike for each in _of_node(node, now)), MOST_ALIKE)
+        found += islice((each for node in alike for each in stuck_of(node, now)), MOST_ALIKE)
     return found
 
 
@@ -40,10 +41,11 @@ def _of_fleet(nodes: Sequence[Node]) -> Iterator[Stuck]:
         yield Stuck(None, "no worker is heard")
 
 
-def _of_node(node: Node, now: float) -> Iterator[Stuck]:
+def stuck_of(node: Node, now: float) -> Iterator[Stuck]:
+    """Return the stuck things of a process."""
     silence = node.silence(now)
     if silence:
-        yield Stuck(node, f"not heard for {silence:.0f} s")
+        yield Stuck(node, f"no report for {silence:.0f} s")
         return
     if not node.stats.stopping:
         for lack in node.stats.lacks:
@@ -64,11 +66,14 @@ ENDED: Final = "tasks_ended_"
 MOST_STATES: Final = 12
 
 
-def overview(nodes: Sequence[Node], now: float, *, jaeger: str, unshown: bool = False) -> dict[str, Any]:
-    """Return all values of the page.
+def overview(
+    nodes: Sequence[Node], history: History, now: float, *, jaeger: str, unshown: bool = False
+) -> dict[str, Any]:
+    """Return all values of the overview.
 
     Args:
         nodes: the processes.
+        history: the last 15 minutes.
         now: monotonic seconds.
         jaeger: the address of Jaeger's page; empty for none.
         unshown: whether more processes were heard than are kept.
@@ -76,10 +81,13 @@ def overview(nodes: Sequence[Node], now: float, *, jaeger: str, unshown: bool = 
     return {
         "totals": _totals(nodes, now),
         "tasks": _tasks([node for node in nodes if node.sender.role == "tasks"]),
-        "nodes": [_node(node, now) for node in nodes],
+        "charts": as_chart(history.fleet, history, now),
+        "tools": [tool_row(key, series, nodes, history, now) for key, series in history.tools(now)],
+        "tools_unshown": history.has_dropped,
+        "nodes": [node_row(node, history, now) for node in nodes],
         "unshown": unshown,
-        "stuck": [_stuck(each) for each in stuck(nodes, now)],
-        "troubles": _troubles(nodes, jaeger),
+        "stuck": [stuck_row(each) for each in stuck(nodes, now)],
+        "troubles": trouble_rows(nodes, jaeger),
     }
 
 
@@ -113,18 +121,32 @@ def _tasks(nodes: Sequence[Node]) -> dict[str, float]:
     return found | {name.removeprefix(ENDED): _sum(nodes, name) for name in ended[:MOST_STATES]}
 
 
-def _node(node: Node, now: float) -> dict[str, Any]:
+def tool_row(key: ToolKey, series: Series, nodes: Iterable[Node], history: History, now: float) -> dict[str, Any]:
+    """Return a tool's figures of the last minute; its calls that wait are those that edges told last."""
+    told = (each for node in nodes if node.sender.role == "edge" and not node.silence(now) for each in node.stats.calls)
+    waiting = sum(each.waiting for each in told if (each.method, each.tool) == key)
+    return {"method": key.method, "tool": key.tool, "waiting": waiting, **series.recent(now, history.began)}
+
+
+def node_row(node: Node, history: History, now: float) -> dict[str, Any]:
+    """Return a process's figures: rates since its message before, quantiles of the last minute."""
     is_worker = node.sender.role == "worker"
+    recent = history.process(node.sender).recent(now, history.began)
     return {
+        "who": who(node),
         "role": node.sender.role,
         "pool": node.sender.pool,
         "process": node.sender.process,
         "state": _state(node, now),
+        "silence": round(node.silence(now)),
         "version": node.stats.version,
         "rate": node.rate("handled" if is_worker else "requests"),
         "failures": node.rate("handler_failures" if is_worker else "failures"),
+        "p50": recent["p50"],
+        "p95": recent["p95"],
         "running": node.number("slots_used" if is_worker else "running"),
         "slots": node.number("slots"),
+        "queued": node.number("queued"),
         "streams": node.number("streams"),
         "cpu": node.rate("cpu"),
         "memory": node.number("memory"),
@@ -139,16 +161,28 @@ def _state(node: Node, now: float) -> str:
     return "ready" if node.stats.ready else "not ready"
 
 
-def _stuck(each: Stuck) -> dict[str, str]:
+def stuck_row(each: Stuck) -> dict[str, str]:
+    """Return a stuck thing as the page shows it."""
     return {"who": who(each.node) if each.node is not None else "the fleet", "what": each.what}
 
 
-def _troubles(nodes: Iterable[Node], jaeger: str) -> list[dict[str, Any]]:
+def trouble_rows(nodes: Iterable[Node], jaeger: str, tool: str = "") -> list[dict[str, Any]]:
     """Return the last errors, the newest first; a bounded number of each service and each pool, whatever their
-    clocks say."""
+    clocks say.
+
+    Args:
+        nodes: the processes.
+        jaeger: the address of Jaeger's page; empty for none.
+        tool: only errors of this tool; empty for all.
+    """
     found: list[tuple[ReportedError, Node]] = []
     for _, alike in groupby(nodes, lambda node: (node.sender.role, node.sender.pool)):
-        own = [(error, node) for node in alike for error in node.stats.troubles]
+        own = [
+            (error, node)
+            for node in alike
+            for error in node.stats.troubles
+            if not tool or f"tool={tool}" in error.of.split(" ")
+        ]
         found += sorted(own, key=_moment)[-MOST_TROUBLES_ALIKE:]
     found.sort(key=_moment, reverse=True)
     return [

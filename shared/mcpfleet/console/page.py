@@ -10,6 +10,7 @@ import anyio
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from mcpfleet.console.feed import ConsoleFeed
+from mcpfleet.console.own_views import View, view_of
 from mcpfleet.process.service import Page
 
 PATH: Final = "/console"
@@ -71,25 +72,26 @@ class ConsolePage:
         return answer
 
     async def _events(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Send overviews until the browser leaves or stops reading, the process ends, or the lifetime is over."""
+        """Send the view that the query names, until the browser leaves or stops reading, the process ends, or the
+        lifetime is over."""
         if scope["method"] == "HEAD":
             await _answer(scope, send, 200, b"text/event-stream", b"")
         elif not self._feed.enter():
             await _answer(scope, send, 503, b"text/plain", b"too many consoles are open, or the process ends\n")
         else:
             try:
-                await self._stream(receive, send)
+                await self._stream(view_of(scope["query_string"]), receive, send)
             finally:
                 self._feed.leave()
 
-    async def _stream(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def _stream(self, view: View | None, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         headers = [(b"content-type", b"text/event-stream"), *_GUARDS]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         with anyio.move_on_after(LIFETIME):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
                 while not self._feed.over.is_set():
-                    event = b"data: %b\n\n" % self._feed.drawn()
+                    event = b"data: %b\n\n" % self._feed.drawn(view)
                     with anyio.move_on_after(WRITE_WITHIN) as patience:
                         await send({"type": "http.response.body", "body": event, "more_body": True})
                     if patience.cancelled_caught:

@@ -10,6 +10,7 @@ import anyio
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
+from mcpfleet.console.ended_calls import EndedCalls
 from mcpfleet.console.feed import ConsoleFeed
 from mcpfleet.console.page import PATH, ConsolePage
 from mcpfleet.console.stats import collect_stats
@@ -42,10 +43,11 @@ async def publish_stats(process: Process[Any], bus: Bus, pool: str) -> None:
 
 async def _publish(process: Process[Any], bus: Bus, subject: str, also: Callable[[Stats], None]) -> None:
     """Publish stats at intervals, and once more as soon as the process stops."""
+    ended = EndedCalls()
     while True:
         is_last = process.stopping.is_set()
         with reporting(process.log, "stats"), suppress(NotRun):  # the next ones are newer
-            stats = collect_stats(process, bus)
+            stats = collect_stats(process, bus, ended)
             also(stats)
             bus.publish(subject, stats.model_dump_json().encode())
         with anyio.move_on_after(EVERY):

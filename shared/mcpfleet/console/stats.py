@@ -8,10 +8,12 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from mcpfleet.bus.bus import Bus, Subscription
+from mcpfleet.console.ended_calls import EndedCalls
 from mcpfleet.contracts.stats import (
     LARGEST,
     LONGEST_NAME,
     LONGEST_TEXT,
+    MOST_BYTES,
     MOST_ERRORS,
     MOST_LACKS,
     MOST_NUMBERS,
@@ -65,9 +67,26 @@ RULES: Final = (
 )
 
 
-def collect_stats(process: Process[Any], bus: Bus) -> Stats:
-    """Return the stats of a process now."""
-    numbers = numbers_of([*process.telemetry.metrics.read(), *usage()])
+_FOR_CALLS: Final = MOST_BYTES // 4
+"""Bytes that a process in trouble has for its calls at least."""
+
+
+def collect_stats(process: Process[Any], bus: Bus, ended: EndedCalls) -> Stats:
+    """Return the stats of a process now, within the bytes of a message.
+
+    Args:
+        process: the one.
+        bus: counts its hints.
+        ended: knows which of its calls were told before.
+    """
+    families = process.telemetry.metrics.read(finely=True)
+    stats = _within(MOST_BYTES - _FOR_CALLS, _without_calls(process, bus, families))
+    room = MOST_BYTES - _size(stats)
+    return stats.model_copy(update={"calls": ended.take(families, room)})
+
+
+def _without_calls(process: Process[Any], bus: Bus, families: Iterable[Family]) -> Stats:
+    numbers = numbers_of([*families, *usage()])
     numbers["hints"] = hints(bus.subscriptions)
     return Stats(
         version=_VERSION,
@@ -83,6 +102,18 @@ def collect_stats(process: Process[Any], bus: Bus) -> Stats:
         numbers={name: min(max(0.0, value), LARGEST) for name, value in list(numbers.items())[:MOST_NUMBERS]},
         troubles=tuple(map(_reported, recent_errors.of(process.id)))[-MOST_ERRORS:],
     )
+
+
+def _within(most: int, stats: Stats) -> Stats:
+    """Leave out the oldest errors, and then conditions, of a message that would be too long to be read at all."""
+    while _size(stats) > most and (stats.troubles or stats.lacks):
+        shorter = {"troubles": stats.troubles[1:]} if stats.troubles else {"lacks": stats.lacks[:-1]}
+        stats = stats.model_copy(update=shorter)
+    return stats
+
+
+def _size(stats: Stats) -> int:
+    return len(stats.model_dump_json().encode())
 
 
 def numbers_of(families: Iterable[Family]) -> dict[str, float]:

@@ -23,6 +23,10 @@ MOST_BYTES: Final = 16_384
 MOST_ERRORS: Final = 20
 MOST_NUMBERS: Final = 60
 MOST_LACKS: Final = 10
+MOST_TIMED: Final = 40
+"""Tools and methods whose calls one message tells; further ones wait for the next message."""
+MOST_BUCKETS: Final = 80
+LONGEST_TOOL: Final = 128
 LONGEST_NAME: Final = 80
 LONGEST_TEXT: Final = 200
 LARGEST: Final = 1e15
@@ -33,6 +37,8 @@ ALL_SUBJECTS: Final = "figures.>"
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
 Number = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+ToolName = Annotated[str, StringConstraints(max_length=LONGEST_TOOL)]
 
 
 class Role(StrEnum):
@@ -66,6 +72,26 @@ class ReportedError(Message):
     """Whether the trace is recorded."""
 
 
+class CallTimes(Message):
+    """The calls of one tool or method that ended since the sender's last message, and how long they took.
+
+    A lost message loses its calls. In return nobody needs to know the message before, and a message has only what was
+    called.
+    """
+
+    method: Name = ""
+    """The request's method at an edge; empty at a worker, whose handlers serve several."""
+    tool: ToolName = ""
+    """The tool at an edge, else empty; the handler's name at a worker."""
+    failed: Count = 0
+    waiting: Count = 0
+    """Calls that wait for room in a pool now."""
+    first: Annotated[int, Field(ge=0, lt=MOST_BUCKETS)] = 0
+    """The first of `telemetry.instruments.FINE_BOUNDS` for which `counts` has a number."""
+    counts: tuple[Count, ...] = Field(default=(), max_length=MOST_BUCKETS, fail_fast=True)
+    """Calls by their duration; those between two bounds belong to the upper one."""
+
+
 class Stats(Message):
     """The stats of a process now."""
 
@@ -79,6 +105,8 @@ class Stats(Message):
     """Names of numbers may be unknown to this release."""
     troubles: tuple[ReportedError, ...] = Field(default=(), max_length=MOST_ERRORS, fail_fast=True)
     """The oldest first."""
+    calls: tuple[CallTimes, ...] = Field(default=(), max_length=MOST_TIMED, fail_fast=True)
+    """Of what was called; a release that sends none tells no durations."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mcpfleet.console.history import History
 from mcpfleet.console.nodes import Node
 from mcpfleet.console.overview import MOST_ALIKE, MOST_TROUBLES_ALIKE, overview
 from mcpfleet.contracts.stats import LARGEST, MOST_ERRORS, ReportedError, Sender, Stats, UnmetCondition
@@ -17,7 +18,7 @@ SILENT = NOW - 20
 
 
 def drawn(*nodes: Node, jaeger: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(overview(nodes, NOW, jaeger=jaeger), allow_nan=False))
+    found: dict[str, Any] = json.loads(json.dumps(overview(nodes, History(), NOW, jaeger=jaeger), allow_nan=False))
     return found
 
 
@@ -68,7 +69,7 @@ LACK = UnmetCondition(name="nats", why="no link")
 @pytest.mark.parametrize(
     ("sender", "stats", "heard", "what"),
     [
-        (edge(), says(), SILENT, "not heard for 20 s"),
+        (edge(), says(), SILENT, "no report for 20 s"),
         (edge(), says(ready=False, lacks=(LACK,)), NOW, "not ready: nats: no link"),
         (edge(), says({"queued": 3}), NOW, "calls that wait for room in a pool: 3"),
         (edge(), says({"refusals": 1}), NOW, "subjects that NATS has refused it since its start: 1"),

@@ -50,12 +50,12 @@ async def served(*roles: Role, **settings: Any) -> AsyncIterator[httpx2.AsyncCli
     assert told == ([f"{url}/console"] if processes[0].settings.console else [])
 
 
-async def first_event(client: httpx2.AsyncClient) -> dict[str, Any]:
-    """The first picture of a stream in which a process is."""
-    async with client.stream("GET", "/console/events") as answer:
+async def first_event(client: httpx2.AsyncClient, query: str = "", holds: str = "nodes") -> dict[str, Any]:
+    """The first picture of a stream in which something is there."""
+    async with client.stream("GET", f"/console/events{query}") as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         async for line in answer.aiter_lines():
-            if line.startswith("data: ") and (seen := json.loads(line.removeprefix("data: ")))["nodes"]:
+            if line.startswith("data: ") and (seen := json.loads(line.removeprefix("data: ")))[holds]:
                 found: dict[str, Any] = seen
                 return found
     raise AssertionError("the stream ended")
@@ -85,6 +85,19 @@ async def test_a_process_without_nats_shows_itself_and_what_it_lacks_and_no_secr
         assert [(node["role"], node["state"]) for node in seen["nodes"]] == [("tasks", "not ready")]
         assert [each["what"] for each in seen["stuck"]][-1] == "not ready: nats: no link to NATS (MCPFLEET_NATS_URL)"
         assert "hunter2" not in json.dumps(seen)
+
+
+async def test_a_process_and_a_tool_have_streams_of_their_own() -> None:
+    """Each view has an address, and a view of what nobody has heard says so."""
+    async with served(Role.TASKS) as client:
+        [node] = (await first_event(client))["nodes"]
+        seen = await first_event(client, f"?role=tasks&process={node['process']}", "found")
+        assert seen["found"]["who"] == f"tasks {node['process'][:4]}"
+        assert [each["what"] for each in seen["found"]["stuck"]] == [
+            "not ready: nats: no link to NATS (MCPFLEET_NATS_URL)"
+        ]
+        assert (await first_event(client, "?tool=%3Cscript%3E", "reports"))["found"] is None
+        assert (await client.get("/console?tool=search")).text == (await client.get("/console")).text
 
 
 async def test_services_that_share_a_process_have_one_page() -> None:

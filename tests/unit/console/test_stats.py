@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcpfleet.bus.service import bus_of
+from mcpfleet.console.ended_calls import EndedCalls
 from mcpfleet.console.stats import RULES, collect_stats, numbers_of
 from mcpfleet.contracts.stats import LARGEST, Role, Sender, pool_stats_subject, sender_of, service_stats_subject
 from mcpfleet.process.service import Process
@@ -47,7 +48,7 @@ def test_a_process_says_what_it_lacks_without_passwords_and_within_bounds() -> N
     process.health.set("store", False, "no answer of postgresql://me:hunter2@db/tasks " + "x" * 500)
     process.telemetry.metrics.gauge("mcpfleet.edge.queued", "Out of bounds.").set(-1)
     process.telemetry.metrics.gauge("mcpfleet.edge.streams.open", "Out of bounds.").set(1e300)
-    said = collect_stats(process, bus_of(process, "tasks"))
+    said = collect_stats(process, bus_of(process, "tasks"), EndedCalls())
     [lack] = said.lacks
     assert lack.why.startswith("no answer of postgresql://me:***@db/tasks xxx")
     assert len(lack.why) == 200

@@ -61,7 +61,7 @@ from mcpfleet.contracts.sessions import (
     WatchAgain,
     WatchedAgain,
 )
-from mcpfleet.contracts.stats import ReportedError, Stats, UnmetCondition
+from mcpfleet.contracts.stats import CallTimes, ReportedError, Stats, UnmetCondition
 from mcpfleet.contracts.subscriptions import (
     CloseStreams,
     Count,
@@ -110,6 +110,15 @@ MESSAGES = [
         troubles=(
             ReportedError(at=2.5, level="error", event="handler failed", of="tool=add", trace="a" * 32, sampled=True),
             ReportedError(at=2.5, level="warning", event="link lost"),
+        ),
+    ),
+    Stats(
+        started=1.5,
+        ready=True,
+        calls=(
+            CallTimes(method="tools/call", tool="add", failed=1, waiting=2, first=10, counts=(3, 0, 1)),
+            CallTimes(method="tools/list", first=4, counts=(1,)),
+            CallTimes(tool="library://books/{id}", counts=(1,)),
         ),
     ),
     Admit(endpoint="mcp"),
