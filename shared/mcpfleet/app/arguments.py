@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Final, Protocol, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +16,7 @@ from mcpfleet.app.problems import render_path
 from mcpfleet.app.schema import MISSING, Parameter, adapter_for, copied_schema, input_schema, refuse_field_default
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.validation import Subschema, Validator, check_input_root, walk
+from mcpfleet.app.values import BASE64, NOT_BASE64
 
 WHOLE: Final = "arguments"
 """The parameter that receives all arguments as one dict, if the author gives the schema."""
@@ -60,7 +62,7 @@ class TypedArguments:
             refuse_field_default(parameter)
             adapters[parameter.name] = parameter, adapter_for(parameter.annotation, "validation", parameter.name)
         self.schema = input_schema(adapters)
-        self._validator = Validator(self.schema)
+        self._validator = Validator(self.schema, formats=True)
         self._converters = {name: adapter.validate_python for name, (_, adapter) in adapters.items()}
         self._check_defaults()
 
@@ -68,10 +70,12 @@ class TypedArguments:
         """Return the handler's keyword arguments; absent ones keep the handler's own defaults.
 
         Raises:
-            InvalidArguments: they break the schema, or one of the author's validators.
+            InvalidArguments: they break the schema.
+            NotAccepted: they break a `format`, which an edge does not check, or one of the author's validators.
         """
         if not self._validator.accepts(arguments):
-            raise InvalidArguments(self._validator.problems(arguments))
+            found = self._validator.problems(arguments)
+            raise NotAccepted(found) if self._structure.accepts(arguments) else InvalidArguments(found)
         values = {}
         problems: list[Problem] = []
         for name, value in arguments.items():
@@ -83,10 +87,15 @@ class TypedArguments:
             raise NotAccepted(problems)
         return values
 
+    @cached_property
+    def _structure(self) -> Validator:
+        """The schema without its formats, as an edge checks it before it makes a task."""
+        return Validator(self.schema)
+
     def _explain(self, name: str, error: ValidationError) -> list[Problem]:
         """Name the field and the kind of error: texts of pydantic or the author may quote the value."""
         return [
-            Problem(render_path([name, *found["loc"]], self._validator.names), f"is not accepted ({found['type']})")
+            Problem(render_path([name, *found["loc"]], self._validator.names), _refusal(found["type"]))
             for found in error.errors(include_url=False, include_context=False, include_input=False)
         ]
 
@@ -94,7 +103,7 @@ class TypedArguments:
         """A client may send a default that the schema shows, so it must fit."""
         properties = self.schema.get("properties", {})
         defaults = {name: stated["default"] for name, stated in properties.items() if "default" in stated}
-        for problem in Validator({**self.schema, "required": []}).problems(defaults):
+        for problem in Validator({**self.schema, "required": []}, formats=True).problems(defaults):
             raise Mistake(f"the default does not fit the annotation: {problem}", problem.path.partition(".")[0])
 
 
@@ -162,10 +171,15 @@ class Texts:
                     values[name] = _parsed(self._adapters[name], text)
                 except ValidationError as error:
                     kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
-                    problems.append(Problem(name, f"is not accepted ({kind})"))
+                    problems.append(Problem(name, _refusal(kind)))
         if problems:
             raise InvalidArguments(problems)
         return values
+
+
+def _refusal(kind: str) -> str:
+    """Say that a type refuses a value, by the kind of pydantic's error."""
+    return NOT_BASE64 if kind == BASE64 else f"is not accepted ({kind})"
 
 
 def _stated(annotation: Any) -> tuple[str | None, str | None]:

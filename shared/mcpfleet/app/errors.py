@@ -123,7 +123,8 @@ class InvalidArguments(Exception):
 
 
 class NotAccepted(InvalidArguments):
-    """Raised when arguments fit the schema, and one of the author's types or validators refuses them."""
+    """Raised when arguments fit the schema but for a `format`, or one of the author's types or validators refuses
+    them."""
 
 
 class OutputError(Exception):

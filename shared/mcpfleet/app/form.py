@@ -13,8 +13,8 @@ from pydantic_core import from_json, to_json
 
 from mcpfleet.app.errors import AskError, Mistake
 from mcpfleet.app.input import Unusable
-from mcpfleet.app.schema import SchemaGenerator
 from mcpfleet.app.validation import Validator
+from mcpfleet.app.values import SchemaGenerator
 
 FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 """The formats of a text field."""

@@ -21,6 +21,7 @@ from mcpfleet.app.errors import AskError, Mistake
 from mcpfleet.app.input import NOBODY, Asker
 from mcpfleet.app.outcome import ends_a_call
 from mcpfleet.app.site import callee
+from mcpfleet.app.values import carrying_bytes
 
 
 async def when_sure(function: Callable[[], Awaitable[Any]], asker: Asker) -> Any:
@@ -148,6 +149,6 @@ def _adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
     """Return the adapter that reads a result back into the function's return type."""
     try:
         annotation = typing.get_type_hints(inspect.unwrap(function)).get("return", Any)
-        return None if annotation is Any else TypeAdapter(annotation)
+        return None if annotation is Any else carrying_bytes(TypeAdapter(annotation))
     except Exception:  # an annotation may be anything; without a usable one, JSON remains
         return None

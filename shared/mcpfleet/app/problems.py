@@ -29,6 +29,15 @@ _LIMITS: Final = {
     "format": "must be in the format {}",
     "const": "must be {}",
 }
+_FORMATS: Final = {
+    "date-time": "must be a date and a time with its zone (RFC 3339), such as 2026-01-31T09:30:00Z",
+    "date": "must be a date, such as 2026-01-31",
+    "uuid": "must be a UUID, such as 00000000-0000-4000-8000-000000000000",
+    "uri": "must be a URI with its scheme (RFC 3986), such as https://example.com/a%20b",
+    "email": "must be an e-mail address",
+    "ipv4": "must be an IPv4 address",
+    "ipv6": "must be an IPv6 address",
+}
 _UNDECLARED: Final = "has a member that is not declared"
 _FIXED: Final = {
     "required": "is required",
@@ -84,7 +93,9 @@ def _rule(error: jsonschema_rs.ValidationError, schema: dict[str, Any]) -> str:
     if keyword in ("anyOf", "oneOf") and (types := _types_of_forms(error)):
         return f"must be {' or '.join(types)}"
     if keyword in _LIMITS:
-        return _LIMITS[keyword].format(value if isinstance(value, str) else _json(value))
+        stated = value if isinstance(value, str) else _json(value)
+        plain = _FORMATS.get(stated) if keyword == "format" else None
+        return plain or _LIMITS[keyword].format(stated)
     return _FIXED.get(keyword, f"must satisfy {keyword}")
 
 

@@ -76,7 +76,7 @@ class Returns:
             self._adapter = adapter_for(annotation, "serialization", "return")
         self.schema = self._choose_schema(schema)
         """The tool's `outputSchema`; None if there is none."""
-        self._validator = None if self.schema is None else Validator(self.schema)
+        self._validator = None if self.schema is None else Validator(self.schema, formats=schema is None)
 
     def outcome(self, value: Any) -> Outcome:
         """Return the outcome of a call that did not fail.

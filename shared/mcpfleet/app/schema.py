@@ -10,10 +10,11 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from mcpfleet.app.errors import Mistake
+from mcpfleet.app.inlining import inlined
+from mcpfleet.app.values import SchemaGenerator, carrying_bytes
 
 MISSING: Final[Any] = inspect.Parameter.empty
 """Stands for an absent annotation or default."""
@@ -33,14 +34,6 @@ class Parameter:
 Mode = Literal["validation", "serialization"]
 
 
-class SchemaGenerator(GenerateJsonSchema):
-    """Pydantic's generator without titles that repeat a field's name: each model that reads a tool pays for them."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # pydantic's own signature
-        """Leave it out."""
-        return False
-
-
 def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> TypeAdapter[Any]:
     """Return the adapter that converts values of a type.
 
@@ -50,6 +43,7 @@ def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> Ty
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         adapter.json_schema(mode=mode)
+        carrying_bytes(adapter)
     except PydanticUserError as error:
         why = str(error).partition("\n")[0]
         raise Mistake(f"{annotation!r} is not a type that JSON can carry: {why}", parameter) from error
@@ -58,7 +52,7 @@ def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> Ty
 
 def output_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     """Describe a type's values in their serialised form."""
-    return adapter.json_schema(mode="serialization", schema_generator=SchemaGenerator)
+    return inlined(adapter.json_schema(mode="serialization", schema_generator=SchemaGenerator))
 
 
 def input_schema(parameters: Mapping[str, tuple[Parameter, TypeAdapter[Any]]]) -> dict[str, Any]:
@@ -77,13 +71,15 @@ def input_schema(parameters: Mapping[str, tuple[Parameter, TypeAdapter[Any]]]) -
         if parameter.default is not MISSING:
             properties[name]["default"] = _written_default(parameter, adapter)
     required = [name for name, (parameter, _) in parameters.items() if parameter.default is MISSING]
-    return {
-        "type": "object",
-        "properties": properties,
-        **({"required": required} if required else {}),
-        "additionalProperties": False,
-        **shared,
-    }
+    return inlined(
+        {
+            "type": "object",
+            "properties": properties,
+            **({"required": required} if required else {}),
+            "additionalProperties": False,
+            **shared,
+        }
+    )
 
 
 def copied_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

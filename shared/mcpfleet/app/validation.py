@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -30,6 +30,10 @@ MAX_PROBLEMS: Final = 16
 """Problems that one answer lists."""
 
 
+_DESCRIBED: Final[dict[str, Callable[..., bool]]] = {"regex": lambda _: True}
+"""Formats that only describe: Python's patterns differ from the JavaScript that JSON Schema means."""
+
+
 class Validator:
     """A schema that is ready to check values.
 
@@ -51,6 +55,7 @@ class Validator:
                 schema,
                 retriever=_refuse,
                 validate_formats=formats or None,  # None leaves it to the dialect
+                formats=_DESCRIBED,
                 pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS),
             )
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
@@ -122,11 +127,10 @@ def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"{uri} is outside the schema, and nothing is fetched")
 
 
-_MAPS: Final = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
-)
-_LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
-_SINGLES: Final = frozenset(
+# The keywords that hold subschemas: by name, in a list, or one.
+MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+SINGLES: Final = frozenset(
     {
         "items",
         "additionalItems",
@@ -173,11 +177,11 @@ def walk(schema: dict[str, Any]) -> Iterator[Subschema]:
 def _children(place: Subschema) -> Iterator[Subschema]:
     for keyword, value in place.schema.items():
         below: list[tuple[tuple[str | int, ...], Any]] = []
-        if keyword in _MAPS and isinstance(value, dict):
+        if keyword in MAPS and isinstance(value, dict):
             below = [((keyword, name), item) for name, item in value.items()]
-        elif keyword in _LISTS and isinstance(value, list):
+        elif keyword in LISTS and isinstance(value, list):
             below = [((keyword, index), item) for index, item in enumerate(value)]
-        elif keyword in _SINGLES:
+        elif keyword in SINGLES:
             below = [((keyword,), value)]
         by_properties = place.by_properties and keyword == "properties"
         for step, item in below:

@@ -75,13 +75,15 @@ def test_a_field_describes_and_bounds_a_parameter(declare: Declare) -> None:
     }
 
 
-def test_nested_types_share_one_definition(declare: Declare) -> None:
+def test_nested_types_stand_where_they_are_used(declare: Declare) -> None:
     async def move(loan: Loan, to: Shelf, via: list[Shelf]) -> str: ...  # type: ignore[empty-body]
 
     schema = schema_of(declare, move)
-    assert set(schema["$defs"]) == {"Loan", "Shelf"}
-    assert schema["properties"]["to"] == {"$ref": "#/$defs/Shelf"}
-    assert schema["properties"]["via"]["items"] == {"$ref": "#/$defs/Shelf"}
+    assert "$defs" not in schema
+    shelf = schema["properties"]["to"]
+    assert set(shelf["properties"]) == {"room", "row"}
+    assert schema["properties"]["via"]["items"] == shelf
+    assert schema["properties"]["loan"]["properties"]["shelf"] == shelf
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,6 @@ def test_names_that_pydantic_models_reserve_are_ordinary_parameters(declare: Dec
 def test_titles_that_repeat_a_name_are_left_out(declare: Declare) -> None:
     async def put(shelf: Shelf) -> str: ...  # type: ignore[empty-body]
 
-    shelf = schema_of(declare, put)["$defs"]["Shelf"]
+    shelf = schema_of(declare, put)["properties"]["shelf"]
     assert "title" not in shelf["properties"]["room"]
     assert shelf["description"] == "Where a book stands."

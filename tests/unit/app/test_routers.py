@@ -206,6 +206,7 @@ def test_a_router_publishes_for_each_app_that_includes_it() -> None:
     assert worker.published[0] == "billing://terms"
 
 
+@pytest.mark.rule("M90")
 def test_a_clash_at_inclusion_names_the_call_and_both_functions() -> None:
     app, router = App("shop", version="1"), Router()
     app.tool()(pay)
@@ -220,6 +221,7 @@ def test_a_clash_at_inclusion_names_the_call_and_both_functions() -> None:
     assert [*app.tools] == ["pay"]
 
 
+@pytest.mark.rule("M90")
 def test_a_later_clash_names_both_functions_and_declares_nothing() -> None:
     app, router = App("shop", version="1"), Router()
     app.include(router, prefix="b_")
