@@ -122,9 +122,11 @@ lock:
 	  --output-file requirements-test.lock
 	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 	  --no-header --quiet --group site --output-file requirements-site.lock
-	$(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --no-header --quiet --no-strip-extras tests/benchmarks/fastmcp/requirements.in \
-	  --output-file tests/benchmarks/fastmcp/requirements.lock
+	for folder in tests/benchmarks/fastmcp tests/fleet/fastmcp; do \
+	  $(RUN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	    --no-header --quiet --no-strip-extras $$folder/requirements.in --output-file $$folder/requirements.lock \
+	    || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) .mcpfleet

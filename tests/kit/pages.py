@@ -27,3 +27,13 @@ def rows(text: str) -> list[list[str]]:
     cells = [[cell.strip() for cell in re.split(r"\|(?=(?:[^`]*`[^`]*`)*[^`]*$)", line)] for line in lines]
     heads = {place - 1 for place, row in enumerate(cells) if all(re.fullmatch(":?-+:?", cell) for cell in row)}
     return [row for place, row in enumerate(cells) if not {place, place - 1} & heads]
+
+
+def titled(text: str, title: str) -> list[str]:
+    """Return the code blocks of a text that have a title, in order."""
+    return re.findall(rf'^```\w+ title="{re.escape(title)}"\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+
+
+def headings(page: str | Path) -> list[str]:
+    """Return the headings of the second level, in order."""
+    return re.findall(r"^## (.+)$", (ROOT / page).read_text(), re.MULTILINE)
