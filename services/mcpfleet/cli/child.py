@@ -165,6 +165,11 @@ class Child:
         elif line.strip():
             print(line, flush=True)  # noqa: T201  # an application's output is for its author
 
+    async def wait(self) -> None:
+        """Wait until the process has ended, if it was started."""
+        if self._process is not None:
+            await self._process.wait()
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process still runs."""
         if self._process is not None and self._process.returncode is None:

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -35,8 +35,16 @@ _LAST_PORT: Final = 65_535
 class Development:
     """A fleet that is kept running while somebody works on its application."""
 
-    def __init__(self, plan: Plan, *, reload: bool) -> None:
+    def __init__(self, plan: Plan, *, reload: bool, note: bool = True) -> None:
+        """Describe the fleet.
+
+        Args:
+            plan: its processes.
+            reload: restart the workers when a file changes.
+            note: leave a note for operators' commands in this folder.
+        """
         self._plan = plan
+        self._note = note
         self._reload = reload
         self._fleet: FleetProcesses | None = None
         self._again: dict[Child, anyio.Event] = {}
@@ -54,7 +62,7 @@ class Development:
             with self._work:
                 async with (
                     running(self._plan, self._keeper) as fleet,
-                    _note(fleet),
+                    _note(fleet) if self._note else nullcontext(),
                     anyio.create_task_group() as beside,
                 ):
                     for url in fleet.urls:
@@ -123,8 +131,8 @@ class Development:
                     await self._fleet.kill()
 
 
-def check_ports(first: int, number: int) -> None:
-    """Refuse ports that do not exist or are in use; 0 takes free ports.
+def check_ports(first: int, number: int, host: str = "127.0.0.1") -> None:
+    """Refuse ports that do not exist or are in use, and an address that is not of this machine; 0 takes free ports.
 
     Raises:
         ConfigurationError: an edge could not listen.
@@ -132,18 +140,19 @@ def check_ports(first: int, number: int) -> None:
     for port in range(first, first + number) if first else ():
         if port > _LAST_PORT:
             raise ConfigurationError(f"--port {first}: there is no port {port}")
-        with socket.socket() as trial:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                trial.bind(("127.0.0.1", port))
+                trial.bind((host, port))
                 trial.listen()
             except OSError as error:
-                raise ConfigurationError(f"--port {first}: cannot listen on port {port}: {error.strerror}") from None
+                where = f"port {port}" if host == "127.0.0.1" else f"port {port} of {host}"
+                raise ConfigurationError(f"--port {first}: cannot listen on {where}: {error.strerror}") from None
 
 
-async def develop(plan: Plan, reload: bool) -> None:
+async def develop(plan: Plan, reload: bool, note: bool = True) -> None:
     """Run a fleet as `Development.run` does."""
-    await Development(plan, reload=reload).run()
+    await Development(plan, reload=reload, note=note).run()
 
 
 @asynccontextmanager

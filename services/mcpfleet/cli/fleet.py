@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskStatus
@@ -35,6 +36,7 @@ _NOT_INHERITED: Final = (
     "MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", TOKEN_VARIABLE, *_OF_SERVICES
 )  # fmt: skip
 _NATS_URL: Final = "MCPFLEET_NATS_URL"
+_BIND: Final = "MCPFLEET_BIND"
 _READY_WITHIN: Final = 60.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -58,6 +60,8 @@ class Plan:
     """Processes that each run every service."""
     apart: bool = False
     """Each service has its own process instead, so that a test can stop one of them."""
+    host: str = "127.0.0.1"
+    """The address that the edges listen on."""
     port: int = 0
     """The first edge's port; the other edges take the next ones. 0 takes free ports."""
     nats_url: str | None = None
@@ -185,6 +189,9 @@ class FleetProcesses:
         Raises:
             StartFailed: it ended before the fleet was up; its standard error says why.
         """
+        if child in self.edges and child.url:
+            # Clients know the port that it took.
+            child.environment[_BIND] = f"{child.environment[_BIND].rpartition(':')[0]}:{urlsplit(child.url).port}"
         await child.start()
         code = await child.listen()
         if not self._is_up:
@@ -222,7 +229,8 @@ class FleetProcesses:
 
     def _edge(self, number: int) -> Child:
         port = self.plan.port + number if self.plan.port else 0
-        environment = {"MCPFLEET_BIND": f"127.0.0.1:{port}", "MCPFLEET_SEAL_KEYS": str(make_keys(self._directory))}
+        bind = f"[{self.plan.host}]:{port}" if ":" in self.plan.host else f"{self.plan.host}:{port}"
+        environment = {_BIND: bind, "MCPFLEET_SEAL_KEYS": str(make_keys(self._directory))}
         return self._child(f"edge {number + 1}", ["mcpfleet.cli", "edge"], _EDGE, environment)
 
     def _child(self, name: str, module: list[str], user: str, environment: Mapping[str, str] = _NOTHING) -> Child:

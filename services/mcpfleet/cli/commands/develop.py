@@ -24,6 +24,8 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     nats: Annotated[
         str | None, typer.Option(help="The URL of a NATS server without users, instead of an embedded one.")
     ] = None,
+    host: Annotated[str, typer.Option(help="The address that the edges listen on.")] = "127.0.0.1",
+    note: Annotated[bool, typer.Option(hidden=True, help="Let operators' commands of this folder find it.")] = True,
 ) -> None:
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
     import anyio  # noqa: PLC0415
@@ -38,12 +40,12 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
     _refuse_unknown_names()
     _check_target(target)
-    check_ports(port, edges)
+    check_ports(port, edges, host)
     plan = Plan(
-        target=target, edges=edges, workers=workers, port=port, nats_url=nats, store_url=store,
+        target=target, edges=edges, workers=workers, host=host, port=port, nats_url=nats, store_url=store,
         settings=ProcessSettings.load(),
     )  # fmt: skip
-    anyio.run(develop, plan, reload)
+    anyio.run(develop, plan, reload, note)
 
 
 def check(

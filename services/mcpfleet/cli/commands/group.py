@@ -28,6 +28,7 @@ COMMANDS: Final = {
         "list": "client:list_",
         "watch": "client:watch",
         "tasks": "tasks:app",
+        "stdio": "connect:stdio",
     },
     "Operate": {
         "publish": "operate:publish",

@@ -1,0 +1,55 @@
+"""The commands that connect desktop clients, which start their servers: `mcpfleet stdio`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from mcpfleet.cli.credentials import Credentials, Header
+from mcpfleet.cli.options import Token
+from mcpfleet.process.errors import ConfigurationError
+
+_URL: Final = re.compile(r"https?://[^/?#\s]+\S*")
+_LIKE_A_URL: Final = re.compile(r"[\w.+-]+://.*|[\w.-]+:[0-9]+(/.*)?")
+
+Where = Annotated[
+    str,
+    typer.Argument(metavar="URL|TARGET", help="An endpoint, or an application: path/to/app.py or module:attribute."),
+]
+
+
+def stdio(
+    where: Where,
+    token: Token = None,
+    header: Header = None,
+    workers: Annotated[int, typer.Option(help="The number of workers, for a TARGET.", min=1)] = 1,
+    reload: Annotated[bool, typer.Option(help="Restart the workers when a Python file changes, for a TARGET.")] = False,
+) -> None:
+    """Serve an endpoint or an application on standard input and output, for clients that start their servers."""
+    is_url = is_endpoint(where)
+    secrets = Credentials(token, header or []).headers
+    from mcpfleet.cli.stdio.serve import serve_target, serve_url  # noqa: PLC0415
+
+    if is_url:
+        raise typer.Exit(serve_url(where, secrets))
+    reloading = "--reload" if reload else "--no-reload"
+    raise typer.Exit(serve_target([where, "--workers", str(workers), reloading], secrets))
+
+
+def is_endpoint(where: str) -> bool:
+    """Return whether this is an endpoint's URL, and no target.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    if _URL.fullmatch(where):
+        return True
+    if _LIKE_A_URL.fullmatch(where):
+        raise ConfigurationError(f"{where}: the URL of an endpoint begins with http:// or https://")
+    path = where.partition(":")[0]
+    if path.endswith(".py") and not Path(path).is_file():
+        raise ConfigurationError(f"{path}: the file does not exist")
+    return False
