@@ -20,11 +20,13 @@ NUMBERS = (2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 26)
 """The rules of numbers, which have gaps."""
 OF_PIPES = (32,)
 """The rules of servers that clients start, which have gaps too."""
-EXPLAINED = re.compile(r"^\| ([BDIKLMNPST][1-9][0-9]?) \|", re.MULTILINE)
+EXTENSIONS = (68,)
+"""The rules of extensions, which have gaps too."""
+EXPLAINED = re.compile(r"^\| ([BDIKLMNPSTX][1-9][0-9]?) \|", re.MULTILINE)
 RULES = EXPLAINED.findall(RULES_PAGE.read_text())
 
 TEST_FILES = [path for path in python_files("tests") if path.name.startswith("test_")]
-NAMED = re.compile(r"test((?:_[bdiklmnpst][1-9][0-9]?)+)(?=_|$)")
+NAMED = re.compile(r"test((?:_[bdiklmnpstx][1-9][0-9]?)+)(?=_|$)")
 """The rules that a test's name begins with: `test_s3_n6_…`."""
 DOES_NOT_RUN = {"skip", "xfail"}
 """Marks of tests that show nothing."""
@@ -35,7 +37,7 @@ ROWS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("error_row
 """The rows of the error table by short names: what each answers, and what shows it beside vectors."""
 
 
-CITED = re.compile(r"(?<![A-Za-z0-9`])([BDIKLMNPST][1-9][0-9]?)(?![0-9A-Za-z_])")
+CITED = re.compile(r"(?<![A-Za-z0-9`])([BDIKLMNPSTX][1-9][0-9]?)(?![0-9A-Za-z_])")
 """A rule, as comments and docstrings cite it."""
 
 
@@ -102,7 +104,8 @@ def test_a_rule_is_shown_by_names_and_marks_and_by_no_docstring(source: str, rul
 def test_the_page_explains_every_rule_up_to_the_last_once() -> None:
     assert len(RULES) == len(set(RULES))
     numbered = {f"{letter}{number}" for letter, last in LAST.items() for number in range(1, last + 1)}
-    assert set(RULES) == numbered | {f"N{number}" for number in NUMBERS} | {f"B{number}" for number in OF_PIPES}
+    gapped = (("N", NUMBERS), ("B", OF_PIPES), ("X", EXTENSIONS))
+    assert set(RULES) == numbered | {f"{letter}{number}" for letter, numbers in gapped for number in numbers}
 
 
 def test_every_rule_that_is_cited_is_explained() -> None:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Unpack, cast
 
@@ -12,13 +14,15 @@ from mcp_types import Annotations, ToolAnnotations
 
 from mcpfleet.app.arguments import arguments_for
 from mcpfleet.app.completion import Completer, Completes
-from mcpfleet.app.declaration import Declaration, Options
+from mcpfleet.app.declaration import OPTIONS, Declaration, NoOptions, Options, check_keywords
 from mcpfleet.app.declared import KINDS, Declarations
+from mcpfleet.app.dependency import DependencyPlan, replacement
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.function import is_async
 from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
 from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.inspection import with_visible_questions
+from mcpfleet.app.lifespan import LifespanFunction, Lifespans, LifespanValues
 from mcpfleet.app.outcome import without_controls
 from mcpfleet.app.prompt import Prompt
 from mcpfleet.app.resource import Lister, Resource, Template
@@ -33,18 +37,25 @@ from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 Function = TypeVar("Function", bound=Callable[..., Any])
 Around = TypeVar("Around", bound=Interceptor)
 Watching = TypeVar("Watching", bound=Callable[[frozenset[str]], Any])
+Opening = TypeVar("Opening", bound=Callable[..., Any])
 
 
 class Router:
     """Declarations of one module, which an App includes: `app.include(router)`.
 
     A Router declares all that an App declares, by the same decorators. Its interceptors run around its own handlers
-    alone.
+    alone. Its lifespan is for its own handlers too; without one they receive that of the App.
+
+    Args:
+        lifespan: the same as `@router.lifespan`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lifespan: Callable[..., Any] | None = None, **unknown: Unpack[NoOptions]) -> None:
+        check_keywords("Router", unknown, {"lifespan"}, Site.of_caller())
         self.declared = Declarations()
         """What it declares and includes; for the package's own use."""
+        if lifespan is not None:
+            self.lifespan(lifespan)
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -143,7 +154,7 @@ class Router:
                 Declaration(kind="tool", name=chosen, **_asking(options, handler, signature)),
                 arguments_for(signature, input_schema),
                 Returns(signature.returns, output_schema, structured=structured),
-                signature.context,
+                signature,
                 annotations=annotations,
                 rate=rate,
                 sanitize=sanitize,
@@ -153,7 +164,7 @@ class Router:
                 ),
             )  # fmt: skip
 
-        return self._declaring("tool", name, make)
+        return self._declaring("tool", name, make, options)
 
     def prompt(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """Declare a function as a prompt; used as `@app.prompt()`.
@@ -175,7 +186,7 @@ class Router:
             declaration = Declaration(kind="prompt", name=chosen, **_asking(options, handler, signature))
             return Prompt(handler, declaration, signature)
 
-        return self._declaring("prompt", name, make)
+        return self._declaring("prompt", name, make, options)
 
     def resource(
         self,
@@ -224,7 +235,7 @@ class Router:
                 raise Mistake("a template has no size: each resource that matches it has its own")
             return Template(handler, declaration, signature, **said)
 
-        return self._declaring("resource", None if isinstance(given, str) else given, make)
+        return self._declaring("resource", None if isinstance(given, str) else given, make, options)
 
     def resources(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """Declare a function that lists resources without declarations; used as `@app.resources()`.
@@ -245,7 +256,7 @@ class Router:
             declaration = Declaration(kind="lister", name=chosen, **_asking(options, handler, signature))
             return Lister(handler, declaration, signature)
 
-        return self._declaring("resources", name, make)
+        return self._declaring("resources", name, make, options)
 
     def completion(self, of: Callable[..., Any] | str, argument: str) -> Callable[[Function], Function]:
         """Declare a function that completes what a user types; used as `@app.completion(review, "title")`.
@@ -264,7 +275,9 @@ class Router:
         def declare(handler: Function) -> Function:
             site = Site.of(handler)
             try:
-                self._find_completable(of).complete_with(argument, Completer(handler))
+                completer = Completer(handler)
+                completer.declare_in(self.declared.scope)
+                self._find_completable(of).complete_with(argument, completer)
                 self.declared.changed()
             except Mistake as mistake:
                 raise DeclarationError(mistake.why, site, mistake.parameter) from mistake.__cause__
@@ -287,6 +300,72 @@ class Router:
             raise DeclarationError("an interceptor is an async function", Site.of(function))
         self.declared.interceptors.append(function)
         return function
+
+    def lifespan(self, function: Opening) -> Opening:
+        """Declare what each worker opens before its first call, and closes after its last; used as `@app.lifespan`.
+
+        The function is async and yields once, with or without `@asynccontextmanager`; it may take the App. It runs on
+        the handlers' event loop. A worker enters it before it announces itself, within 30 s, and leaves it in its
+        drain, within 10 s (X68). Parameters annotated with `Lifespan[…]` receive what it yields. If it cannot be
+        entered, the worker ends with exit code 1. If it fails later, the worker drains first.
+
+        Raises:
+            DeclarationError: there is a lifespan already, or the function is none.
+        """
+        lifespan, held = LifespanFunction(function), self.declared.scope.lifespan
+        if held is not None:
+            why = f"the lifespan {held.site} is declared already: enter one inside of the other"
+            raise DeclarationError(why, lifespan.site)
+        self.declared.scope.lifespan = lifespan
+        return function
+
+    def override(self, function: Callable[..., Any], other: Callable[..., Any]) -> AbstractContextManager[None]:
+        """Let another function stand for a dependency, or for a lifespan, inside of a `with` block of a test.
+
+        Args:
+            function: what `Depends` names, or what is declared as the lifespan.
+            other: takes its place, under the same rules; a lambda without parameters may do. A lifespan's counts for
+                workers that start inside of the block.
+
+        Raises:
+            LookupError: no handler depends on the function, and it is no lifespan here.
+            DeclarationError: the other one cannot be used as such.
+        """
+        scopes = [part.scope for part in self.declared.parts()]
+        plans = [handler.plan for handler in self.handlers if handler.plan is not None]
+        if any(scope.lifespan is not None and scope.lifespan.function == function for scope in scopes):
+            LifespanFunction(other)
+        elif any(function == known for plan in plans for known, _ in plan.functions()):
+            replacement(other)
+        else:
+            raise LookupError(f"no handler of this App depends on {Site.of(function)}, and it is no lifespan here")
+        return self.declared.scope.override(function, other)
+
+    def lifespans(self) -> Lifespans:
+        """Return the lifespans here and of what is included, for one worker to run.
+
+        Raises:
+            DeclarationError: a handler takes `Lifespan[…]`, and none is declared for it.
+        """
+        scopes = {part.scope: part.scope.chosen_lifespan() for part in self.declared.parts()}
+        declared = {scope: lifespan for scope, lifespan in scopes.items() if lifespan is not None}
+        for handler in self.handlers:
+            takes = handler.plan is not None and handler.plan.takes_lifespan
+            if takes and declared.keys().isdisjoint(handler.scope.outer()):
+                why = "takes `Lifespan[…]`, and its App has no lifespan: declare one by @app.lifespan"
+                raise DeclarationError(why, handler.site)
+        return Lifespans(declared.items(), self)
+
+    def entered(self) -> AbstractAsyncContextManager[LifespanValues]:
+        """Enter the lifespans for a test without a fleet: `async with app.entered() as lifespan`.
+
+        `Context(lifespan=lifespan)` then gives their values to handlers.
+
+        Raises:
+            DeclarationError: a handler takes `Lifespan[…]`, and none is declared for it.
+            LifespanFailed: one could not be entered or left.
+        """
+        return self.lifespans().entered()
 
     def watched(self, function: Watching) -> Watching:
         """Tell a function which of the app's URIs clients watch, anywhere in the fleet; used as `@app.watched`.
@@ -357,13 +436,16 @@ class Router:
             raise DeclarationError(mistake.why, site) from None
 
     def _declaring(
-        self, what: str, first: object, make: Callable[[Callable[..., Any]], Handler]
+        self, what: str, first: object, make: Callable[[Callable[..., Any]], Handler], options: Options
     ) -> Callable[[Function], Function]:
         """Return the decorator that declares a function as one of a kind."""
         if callable(first):
             raise DeclarationError(f"write `@app.{what}()`, with parentheses", Site.of(first))
 
         def declare(handler: Function) -> Function:
+            if options.keys() - OPTIONS:
+                own = inspect.signature(getattr(Router, what)).parameters
+                check_keywords(f"@app.{what}()", options, {*own, *OPTIONS} - {"self", "options"}, Site.of(handler))
             try:
                 self.declared.add(handler, make(handler))
             except Mistake as mistake:
@@ -390,9 +472,10 @@ class App(Router):
         instructions: how a model should use it.
         clean: every text of a tool's result goes through it (M40). By default it takes out the control characters that
             a terminal would obey. None leaves texts as they are.
+        lifespan: the same as `@app.lifespan`.
 
     Raises:
-        DeclarationError: the name or the version is empty.
+        DeclarationError: the name or the version is empty, or an argument is unknown.
     """
 
     def __init__(
@@ -403,8 +486,11 @@ class App(Router):
         title: str | None = None,
         instructions: str | None = None,
         clean: Callable[[str], str] | None = without_controls,
+        lifespan: Callable[..., Any] | None = None,
+        **unknown: Unpack[NoOptions],
     ) -> None:
-        super().__init__()
+        check_keywords("App", unknown, inspect.signature(App).parameters, Site.of_caller())
+        super().__init__(lifespan=lifespan)
         if version is None:
             version = installed_version(Site.of_caller().module)
         if not name or not version:
@@ -432,4 +518,6 @@ class App(Router):
 
 
 def _asking(options: Options, handler: Callable[..., Any], signature: Signature) -> Options:
-    return with_visible_questions(options, [(handler, signature.context)])
+    plan = DependencyPlan.of(signature)
+    dependencies = plan.functions() if plan is not None else ()
+    return with_visible_questions(options, [(handler, signature.context), *dependencies])

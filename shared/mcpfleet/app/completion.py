@@ -12,6 +12,7 @@ from mcp_types import CompleteResult, Completion
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import InvalidArguments, Mistake, OutputError, Problem
 from mcpfleet.app.handler import Answer, CompletionRequest, Function, Handler
+from mcpfleet.app.lifespan import Scope
 from mcpfleet.app.outcome import refuse_foreign
 from mcpfleet.app.schema import MISSING
 from mcpfleet.app.signature import read_signature
@@ -42,12 +43,16 @@ class Completer:
         self._settled = others[0] if others else None
         if self._settled is not None and not _is_mapping(signature.parameters[1].annotation):
             raise Mistake("takes the settled arguments: annotate it with `dict[str, str]`", self._settled)
-        self._function = Function(handler, signature.context)
+        self._function = Function(handler, signature)
 
     @property
     def site(self) -> Site:
         """The function."""
         return self._function.site
+
+    def declare_in(self, scope: Scope) -> None:
+        """Tell where it is declared."""
+        self._function.scope = scope
 
     async def complete(
         self, request: CompletionRequest, ctx: Context, threads: anyio.CapacityLimiter | None

@@ -18,9 +18,11 @@ from mcpfleet.app import question
 from mcpfleet.app.cancellation import Cancelled
 from mcpfleet.app.client import Client, LogMessage, Progress, is_news
 from mcpfleet.app.errors import AskError
-from mcpfleet.app.function import on_loop, run_step, running_step
+from mcpfleet.app.function import on_any_loop, on_loop, run_step, running_step
 from mcpfleet.app.input import NOBODY, Asker, Question
+from mcpfleet.app.lifespan import NOTHING
 from mcpfleet.app.task import TaskMaker
+from mcpfleet.app.unawaited import noted
 from mcpfleet.contracts.hints import LISTS, check_published
 from mcpfleet.contracts.principal import Principal
 
@@ -55,6 +57,7 @@ class Context:
         publish: tells watchers of a URI, or for `LISTS` listeners to lists; None tells nobody.
         defer: makes a task of the call; None if the tool does not declare that.
         is_task: it is a task already.
+        lifespan: what `Lifespan[…]` parameters receive.
     """
 
     __slots__ = (
@@ -67,6 +70,7 @@ class Context:
         "_has_begun",
         "_is_task",
         "_last",
+        "_lifespan",
         "_log",
         "_principal",
         "_publish",
@@ -88,6 +92,7 @@ class Context:
         publish: Callable[[str], None] | None = None,
         defer: TaskMaker | None = None,
         is_task: bool = False,
+        lifespan: Any = NOTHING,
     ) -> None:
         self._principal = principal
         self._client = client
@@ -100,6 +105,7 @@ class Context:
         self._publish = publish
         self._defer = defer
         self._is_task = is_task
+        self._lifespan = lifespan
         self._last: float | None = None
         self._ended = False
         self._has_begun = False
@@ -140,6 +146,7 @@ class Context:
         """The same for a handler that is a plain function, and so runs in a thread."""
         return SyncContext(self)
 
+    @noted
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client the progress of the call.
 
@@ -163,6 +170,7 @@ class Context:
         # A handler that computes without a pause lets others run here, and hears its cancel.
         await anyio.lowlevel.checkpoint()
 
+    @noted
     async def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a message to the client's log; for your own, use `logging`. It must hold no secrets (M49).
 
@@ -181,6 +189,7 @@ class Context:
             self._log(message)
         await anyio.lowlevel.checkpoint()
 
+    @noted
     async def resource_updated(self, uri: str) -> None:
         """Tell the clients that watch a resource that it has changed.
 
@@ -197,6 +206,7 @@ class Context:
             self._publish(uri)
         await anyio.lowlevel.checkpoint()
 
+    @noted
     async def resources_changed(self) -> None:
         """Tell the clients that listen to lists that `@app.resources()` functions return something else.
 
@@ -218,6 +228,7 @@ class Context:
         """Whether the call is a task, or can become one because its client takes handles of tasks."""
         return self._is_task or (self._defer is not None and self._defer.can)
 
+    @noted
     async def defer(self) -> None:
         """Make a durable task of the call, and go on as that; do nothing if it already is one.
 
@@ -255,6 +266,7 @@ class Context:
     async def elicit(self, message: str, wanted: type[Filled], *, key: str | None = None) -> Filled: ...
     @overload
     async def elicit(self, message: str, wanted: Mapping[str, Any], *, key: str | None = None) -> dict[str, Any]: ...
+    @noted
     async def elicit(self, message: str, wanted: Any, *, key: str | None = None) -> Any:
         """Ask the user to fill in a form, and return its content.
 
@@ -276,6 +288,7 @@ class Context:
         (answer,) = await self._asker.ask((question.form(message, wanted, key=key),))
         return answer
 
+    @noted
     async def elicit_url(self, message: str, address: str, *, key: str | None = None) -> None:
         """Ask the user to open a page; return once they agree, which tells nothing about the page (M56).
 
@@ -286,6 +299,7 @@ class Context:
         """
         await self._asker.ask((question.url(message, address, key=key),))
 
+    @noted
     async def sample(
         self, messages: question.Messages, *, max_tokens: int, key: str | None = None,
         **told: Unpack[question.Sampling],
@@ -300,6 +314,7 @@ class Context:
         result: CreateMessageResultWithTools = answer
         return result
 
+    @noted
     async def roots(self, *, key: str | None = None) -> list[Root]:
         """Ask for the directories and files that the user has opened to servers.
 
@@ -325,6 +340,7 @@ class Context:
     ) -> tuple[First, Second, Third, Fourth]: ...
     @overload
     async def ask(self, *questions: Question[Any]) -> tuple[Any, ...]: ...
+    @noted
     async def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
         """Ask several questions of `mcpfleet.app.question` at once; return the answers in their order.
 
@@ -339,6 +355,7 @@ class Context:
     async def step(self, name: str, function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result: ...
     @overload
     async def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result: ...
+    @noted
     async def step(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Do work once, though the handler may run again from its top: the result is remembered (M53).
 
@@ -350,6 +367,11 @@ class Context:
             Exception: the function raised it.
         """
         return await run_step(self._asker, name, function, arguments, self._threads)
+
+    @property
+    def lifespan(self) -> Any:
+        """What the lifespans yielded. For the runner of the handler, which gives it to `Lifespan[…]` parameters."""
+        return self._lifespan
 
     @property
     def asker(self) -> Asker:
@@ -371,7 +393,10 @@ class Context:
 
 
 class SyncContext:
-    """The awaitable methods of a Context for handlers in a thread: each call blocks until it is done."""
+    """The awaitable methods of a Context for handlers in a thread: each call blocks until it is done.
+
+    They also work where a test calls a plain function itself, with a Context of its own.
+    """
 
     __slots__ = ("_context",)
 
@@ -383,25 +408,25 @@ class SyncContext:
 
         Raises:
             ProgressError: the value or the total is not finite, or the value is less than before.
-            RuntimeError: the thread runs no handler.
+            RuntimeError: the call's handler runs in another thread.
         """
-        anyio.from_thread.run(self._context.progress, value, total, message)
+        self._run(self._context.progress, value, total, message)
 
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a message to the client's log, as `Context.log` does."""
-        anyio.from_thread.run(self._context.log, level, data, logger)
+        self._run(self._context.log, level, data, logger)
 
     def resource_updated(self, uri: str) -> None:
         """Tell the clients that watch a resource, as `Context.resource_updated` does."""
-        anyio.from_thread.run(self._context.resource_updated, uri)
+        self._run(self._context.resource_updated, uri)
 
     def resources_changed(self) -> None:
         """Tell the clients that listen to lists, as `Context.resources_changed` does."""
-        anyio.from_thread.run(self._context.resources_changed)
+        self._run(self._context.resources_changed)
 
     def defer(self) -> None:
         """Make a durable task of the call, as `Context.defer` does."""
-        on_loop(self._context.defer)
+        self._run(self._context.defer)
 
     def can_ask(self, name: str) -> bool:
         """Return whether the client can answer `name`, and the declaration names it."""
@@ -437,11 +462,15 @@ class SyncContext:
 
     def ask(self, *questions: Question[Any]) -> tuple[Any, ...]:
         """Ask several questions at once, as `Context.ask` does."""
-        answers: tuple[Any, ...] = on_loop(self._context.ask, *questions)
+        answers: tuple[Any, ...] = self._run(self._context.ask, *questions)
         return answers
 
     def step(self, name: str, function: Callable[..., Result], *arguments: Any) -> Result:
         """Do work once, as `Context.step` does."""
         # A thread beyond the bound: this one waits for it, and were all to wait for a free one, none would come free.
-        result: Result = on_loop(run_step, self._context.asker, name, function, arguments, anyio.CapacityLimiter(1))
+        result: Result = self._run(run_step, self._context.asker, name, function, arguments, anyio.CapacityLimiter(1))
         return result
+
+    def _run(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        # A worker's reports belong to its loop. Only a Context that no worker has begun may use another.
+        return (on_loop if self._context.has_begun else on_any_loop)(function, *arguments)

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, TypedDict
 from mcp_types import Icon
 from pydantic import BaseModel
 
-from mcpfleet.app.errors import Mistake
-from mcpfleet.app.site import innermost
+from mcpfleet.app.errors import DeclarationError, Mistake
+from mcpfleet.app.site import Site, innermost
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_WORDS, Definition, Kind
 
 ASKS: Final = frozenset({"elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"})
@@ -56,6 +56,29 @@ class Options(TypedDict, total=False):
     is unknown; empty is everybody (D10)."""
     per_caller: bool
     """Its answers depend on the caller, so no shared cache keeps them (M46)."""
+
+
+OPTIONS: Final = frozenset(Options.__annotations__)
+
+
+class NoOptions(TypedDict):
+    """Nothing: a mistyped argument is an error for type checkers, and reaches `check_keywords` at run time."""
+
+
+def check_keywords(what: str, given: Iterable[str], known: Iterable[str], site: Site) -> None:
+    """Check the names of keyword arguments.
+
+    Raises:
+        DeclarationError: one is unknown; the text offers the one that was meant.
+    """
+    names = sorted(set(known) - {"unknown"})
+    for name in given:
+        if name not in names:
+            from difflib import get_close_matches  # noqa: PLC0415  # few declarations need it
+
+            close = get_close_matches(name, names, 1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"it has {_listed(names)}"
+            raise DeclarationError(f"{what} has no argument {name!r}: {remedy}", site)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

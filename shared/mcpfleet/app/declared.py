@@ -16,6 +16,7 @@ from mcpfleet.app.completion import Completes
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.handler import Handler, Interceptor
 from mcpfleet.app.hosts import Hosts, Watcher
+from mcpfleet.app.lifespan import Scope
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS, Definition, Kind
 
@@ -73,6 +74,8 @@ class Declarations:
         self.included: list[Inclusion] = []
         self.includers: list[Declarations] = []
         """Those that include them, each once."""
+        self.scope = Scope(lambda: [each.scope for each in self.outer()])
+        """Their lifespan, and the functions that stand for others among them."""
         self._completable: list[tuple[object, Completes]] = []
 
     def of(self, kind: Kind) -> dict[str, Handler]:
@@ -118,6 +121,7 @@ class Declarations:
             Mistake: its name is taken in one of these places, or there are too many declarations.
         """
         self.claim([handler])
+        handler.scope = self.scope
         self.own[handler.definition.kind][handler.definition.name] = handler
         if isinstance(handler, Completes):
             self._completable.append((function, handler))

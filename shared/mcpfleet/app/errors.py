@@ -127,6 +127,10 @@ class NotAccepted(InvalidArguments):
     them."""
 
 
+class NotAwaited(Exception):
+    """Raised when a plain function calls an async method of its Context, instead of that of `ctx.sync`."""
+
+
 class OutputError(Exception):
     """Raised when a handler's result breaks its declaration (M39); the text is for the operator."""
 

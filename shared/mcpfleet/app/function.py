@@ -21,6 +21,7 @@ from mcpfleet.app.errors import AskError, Mistake
 from mcpfleet.app.input import NOBODY, Asker
 from mcpfleet.app.outcome import ends_a_call
 from mcpfleet.app.site import callee
+from mcpfleet.app.unawaited import AsyncCall, check_awaited, noting
 from mcpfleet.app.values import carrying_bytes
 
 
@@ -40,17 +41,28 @@ async def in_thread(
         function: takes no arguments.
         threads: bounds the threads; it waits for a free one.
         asker: tells in the thread, after that wait, whether effects may begin.
+
+    Raises:
+        NotAwaited: it called an async method of its Context without `await`.
+        Exception: the function raised it.
     """
-    value = await anyio.to_thread.run_sync(functools.partial(_run_plain, function, asker), limiter=threads)
-    # A plain decorator around an async function returns its coroutine.
-    return await value if inspect.isawaitable(value) else value
+    calls: list[AsyncCall] = []
+    try:
+        value = await anyio.to_thread.run_sync(functools.partial(_run_plain, function, asker, calls), limiter=threads)
+        if inspect.isawaitable(value):  # a plain decorator around an async function returns its coroutine
+            value = await value
+    except BaseException as error:
+        check_awaited(calls, error)
+        raise
+    check_awaited(calls)
+    return value
 
 
-def _run_plain(function: Callable[[], Any], asker: Asker | None = None) -> Any:
+def _run_plain(function: Callable[[], Any], asker: Asker | None, calls: list[AsyncCall]) -> Any:
     if asker is not None and not asker.is_sure:
         on_loop(asker.make_sure)
     try:
-        return function()
+        return noting(function, calls)
     except GeneratorExit as error:
         # A waiting coroutine would be closed by it, and not told.
         raise RuntimeError("the handler raised GeneratorExit") from error
@@ -59,6 +71,28 @@ def _run_plain(function: Callable[[], Any], asker: Asker | None = None) -> Any:
 def on_loop(function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
     """Run an async function of a plain one's on the event loop, and wait for it; cancelled once the call is."""
     return anyio.from_thread.run(_while_wanted, function, *arguments)
+
+
+def on_any_loop(function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """Run an async function of a plain one's on the event loop of this thread's call.
+
+    A test calls a plain function itself, in a thread of no call. Then it runs on an event loop of its own, in another
+    thread: the test may have a loop in this one.
+    """
+    has_begun = False
+
+    async def begin() -> Any:
+        nonlocal has_begun
+        has_begun = True
+        return await function(*arguments)
+
+    try:
+        return anyio.from_thread.run(begin)
+    except RuntimeError:  # no thread of a call; anyio has no question for that
+        if has_begun:
+            raise
+    with anyio.from_thread.start_blocking_portal() as portal:
+        return portal.call(begin)
 
 
 async def _while_wanted(function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:

@@ -14,9 +14,12 @@ import anyio
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import check_name
+from mcpfleet.app.dependency import DependencyPlan, InjectedCall
 from mcpfleet.app.errors import ClientLacks, NotFound, OutputError, ProtocolError, ToolError, TryAgain
 from mcpfleet.app.function import in_thread, is_async, when_sure
+from mcpfleet.app.lifespan import Scope
 from mcpfleet.app.outcome import Kept, Outcome
+from mcpfleet.app.signature import Signature
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import Definition
 
@@ -64,20 +67,28 @@ class Function:
 
     Args:
         handler: the function, or anything that can be called.
-        context: its parameter that takes the Context.
+        signature: its parameters; none by default.
 
     Raises:
-        Mistake: it is a generator, which is no result.
+        Mistake: it is a generator, which is no result, or its dependencies cannot be filled.
     """
 
-    def __init__(self, handler: Callable[..., Any], context: str | None = None) -> None:
+    def __init__(self, handler: Callable[..., Any], signature: Signature | None = None) -> None:
         self.site = Site.of(handler)
         self.handler = handler
+        self.scope = Scope()
+        """Where it is declared."""
+        self.plan = DependencyPlan.of(signature) if signature is not None else None
+        """The dependencies that it takes; None without any."""
         self._is_async = is_async(handler)
-        self._context = context
+        self._context = signature.context if signature is not None else None
 
     def start(self, values: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None) -> Awaitable[Any]:
-        """Call it with these arguments; `threads` bounds the threads for plain functions."""
+        """Call it with these arguments, and what is injected; `threads` bounds the threads for plain functions."""
+        if self.plan is not None:
+            call = InjectedCall(self.plan, self.handler, self.site, self.scope, self._is_async)
+            return call.run(values, ctx, threads)
+        ctx.begin()
         if self._context is not None:
             values[self._context] = ctx
         if not self._is_async:
@@ -198,6 +209,20 @@ class Handler(ABC):
         """The author's function, as it was declared."""
         return self._function.handler
 
+    @property
+    def scope(self) -> Scope:
+        """The App or Router that declares it."""
+        return self._function.scope
+
+    @scope.setter
+    def scope(self, scope: Scope) -> None:
+        self._function.scope = scope
+
+    @property
+    def plan(self) -> DependencyPlan | None:
+        """The dependencies of its function; None without any."""
+        return self._function.plan
+
     async def answer(
         self,
         request: HandlerRequest,
@@ -226,12 +251,10 @@ class Handler(ABC):
             interceptors = (*interceptors, *(each for inner in self.inner_interceptors for each in inner()))
         try:
             if interceptors:
-                inner = self._inner(request, ctx, threads)
+                inner = self._inner(request, threads)
                 value = await through(interceptors, self._invocation(request, ctx), inner)
             else:
-                started = self._value(request, request.arguments, ctx, threads)
-                ctx.begin()
-                value = await started
+                value = await self._value(request, request.arguments, ctx, threads)
             if self._sanitize is not None and not ctx.is_task:
                 value = await self._sanitized(value, ctx)
         except ToolError as error:
@@ -304,12 +327,10 @@ class Handler(ABC):
         return Invocation(kind, self.definition.name, request.arguments, ctx, request.uri)
 
     def _inner(
-        self, request: HandlerRequest, ctx: Context, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, threads: anyio.CapacityLimiter | None
     ) -> Callable[[Invocation], Awaitable[Any]]:
         def begin(invocation: Invocation) -> Awaitable[Any]:
-            started = self._value(request, invocation.arguments, invocation.ctx, threads)
-            ctx.begin()  # an interceptor may give its handler another Context
-            return started
+            return self._value(request, invocation.arguments, invocation.ctx, threads)
 
         return begin
 

@@ -32,7 +32,7 @@ class Prompt(Completes):
             for title, description in [self._texts.described(name)]
         ]
         wire = WirePrompt(name=declaration.name, arguments=arguments or None, **declaration.described(handler))
-        super().__init__(declaration.define(wire), Function(handler, signature.context))
+        super().__init__(declaration.define(wire), Function(handler, signature))
 
     @property
     def _completable(self) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ class Resource(Reads):
             size=size,
             **declaration.described(handler),
         )
-        super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature.context))
+        super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature))
 
     def _value(
         self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None
@@ -178,7 +178,7 @@ class Template(Reads, Completes):
             annotations=annotations,
             **declaration.described(handler),
         )
-        super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature.context))
+        super().__init__(declaration.define(wire, ttl=ttl), Function(handler, signature))
 
     @property
     def _completable(self) -> tuple[str, ...]:
@@ -270,7 +270,7 @@ class Lister(Handler):
         if names not in ([], [CURSOR]):
             raise Mistake(f"a list takes the Context, and perhaps `{CURSOR}: str | None`: nothing else")
         self._takes_cursor = bool(names)
-        super().__init__(declaration.define(None), Function(handler, signature.context))
+        super().__init__(declaration.define(None), Function(handler, signature))
 
     def _value(
         self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None

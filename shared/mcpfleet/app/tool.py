@@ -16,6 +16,7 @@ from mcpfleet.app.errors import Mistake, ToolError
 from mcpfleet.app.handler import Function, Handler, HandlerRequest, Request, Sanitizer
 from mcpfleet.app.outcome import Kept, Outcome
 from mcpfleet.app.result import Returns
+from mcpfleet.app.signature import Signature
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.contracts.manifest import Rate
 
@@ -29,7 +30,7 @@ class Tool(Handler):
         declaration: Declaration,
         arguments: Arguments,
         returns: Returns,
-        context: str | None,
+        signature: Signature,
         *,
         annotations: ToolAnnotations | None = None,
         rate: tuple[int, float] | None = None,
@@ -56,7 +57,7 @@ class Tool(Handler):
                 sanitizes=sanitize is not None and tasking.task is not None,
                 **tasking.members(),
             ),
-            Function(handler, context),
+            Function(handler, signature),
             sanitize=sanitize,
         )
         self._arguments = arguments

@@ -18,6 +18,10 @@ class ConfigurationError(Exception):
         self.problems = problems
 
 
+class LoggedFailure(Exception):
+    """Raised when a service ends by a failure that it has logged itself; `run` exits with 1, and logs nothing more."""
+
+
 def leaves(error: BaseException) -> list[BaseException]:
     """Return the errors inside of exception groups, in order; an error that is no group is its own leaf."""
     if isinstance(error, BaseExceptionGroup):

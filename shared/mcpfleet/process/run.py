@@ -17,7 +17,7 @@ from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.process import admin, logs
-from mcpfleet.process.errors import ConfigurationError, causes, leaves
+from mcpfleet.process.errors import ConfigurationError, LoggedFailure, causes, leaves
 from mcpfleet.process.host import loop_factory, raise_limit
 from mcpfleet.process.lifecycle import Stopping
 from mcpfleet.process.names import DRAINED, FAILED, MISCONFIGURED
@@ -200,8 +200,10 @@ def _read(services: Sequence[Service[Any]], known: Iterable[type[Settings]]) -> 
 
 
 def _tell(log: FilteringBoundLogger, error: Exception) -> None:
-    """Log an error with its causes; of a group, each error in it."""
+    """Log an error with its causes, unless it is logged already; of a group, each error in it."""
     for leaf in leaves(error):
+        if isinstance(leaf, LoggedFailure):
+            continue
         what, *because = causes(leaf)
         log.error("service failed", error=what, because=because, exc_info=leaf)
 

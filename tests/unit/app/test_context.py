@@ -78,11 +78,6 @@ async def test_progress_from_a_thread_follows_the_same_rule() -> None:
         await anyio.to_thread.run_sync(lambda: ctx.sync.progress(1))
 
 
-def test_sync_progress_outside_a_handlers_thread_says_so() -> None:
-    with pytest.raises(RuntimeError):
-        Context().sync.progress(1)
-
-
 def test_a_plain_context_is_an_anonymous_call_without_end() -> None:
     ctx = Context()
     assert ctx.principal == Principal()

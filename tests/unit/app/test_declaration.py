@@ -9,7 +9,7 @@ import pytest
 from mcp_types import Icon
 from pydantic import Field
 
-from mcpfleet.app import App, Context, DeclarationError, ToolError
+from mcpfleet.app import App, Context, DeclarationError, Router, ToolError
 from mcpfleet.app.declaration import ASKS
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS
 
@@ -230,3 +230,59 @@ def test_an_app_needs_a_name_and_a_version(name: str, version: str) -> None:
 
 def test_a_tool_error_is_no_declaration_error() -> None:
     assert not issubclass(DeclarationError, ToolError)
+
+
+@pytest.mark.parametrize(
+    ("declare", "why"),
+    [
+        (
+            lambda app: app.tool(descripton="x"),
+            r"fine \(.*\): @app\.tool\(\) .*'descripton': did you mean 'description'",
+        ),
+        (lambda app: app.tool(anotations=None), "did you mean 'annotations'"),
+        (lambda app: app.prompt(tilte="x"), r"@app\.prompt\(\) .*did you mean 'title'"),
+        (lambda app: app.resource("test://{query}", mimetype="text/plain"), "did you mean 'mime_type'"),
+        (lambda app: app.resources(xyz=1), r"@app\.resources\(\) has no argument 'xyz': it has 'asks', "),
+    ],
+)
+def test_an_unknown_argument_of_a_declaration_is_named_with_the_one_that_was_meant(
+    declare: Callable[[App], Callable[[Any], Any]], why: str
+) -> None:
+    with pytest.raises(DeclarationError, match=why):
+        declare(App("test", version="1"))(fine)
+
+
+@pytest.mark.parametrize(("make", "why"), [(App, "App"), (Router, "Router")])
+def test_an_unknown_argument_of_an_app_is_named_with_its_line(make: Callable[..., Any], why: str) -> None:
+    given = {"name": "test"} if make is App else {}
+    with pytest.raises(DeclarationError, match=rf"test_declaration\.py:\d+\): {why} .*did you mean 'lifespan'\?"):
+        make(**given, lifespn=None)
+
+
+async def opens() -> AsyncIterator[int]:
+    yield 1
+
+
+def yields() -> Iterator[int]:
+    yield 1
+
+
+async def returns() -> int:
+    return 1
+
+
+async def takes_two(app: App, other: int) -> AsyncIterator[int]:
+    yield other
+
+
+@pytest.mark.parametrize("function", [yields, returns, takes_two], ids=lambda each: each.__name__)
+def test_a_function_that_is_no_lifespan_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(DeclarationError, match=rf"{function.__name__} \(.*a lifespan"):
+        App("test", version="1", lifespan=function)
+
+
+@pytest.mark.rule("X68")
+def test_an_app_has_one_lifespan_whichever_way_it_is_declared() -> None:
+    app = App("test", version="1", lifespan=opens)
+    with pytest.raises(DeclarationError, match=r"the lifespan .*opens \(.*\) is declared already"):
+        app.lifespan(opens)

@@ -1,0 +1,277 @@
+"""Lifespans: async context managers that each worker enters before its first call, and leaves after its last (X68)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskStatus
+
+from mcpfleet.app.errors import DeclarationError
+from mcpfleet.app.site import Site, callee
+from mcpfleet.process.errors import LoggedFailure
+
+ENTER_WITHIN: Final = 30.0
+"""Seconds in which all lifespans of a worker must be entered."""
+LEAVE_WITHIN: Final = 10.0
+"""Seconds in which they must be left."""
+
+
+class LifespanFailed(LoggedFailure):
+    """Raised when a lifespan fails; the text names the function, file and line, and what went wrong.
+
+    Attributes:
+        site: the lifespan's function.
+    """
+
+    def __init__(self, site: Site, why: str) -> None:
+        super().__init__(f"the lifespan {site} {why}")
+        self.site = site
+
+
+class LifespanFunction:
+    """A function that an App or a Router declares as its lifespan.
+
+    Raises:
+        DeclarationError: it is no async context manager, or takes more than the App.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.site = Site.of(function)
+        if inspect.iscoroutinefunction(callee(function)) or inspect.isgeneratorfunction(callee(function)):
+            raise DeclarationError("a lifespan is an async function that yields once", self.site)
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError) as error:
+            raise DeclarationError(f"its signature cannot be read ({error})", self.site) from error
+        required = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        if len(required) > 1 or any(each.kind is each.KEYWORD_ONLY for each in required):
+            raise DeclarationError("a lifespan takes the App, or nothing", self.site)
+        self._takes_app = bool(required)
+
+    def open(self, app: object) -> AbstractAsyncContextManager[Any]:
+        """Return the context manager.
+
+        Raises:
+            TypeError: the function returned something else.
+        """
+        is_generator = inspect.isasyncgenfunction(callee(self.function))
+        make = asynccontextmanager(self.function) if is_generator else self.function
+        manager: Any = make(app) if self._takes_app else make()
+        if not hasattr(manager, "__aenter__"):
+            raise TypeError(f"returned {type(manager).__name__}, and a lifespan is an async context manager")
+        opened: AbstractAsyncContextManager[Any] = manager
+        return opened
+
+
+class Scope:
+    """The place of declarations, an App or a Router: its lifespan, and the functions that stand for others in it."""
+
+    def __init__(self, outer: Callable[[], Iterable[Scope]] = lambda: ()) -> None:
+        """Have no lifespan yet.
+
+        Args:
+            outer: returns the scope itself and those around it, the innermost first.
+        """
+        self.lifespan: LifespanFunction | None = None
+        self._outer = outer
+        self._overrides: dict[Any, Callable[..., Any]] = {}
+
+    def outer(self) -> list[Scope]:
+        """Return the scope itself and those around it, the innermost first."""
+        return [self, *(each for each in self._outer() if each is not self)]
+
+    def chosen_lifespan(self) -> LifespanFunction | None:
+        """Return its lifespan, or what stands for it here."""
+        if self.lifespan is None:
+            return None
+        other = self.replacements().get(self.lifespan.function)
+        return self.lifespan if other is None else LifespanFunction(other)
+
+    def replacements(self) -> dict[Any, Callable[..., Any]]:
+        """Return the functions that stand for others here; the innermost scope's count."""
+        found: dict[Any, Callable[..., Any]] = {}
+        for each in reversed(self.outer()):
+            found |= each._overrides  # noqa: SLF001  # its own class
+        return found
+
+    @contextmanager
+    def override(self, function: Any, other: Callable[..., Any]) -> Iterator[None]:
+        """Let another function stand for one inside of a block."""
+        before = self._overrides.get(function)
+        # Replaced as a whole: handlers read it on other threads.
+        self._overrides = {**self._overrides, function: other}
+        try:
+            yield
+        finally:
+            rest = {key: value for key, value in self._overrides.items() if key != function}
+            self._overrides = rest if before is None else {**rest, function: before}
+
+
+class LifespanValues:
+    """What the lifespans of one worker yielded."""
+
+    def __init__(self) -> None:
+        self._values: dict[Scope, Any] = {}
+
+    def put(self, scope: Scope, value: Any) -> None:
+        """Keep the value of a scope's lifespan."""
+        self._values[scope] = value
+
+    def of(self, scope: Scope) -> Any:
+        """Return the value of the lifespan of a scope, or else of the nearest one around it.
+
+        Raises:
+            LookupError: none of them has a lifespan that runs.
+        """
+        for each in scope.outer():
+            if each in self._values:
+                return self._values[each]
+        raise LookupError
+
+
+NOTHING: Final = LifespanValues()
+"""The values where no lifespan runs."""
+
+
+def value_of(given: Any, scope: Scope, site: Site) -> Any:
+    """Return what a parameter `Lifespan[…]` receives.
+
+    Args:
+        given: the values of a worker's lifespans, or the value itself that a test gives.
+        scope: the place of the handler's declaration.
+        site: the function with the parameter.
+
+    Raises:
+        RuntimeError: no lifespan runs.
+    """
+    if not isinstance(given, LifespanValues):
+        return given
+    try:
+        return given.of(scope)
+    except LookupError:
+        raise RuntimeError(
+            f"{site} takes `Lifespan[…]`, and no lifespan runs: a test gives `Context(lifespan=…)`"
+        ) from None
+
+
+class Lifespans:
+    """The lifespans of an App as one worker runs them, in a task of their own: the outermost is the first."""
+
+    def __init__(
+        self,
+        declared: Iterable[tuple[Scope, LifespanFunction]],
+        app: object,
+        *,
+        enter_within: float = ENTER_WITHIN,
+        leave_within: float = LEAVE_WITHIN,
+    ) -> None:
+        """Run nothing yet.
+
+        Args:
+            declared: the lifespans, in the order in which they are entered.
+            app: for those that take it.
+            enter_within: seconds to enter all of them.
+            leave_within: seconds to leave them.
+        """
+        self.values = LifespanValues()
+        self.failure: LifespanFailed | None = None
+        """Why they failed, if they did."""
+        self.enter_within = enter_within
+        self.leave_within = leave_within
+        self._declared = list(declared)
+        self._app = app
+        self._leaving = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._at: LifespanFunction | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._declared)
+
+    @asynccontextmanager
+    async def entered(self) -> AsyncIterator[LifespanValues]:
+        """Enter them for a block, without bounds of time.
+
+        Raises:
+            LifespanFailed: one could not be entered or left, or failed meanwhile.
+        """
+        async with AsyncExitStack() as stack:
+            for scope, function in self._declared:
+                self._at = function
+                self.values.put(scope, await stack.enter_async_context(self._named(function)))
+            yield self.values
+
+    def leave(self) -> None:
+        """Have `run` leave them; on its loop."""
+        self._leaving.set()
+
+    def give_up(self) -> None:
+        """Cancel what `run` waits for; on its loop."""
+        self._leaving.set()
+        self._scope.cancel()
+
+    async def run(
+        self,
+        tell: Callable[[LifespanFailed], None] = lambda _: None,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Enter them, and leave them once told to; started when all are entered, or one has failed.
+
+        Args:
+            tell: hears of a failure, once.
+            task_status: tells that it has started.
+        """
+        is_entered = False
+        # One scope around all: a lifespan may hold task groups, whose scopes must end before an inner one does.
+        with self._scope:
+            self._scope.deadline = anyio.current_time() + self.enter_within
+            try:
+                async with self.entered():
+                    is_entered, self._scope.deadline = True, float("inf")
+                    task_status.started()
+                    await self._leaving.wait()
+                    self._scope.deadline = anyio.current_time() + self.leave_within
+                if not self._leaving.is_set():
+                    self._fail(LifespanFailed(self._function.site, "ended while the worker serves"))
+            except LifespanFailed as failure:
+                self._fail(failure)
+        if self._scope.cancelled_caught and self.failure is None:
+            seconds, what = (self.leave_within, "left") if is_entered else (self.enter_within, "entered")
+            self._fail(LifespanFailed(self._function.site, f"was not {what} within {seconds:g} s"))
+        if self.failure is not None:
+            tell(self.failure)
+        if not is_entered:
+            task_status.started()
+
+    @asynccontextmanager
+    async def _named(self, function: LifespanFunction) -> AsyncIterator[Any]:
+        """Run a lifespan; its errors name it."""
+        try:
+            async with function.open(self._app) as value:
+                yield value
+                self._at = function
+        except LifespanFailed:  # of an inner one
+            raise
+        except Exception as error:
+            raise LifespanFailed(function.site, f"failed: {type(error).__name__}: {_text(error)}") from error
+
+    @property
+    def _function(self) -> LifespanFunction:
+        assert self._at is not None
+        return self._at
+
+    def _fail(self, failure: LifespanFailed) -> None:
+        self.failure = self.failure or failure
+
+
+def _text(error: BaseException) -> str:
+    """Return the sentence of an error; of a group, those of the errors in it."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(f"{type(each).__name__}: {_text(each)}" for each in error.exceptions)
+    return str(error)
