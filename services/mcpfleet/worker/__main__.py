@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 import anyio
 
-from mcpfleet.app import App, load
+from mcpfleet.app import App, DeclarationError, load
+from mcpfleet.app.lifespan import LifespanFailed
 from mcpfleet.app.load_problem import load_problem
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
@@ -17,13 +19,15 @@ from mcpfleet.bus.service import bus_of, watch_link
 from mcpfleet.console.publish import publish_stats
 from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
-from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.logs import say_ready
 from mcpfleet.process.run import Process, Service, run
 from mcpfleet.worker.announcer import Announcer
+from mcpfleet.worker.handler_loop import HandlerLoop
+from mcpfleet.worker.loop_bridge import LoopBridge
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.watched import WatchedActor, WatcherCalls
-from mcpfleet.worker.wiring import wire
+from mcpfleet.worker.wiring import Worker, wire
 
 
 async def serve(process: Process[WorkerSettings]) -> None:
@@ -37,18 +41,50 @@ async def serve(process: Process[WorkerSettings]) -> None:
 async def serve_over(
     process: Process[WorkerSettings], bus: Bus, app: App, pool: str, on_ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Run a worker over a bus, for an application that is loaded; `on_ready` is called once it is ready."""
-    settings = process.settings
+    """Run a worker over a bus, for an application that is loaded; `on_ready` is called once it is ready.
+
+    Raises:
+        ConfigurationError: the application cannot be served.
+        LifespanFailed: one of its lifespans failed; the log has it.
+    """
+    try:
+        lifespans = app.lifespans()
+    except DeclarationError as error:
+        raise ConfigurationError(str(error)) from error
+    told: list[LifespanFailed] = []
+
+    def fail(failure: LifespanFailed) -> None:
+        """Tell the operator, and drain: the handlers may lack what the lifespan held."""
+        process.log.error("lifespan failed", error=str(failure), exc_info=failure.__cause__)
+        told.append(failure)
+        process.stopping.set()
+
+    try:
+        thread = HandlerLoop(lifespans, LoopBridge(asyncio.get_running_loop(), fail).put)
+        await _run(process, wire(process, bus, app, pool, thread), app, on_ready)
+    except ExceptionGroup as group:
+        failed = [leaf for leaf in leaves(group) if isinstance(leaf, LifespanFailed)]
+        if len(failed) < len(leaves(group)):
+            raise
+        fail(failed[0])
+    if told:
+        raise told[0]
+
+
+async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_ready: Callable[[], None]) -> None:
+    settings, bus, pool = process.settings, worker.side.bus, worker.side.pool
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
-    worker = wire(process, bus, app, pool)
+    _warn_of_silent_tools(process, app)
     calls, tasks, thread, announcer = worker.calls, worker.tasks, worker.thread, worker.announcer
     watchers = WatcherCalls(app, settings.threads, process.log)
     async with anyio.create_task_group() as group:
         await group.start(bus.run)
         await Discovery(bus, process.name).listen()
         group.start_soon(publish_stats, process, bus, pool)
-        await group.start(thread.run, worker.runner, watchers.run)
+        if not await _enter(process, partial(group.start, thread.run, worker.runner, watchers.run)):
+            group.cancel_scope.cancel()
+            return
         await calls.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         await group.start(tasks.run)
         if app.watchers:
@@ -67,7 +103,33 @@ async def serve_over(
                 leaving.start_soon(tasks.drain)
                 leaving.start_soon(calls.drain)
         calls.give_up()
+        await thread.leave(worker.runner)
         group.cancel_scope.cancel()
+
+
+async def _enter(process: Process[WorkerSettings], start: Callable[[], Awaitable[None]]) -> bool:
+    """Start the handlers' loop with the lifespans; returns False if the process is to stop before they are entered."""
+    process.health.set("lifespan", ok=False, why="the application's lifespan is not entered yet")
+    is_started = False
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_when_stopping, process, tasks.cancel_scope)
+        await start()
+        is_started = True
+        tasks.cancel_scope.cancel()
+    process.health.set("lifespan", ok=is_started)
+    return is_started
+
+
+async def _cancel_when_stopping(process: Process[WorkerSettings], scope: anyio.CancelScope) -> None:
+    await process.stopping.wait()
+    scope.cancel()
+
+
+def _warn_of_silent_tools(process: Process[WorkerSettings], app: App) -> None:
+    """Warn of tools without a description: a model then knows only their names."""
+    silent = [tool.definition.name for tool in app.tools.values() if not tool.definition.wire.get("description")]
+    if silent:
+        process.log.warning("tools without description", tools=silent, remedy="write docstrings")
 
 
 async def _announce(process: Process[WorkerSettings], announcer: Announcer, on_ready: Callable[[], None]) -> None:

@@ -1,4 +1,7 @@
-"""The handlers' loop, on a thread of its own: a handler that blocks it silences nothing. A watch names what blocks."""
+"""The handlers' loop, on a thread of its own: a handler that blocks it silences nothing. A watch names what blocks.
+
+The application's lifespans are entered on it before the first handler, and left after the last one (X68).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.app.lifespan import LifespanFailed, Lifespans, LifespanValues
 from mcpfleet.process.host import loop_factory
 from mcpfleet.process.logs import reporting
 from mcpfleet.worker.loop_bridge import LoopBridge
@@ -27,20 +31,40 @@ from mcpfleet.worker.work import Order
 
 _STOP_WITHIN: Final = 2.0
 """Seconds that the thread gets to end; a thread that a handler still blocks ends with the process."""
+_LATE: Final = 2.0
+"""Seconds beyond a lifespan's own bound, after which it blocks the loop: its bound cannot be heard there."""
 _STACK: Final = 8
 """Frames of a blocked handler that the log shows."""
 
 
 class HandlerLoop:
-    """Runs a runner on a loop of its own."""
+    """Runs a runner on a loop of its own, within the lifespans of an application."""
 
-    def __init__(self) -> None:
-        """Run nothing yet."""
+    def __init__(
+        self, lifespans: Lifespans | None = None, on_failure: Callable[[LifespanFailed], None] = lambda _: None
+    ) -> None:
+        """Run nothing yet.
+
+        Args:
+            lifespans: entered before the runner runs, and left after it.
+            on_failure: hears, on the handlers' loop, of a lifespan that fails once all are entered.
+        """
+        self._lifespans = lifespans or Lifespans((), None)
+        self._on_failure = on_failure
         self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._orders: Future[LoopBridge[Order]] = Future()
+        self._left: Future[None] = Future()
         self._done: Future[None] = Future()
         self._scope: anyio.CancelScope | None = None
+        self._may_end = asyncio.Event()
+        self._is_stopping = False
         self._beat = time.monotonic()
+
+    @property
+    def lifespan(self) -> LifespanValues:
+        """What the lifespans yield, once they are entered."""
+        return self._lifespans.values
 
     def order(self, order: Order) -> None:
         """Have the runner obey an order, after those before it; once `run` has started."""
@@ -55,20 +79,40 @@ class HandlerLoop:
         """Run a runner on the loop until cancelled, and other functions beside it.
 
         Raises:
+            LifespanFailed: a lifespan could not be entered.
             RuntimeError: the thread ended by itself; or the error that ended it.
         """
         main = partial(self._main, runner, beside)
         self._thread = threading.Thread(target=main, name="handlers", daemon=True)
         self._thread.start()
-        await asyncio.wrap_future(self._orders)
-        task_status.started()
         try:
+            with anyio.move_on_after(self._lifespans.enter_within + _LATE) as entering:
+                await asyncio.shield(asyncio.wrap_future(self._orders))
+            if entering.cancelled_caught:
+                raise self._lifespans.late("entered", self._lifespans.enter_within)
+            task_status.started()
             await asyncio.shield(asyncio.wrap_future(self._done))
             raise RuntimeError("the handlers' thread has ended by itself")
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_STOP_WITHIN):
                 self._stop(runner)
                 await asyncio.shield(asyncio.wrap_future(self._done))
+
+    async def leave(self, runner: Runner) -> None:
+        """End the handlers that still run, and leave the lifespans; the loop itself goes on.
+
+        A handler whose thread does not return is not waited for: then the lifespans are not left.
+
+        Raises:
+            LifespanFailed: the lifespans were not left in time.
+        """
+        if not self._lifespans:
+            return
+        self._call(self._cancel, runner)
+        with anyio.move_on_after(_STOP_WITHIN + self._lifespans.leave_within + _LATE) as leaving:
+            await asyncio.shield(asyncio.wrap_future(self._left))
+        if leaving.cancelled_caught:
+            raise self._lifespans.late("left", self._lifespans.leave_within)
 
     async def watch(self, limit: float, log: FilteringBoundLogger, tell: Callable[[bool], Awaitable[None]]) -> None:
         """Watch whether anything holds the loop for longer than `limit` seconds, until cancelled.
@@ -81,7 +125,7 @@ class HandlerLoop:
         is_blocked, turns = False, 0
         while True:
             asked = time.monotonic()
-            self._loop.call_soon_threadsafe(self._touch)
+            self._call(self._touch)
             await anyio.sleep(limit / 2)
             # Counted in turns of ours: a process that was stopped for a while has stopped both threads.
             turns = 0 if self._beat >= asked else turns + 1
@@ -112,20 +156,44 @@ class HandlerLoop:
             self._done.set_result(None)
 
     async def _serve(self, runner: Runner, beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...]) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self._is_stopping:
+            return
+        async with anyio.create_task_group() as within:
+            await within.start(self._lifespans.run, self._on_failure)
+            if self._lifespans.failure is None and not self._is_stopping:
+                await self._run_handlers(runner, beside)
+                self._lifespans.leave()
+        if self._scope is None and self._lifespans.failure is not None:
+            raise self._lifespans.failure
+        self._left.set_result(None)
+        await self._may_end.wait()
+
+    async def _run_handlers(self, runner: Runner, beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...]) -> None:
         with anyio.CancelScope() as self._scope:
             async with anyio.create_task_group() as tasks:
                 await tasks.start(runner.run)
                 for each in beside:
                     tasks.start_soon(each)
                 self._touch()
-                self._loop = asyncio.get_running_loop()
-                self._orders.set_result(LoopBridge(self._loop, runner.obey))
+                self._orders.set_result(LoopBridge(asyncio.get_running_loop(), runner.obey))
 
     def _stop(self, runner: Runner) -> None:
-        if self._done.done() or self._scope is None:
-            return
-        with suppress(RuntimeError):  # the loop may end between the look and the call
-            self._loop.call_soon_threadsafe(self._cancel, runner)
+        self._is_stopping = True
+        self._call(self._end, runner)
+
+    def _call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have the loop call a function, if it runs."""
+        if self._loop is not None and not self._done.done():
+            with suppress(RuntimeError):  # the loop may end between the look and the call
+                self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _end(self, runner: Runner) -> None:
+        self._may_end.set()
+        if self._scope is None:  # the lifespans are being entered
+            self._lifespans.give_up()
+        else:
+            self._cancel(runner)
 
     def _cancel(self, runner: Runner) -> None:
         assert self._scope is not None

@@ -17,6 +17,7 @@ from mcpfleet.app import Answer, App, Context, Handler, Outcome, Progress
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.app.input import NOBODY, Asker
+from mcpfleet.app.lifespan import NOTHING, LifespanValues
 from mcpfleet.app.outcome import Kept
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import BAD_ARGUMENTS, FAILED, CallBody, FrameKind
@@ -116,6 +117,7 @@ class Runner:
         tell: Callable[[Frame], None],
         publish: Callable[[str], None] | None = None,
         requests: TaskRequests | None = None,
+        lifespan: LifespanValues = NOTHING,
     ) -> None:
         """Run nothing yet.
 
@@ -126,6 +128,7 @@ class Runner:
             tell: takes a run's frames: reports while it runs, and one end once its handler has returned.
             publish: takes the URIs of resources that handlers say have changed.
             requests: asks the tasks service; None in a worker that runs no tasks.
+            lifespan: what the application's lifespans yielded, for handlers that take it.
         """
         self._handlers = handlers
         self._interceptors = handlers.app.interceptors
@@ -135,6 +138,7 @@ class Runner:
         self._tell = tell
         self._publish = publish
         self._requests = requests
+        self._lifespan = lifespan
         self._tasks = TaskOwner()
         self._running: dict[WorkKey, _Run] = {}
 
@@ -278,6 +282,7 @@ class Runner:
             threads=self._threads,
             publish=self._publish,
             defer=defer,
+            lifespan=self._lifespan,
         )
         return context
 
@@ -313,5 +318,6 @@ class Runner:
             threads=self._threads,
             publish=self._publish,
             is_task=True,
+            lifespan=self._lifespan,
         )
         return call, context

@@ -36,7 +36,7 @@ class Worker(NamedTuple):
     host: WorkerHost
 
 
-def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str) -> Worker:
+def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread: HandlerLoop | None = None) -> Worker:
     """Make a worker on the bus's loop; nothing of it runs yet.
 
     Args:
@@ -44,10 +44,12 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str) -> Wor
         bus: not running yet, or running.
         app: the application whose functions it runs.
         pool: the pool that it belongs to.
+        thread: runs the functions, within the application's lifespans; by default there are none.
     """
+    thread = thread or HandlerLoop()
     settings, telemetry, log = process.settings, process.telemetry, process.log
     side = BusSide(bus, pool, settings, WorkerInstruments(telemetry.metrics), log)
-    slots, thread, handlers = Slots(settings.slots, side.instruments), HandlerLoop(), HandlerTable(app)
+    slots, handlers = Slots(settings.slots, side.instruments), HandlerTable(app)
     calls = CallActor(side, slots, thread.order)
     tasks = TaskActor(side, slots, calls, thread.order)
     publisher = Publisher(bus, pool, doubtful=settings.bus_question_every + settings.bus_dead_after, log=log)
@@ -58,5 +60,8 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str) -> Wor
     host = WorkerHost(handlers, calls, tasks, announcer, publisher)
     frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasks).route)
     recorded = RunTelemetry(telemetry.tracer, side.instruments, log)
-    runner = Runner(handlers, settings, recorded, tell=frames.put, publish=host.publish, requests=tasks.requests)
+    runner = Runner(
+        handlers, settings, recorded, tell=frames.put, publish=host.publish, requests=tasks.requests,
+        lifespan=thread.lifespan,
+    )  # fmt: skip
     return Worker(side, calls, tasks, thread, runner, announcer, host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
@@ -12,7 +13,7 @@ from anyio.abc import TaskStatus
 
 from mcpfleet.app.errors import DeclarationError
 from mcpfleet.app.site import Site, callee
-from mcpfleet.process.errors import LoggedFailure
+from mcpfleet.process.errors import LoggedFailure, leaves
 
 ENTER_WITHIN: Final = 30.0
 """Seconds in which all lifespans of a worker must be entered."""
@@ -185,8 +186,10 @@ class Lifespans:
         self.leave_within = leave_within
         self._declared = list(declared)
         self._app = app
-        self._leaving = anyio.Event()
-        self._scope = anyio.CancelScope()
+        self._leaving = False
+        self._is_given_up = False
+        self._woken: anyio.Event | None = None
+        self._scope: anyio.CancelScope | None = None
         self._at: LifespanFunction | None = None
 
     def __bool__(self) -> bool:
@@ -208,12 +211,19 @@ class Lifespans:
 
     def leave(self) -> None:
         """Have `run` leave them; on its loop."""
-        self._leaving.set()
+        self._leaving = True
+        if self._woken is not None:
+            self._woken.set()
 
     def give_up(self) -> None:
-        """Cancel what `run` waits for; on its loop."""
-        self._leaving.set()
-        self._scope.cancel()
+        """Cancel what `run` waits for, which is no failure; on its loop."""
+        self._is_given_up = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def late(self, what: str, seconds: float) -> LifespanFailed:
+        """Return the failure of the one at hand, which took longer than its time."""
+        return LifespanFailed(self._function.site, f"was not {what} within {seconds:g} s")
 
     async def run(
         self,
@@ -224,30 +234,30 @@ class Lifespans:
         """Enter them, and leave them once told to; started when all are entered, or one has failed.
 
         Args:
-            tell: hears of a failure, once.
+            tell: hears of a failure once all are entered; one before that is in `failure`.
             task_status: tells that it has started.
         """
         is_entered = False
         # One scope around all: a lifespan may hold task groups, whose scopes must end before an inner one does.
-        with self._scope:
-            self._scope.deadline = anyio.current_time() + self.enter_within
+        self._woken = anyio.Event()
+        with anyio.CancelScope(deadline=anyio.current_time() + self.enter_within) as self._scope:
             try:
                 async with self.entered():
-                    is_entered, self._scope.deadline = True, float("inf")
+                    is_entered, self._scope.deadline = True, math.inf
                     task_status.started()
-                    await self._leaving.wait()
+                    await self._woken.wait()
                     self._scope.deadline = anyio.current_time() + self.leave_within
-                if not self._leaving.is_set():
+                if not self._leaving:
                     self._fail(LifespanFailed(self._function.site, "ended while the worker serves"))
             except LifespanFailed as failure:
                 self._fail(failure)
-        if self._scope.cancelled_caught and self.failure is None:
-            seconds, what = (self.leave_within, "left") if is_entered else (self.enter_within, "entered")
-            self._fail(LifespanFailed(self._function.site, f"was not {what} within {seconds:g} s"))
-        if self.failure is not None:
-            tell(self.failure)
+        if self._scope.cancelled_caught and not self._is_given_up:
+            late = ("left", self.leave_within) if is_entered else ("entered", self.enter_within)
+            self._fail(self.late(*late))
         if not is_entered:
             task_status.started()
+        elif self.failure is not None:
+            tell(self.failure)
 
     @asynccontextmanager
     async def _named(self, function: LifespanFunction) -> AsyncIterator[Any]:
@@ -259,7 +269,7 @@ class Lifespans:
         except LifespanFailed:  # of an inner one
             raise
         except Exception as error:
-            raise LifespanFailed(function.site, f"failed: {type(error).__name__}: {_text(error)}") from error
+            raise LifespanFailed(function.site, f"failed: {_text(error)}") from error
 
     @property
     def _function(self) -> LifespanFunction:
@@ -271,7 +281,5 @@ class Lifespans:
 
 
 def _text(error: BaseException) -> str:
-    """Return the sentence of an error; of a group, those of the errors in it."""
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(f"{type(each).__name__}: {_text(each)}" for each in error.exceptions)
-    return str(error)
+    """Return an error's class and sentence; of a group, those of the errors in it."""
+    return "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
