@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import anyio
 import psutil
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -23,6 +19,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import ElicitRequestParams, ElicitResult, TextContent
 
 from mcpfleet.testing.fleet import Fleet
+from tests.kit.piped import STDIO, WITHIN, Piped, piped
 from tests.kit.waiting import until
 
 APP = Path(__file__).with_name("app.py")
@@ -30,8 +27,6 @@ ASKING = Path(__file__).with_name("asking.py")
 Mode = Literal["auto", "legacy"]
 MODES: tuple[Mode, ...] = ("auto", "legacy")
 ANSWERS = {"Which size?": {"size": "large"}, "Which colour?": {"name": "blue"}}
-WITHIN = 30.0
-"""Seconds for whatever is awaited, on a machine that has much else to do."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +39,7 @@ def fleet() -> Iterator[Fleet]:
 @asynccontextmanager
 async def client(url: str, mode: Mode, *words: str, **options: Any) -> AsyncIterator[Client]:
     """The official client, over a process that it starts."""
-    command = StdioServerParameters(command=sys.executable, args=["-m", "mcpfleet.cli", "stdio", url, *words])
+    command = StdioServerParameters(command=sys.executable, args=[*STDIO, url, *words])
     async with Client(stdio_client(command), mode=mode, **options) as connected:
         yield connected
 
@@ -85,86 +80,16 @@ async def test_it_answers_the_servers_questions(mode: Mode, tmp_path: Path) -> N
     assert (block.text, len(asked)) == ("reserved cup: large, blue, hello", 3)
 
 
-class Piped:
-    """A process of `mcpfleet stdio`, as its client sees it."""
-
-    def __init__(self, *words: str, directory: Path | None = None, **variables: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "mcpfleet.cli", "stdio", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=directory,
-            env={**os.environ, **variables},
-        )
-
-    async def ask(self, identifier: int, method: str, **params: Any) -> None:
-        """Send a modern request."""
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "progressToken": identifier,
-        }
-        message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {**params, "_meta": meta}}
-        await self.send(json.dumps(message).encode())
-
-    async def send(self, line: bytes) -> None:
-        """Send a line."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + b"\n")
-        self.process.stdin.flush()
-
-    async def hear(self) -> Any:
-        """Return the next message."""
-        assert self.process.stdout is not None
-        with anyio.fail_after(WITHIN * 2):
-            line = await anyio.to_thread.run_sync(self.process.stdout.readline, abandon_on_cancel=True)
-        assert line, self.process.stderr.read() if self.process.stderr else ""
-        return json.loads(line)
-
-    async def end(self) -> tuple[float, bytes, bytes]:
-        """Close its input; returns the seconds until it has ended, and the rest of what it said on both pipes."""
-        assert self.process.stdin is not None
-        began = time.monotonic()
-        self.process.stdin.close()
-        return await self.ended(began)
-
-    async def ended(self, began: float) -> tuple[float, bytes, bytes]:
-        """Wait until it has ended; returns as `end`."""
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        await until(lambda: self.process.poll() is not None, within=WITHIN)
-        lasted = time.monotonic() - began
-        return lasted, self.process.stdout.read(), self.process.stderr.read()
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            with suppress(OSError):
-                stream.close()  # type: ignore[union-attr]
-
-
-@asynccontextmanager
-async def piped(*words: str, directory: Path | None = None, **variables: str) -> AsyncIterator[Piped]:
-    process = Piped(*words, directory=directory, **variables)
-    try:
-        yield process
-    finally:
-        process.close()
-
-
 async def hold(process: Piped, folder: Path) -> None:
     """Have a call run."""
-    await process.ask(1, "tools/call", name="hold", arguments={"folder": str(folder)})
+    process.ask(1, "tools/call", name="hold", arguments={"folder": str(folder)})
     assert (await process.hear())["method"] == "notifications/progress"
 
 
 @pytest.mark.rule("B32")
 @pytest.mark.parametrize("how", ["input", "signal", "output"])
 async def test_it_ends_within_two_seconds_and_cancels_what_ran(fleet: Fleet, how: str, tmp_path: Path) -> None:
-    async with piped(fleet.urls[0]) as process:
+    async with piped(*STDIO, fleet.urls[0]) as process:
         await hold(process, tmp_path)
         if how == "input":
             lasted, said, log = await process.end()
@@ -172,10 +97,9 @@ async def test_it_ends_within_two_seconds_and_cancels_what_ran(fleet: Fleet, how
             process.process.send_signal(signal.SIGTERM)
             lasted, said, log = await process.ended(time.monotonic())
         else:
-            assert process.process.stdout is not None
-            process.process.stdout.close()
+            process.output.close()
             began = time.monotonic()
-            await process.ask(2, "tools/list")
+            process.ask(2, "tools/list")
             await until(lambda: process.process.poll() is not None, within=WITHIN)
             lasted, said, log = time.monotonic() - began, b"", b""
         assert (process.process.returncode, said, log) == (0, b"", b"")
@@ -185,13 +109,13 @@ async def test_it_ends_within_two_seconds_and_cancels_what_ran(fleet: Fleet, how
 
 @pytest.mark.rule("B32")
 async def test_a_dead_edge_is_an_error_of_its_calls_and_a_new_one_is_found(tmp_path: Path) -> None:
-    async with Fleet(APP) as fleet, piped(fleet.urls[0]) as process:
+    async with Fleet(APP) as fleet, piped(*STDIO, fleet.urls[0]) as process:
         await hold(process, tmp_path)
         await fleet.restart(fleet.edges[0], drain=False)
         lost = await process.hear()
         assert lost["id"] == 1
         assert "may have run" in lost["error"]["message"]
-        await process.ask(2, "tools/call", name="add", arguments={"left": 2, "right": 3})
+        process.ask(2, "tools/call", name="add", arguments={"left": 2, "right": 3})
         assert (await process.hear())["result"]["structuredContent"] == 5
         _, rest, _ = await process.end()
         assert rest == b""
@@ -220,8 +144,8 @@ if __name__ == "__main__":
 @pytest.mark.rule("B32")
 async def test_an_application_is_served_and_nothing_but_the_protocol_is_printed(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY)
-    async with piped("noisy.py", directory=tmp_path) as process:
-        await process.ask(1, "tools/call", name="shout", arguments={"times": 3})
+    async with piped(*STDIO, "noisy.py", directory=tmp_path) as process:
+        process.ask(1, "tools/call", name="shout", arguments={"times": 3})
         while (said := await process.hear()).get("id") != 1:
             assert said["jsonrpc"] == "2.0"
         assert said["result"]["structuredContent"] == 3
@@ -236,8 +160,8 @@ async def test_an_application_is_served_and_nothing_but_the_protocol_is_printed(
 
 async def test_an_application_that_cannot_start_is_told_to_its_client(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import json\njson.loads('{')\n")
-    async with piped("broken.py", directory=tmp_path) as process:
-        await process.ask(1, "server/discover")
+    async with piped(*STDIO, "broken.py", directory=tmp_path) as process:
+        process.ask(1, "server/discover")
         assert "does not run" in (await process.hear())["error"]["message"]
         _, rest, log = await process.ended(time.monotonic())
     assert (process.process.returncode, rest) == (2, b"")

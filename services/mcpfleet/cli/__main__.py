@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.names import MISCONFIGURED
 
 
-def main() -> None:
-    """Run the command line; each problem that an operator can solve is one line."""
-    if sys.argv[1:] == ["--version"]:  # scripts ask this often, and typer is most of what it would take
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command line; each problem that an operator can solve is one line.
+
+    Args:
+        words: the command and its options; None takes those of this process.
+    """
+    words = sys.argv[1:] if words is None else list(words)
+    if words == ["--version"]:  # scripts ask this often, and typer is most of what it would take
         print(f"mcpfleet {version('mcpfleet')}")  # noqa: T201
         return
     import typer  # noqa: PLC0415
@@ -19,7 +25,7 @@ def main() -> None:
     from mcpfleet.cli.commands.group import app  # noqa: PLC0415
 
     try:
-        app()
+        app(args=words, prog_name="mcpfleet")
     except (ConfigurationError, BaseExceptionGroup) as error:
         causes = leaves(error)
         if not all(isinstance(cause, ConfigurationError) for cause in causes):

@@ -41,6 +41,7 @@ from mcpfleet.app.errors import (
     ProgressError,
     ProtocolError,
     QuestionChanged,
+    RunError,
     ToolError,
     TryAgain,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "ResourceLink",
     "Root",
     "Router",
+    "RunError",
     "SamplingMessage",
     "TextContent",
     "TextResourceContents",

@@ -506,6 +506,43 @@ class App(Router):
         """The workers that serve it now."""
         return self.declared.hosts
 
+    def run(
+        self,
+        transport: Literal["http", "stdio"] = "http",
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        edges: int | None = None,
+        workers: int = 1,
+        reload: bool | None = None,
+    ) -> None:
+        """Run the whole system until it is told to end: for `if __name__ == "__main__":` at the end of a module.
+
+        Workers import the module again, in processes of their own. So the App needs a name at the module's top level,
+        and the call must not run at an import.
+
+        Args:
+            transport: "http" does what `mcpfleet dev` does, "stdio" what `mcpfleet stdio` does, for desktop clients.
+            host: the address that edges listen on, for "http"; 127.0.0.1 by default.
+            port: the first edge's port, for "http"; 8000 by default, and 0 takes free ones.
+            edges: the number of edges, for "http"; 1 by default.
+            workers: the number of workers.
+            reload: restart the workers when a Python file changes; by default with "http" alone.
+
+        Raises:
+            RunError: the workers could not find the App, or this is no place to run it.
+            ValueError: the transport is unknown, or an option does not belong to it.
+            SystemExit: the application could not start; standard error says why.
+        """
+        from mcpfleet.app.run import run  # noqa: PLC0415  # it looks for Apps in modules
+
+        options = {"host": host, "port": port, "edges": edges}
+        if transport not in {"http", "stdio"}:
+            raise ValueError(f"unknown transport {transport!r}: use 'http' or 'stdio'")
+        if transport == "stdio" and (given := [name for name, value in options.items() if value is not None]):
+            raise ValueError(f"{', '.join(given)}: only for the transport 'http', since 'stdio' has no address")
+        run(self, transport, {**options, "workers": workers, "reload": reload})
+
     def manifest(self) -> Manifest:
         """Return the manifest that a worker announces: its definitions by kind and name."""
         return Manifest(

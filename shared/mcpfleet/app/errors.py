@@ -176,5 +176,9 @@ class LoadError(Exception):
     """Raised when a target does not lead to an App; the text tells where it looked."""
 
 
+class RunError(Exception):
+    """Raised by `App.run` where it cannot run the application; the text says where it can."""
+
+
 class DeclarationWarning(UserWarning):
     """Warned when a declaration is allowed, but probably a mistake."""

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,8 @@ from mcpfleet.app.errors import LoadError
 
 PREFERRED = "app"
 """The attribute that counts if a module has several Apps and the target names none."""
+importing: ContextVar[bool] = ContextVar("importing", default=False)
+"""Whether a target is being imported, so that a module which would run itself is told."""
 
 
 def load(target: str) -> App:
@@ -31,14 +34,20 @@ def load(target: str) -> App:
         Exception: any error of the module while it is imported, such as DeclarationError.
     """
     place, _, attribute = target.partition(":")
-    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    before = importing.set(True)
+    try:
+        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    finally:
+        importing.reset(before)
     return _named(module, attribute, target) if attribute else _only(module, target)
 
 
-def _import_file(path: Path) -> ModuleType:
-    path = path.resolve()
-    if not path.is_file():
-        raise LoadError(f"no file {path}")
+def place_of_file(path: Path) -> tuple[Path, str]:
+    """Return the folder that must be importable for a file, and the name that the file then has.
+
+    Raises:
+        LoadError: that is no name of a module.
+    """
     folder, names = path.parent, [path.stem]
     while (folder / "__init__.py").is_file():
         names.insert(0, folder.name)
@@ -46,6 +55,14 @@ def _import_file(path: Path) -> ModuleType:
     name = ".".join(names).removesuffix(".__init__")
     if not all(part.isidentifier() for part in names):
         raise LoadError(f"{path} cannot be imported: {name!r} is not a module name")
+    return folder, name
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise LoadError(f"no file {path}")
+    folder, name = place_of_file(path)
     _make_importable(folder)
     module = importlib.import_module(name)
     found = getattr(module, "__file__", None)

@@ -1,4 +1,4 @@
-"""The commands that connect desktop clients, which start their servers: `mcpfleet stdio`."""
+"""The commands that connect desktop clients, which start their servers: `mcpfleet stdio` and `mcpfleet install`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from mcpfleet.cli.credentials import Credentials, Header
+from mcpfleet.cli.install import ClientName
+from mcpfleet.cli.install import install as write
 from mcpfleet.cli.options import Token
 from mcpfleet.process.errors import ConfigurationError
 
@@ -37,6 +39,18 @@ def stdio(
         raise typer.Exit(serve_url(where, secrets))
     reloading = "--reload" if reload else "--no-reload"
     raise typer.Exit(serve_target([where, "--workers", str(workers), reloading], secrets))
+
+
+def install(
+    client: Annotated[ClientName, typer.Argument(help="The client whose configuration gets the server.")],
+    where: Where,
+    name: Annotated[str | None, typer.Option(help="The server's name in the client.", show_default=False)] = None,
+    token: Annotated[str | None, typer.Option(metavar="@FILE", help="The file of the caller's token.")] = None,
+    prints: Annotated[bool, typer.Option("--print", help="Print the configuration, and write nothing.")] = False,
+) -> None:
+    """Write an endpoint or an application into a desktop client's configuration."""
+    is_endpoint(where)
+    raise typer.Exit(write(client, where, name=name, token=token, prints=prints))
 
 
 def is_endpoint(where: str) -> bool:

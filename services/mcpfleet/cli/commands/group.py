@@ -29,6 +29,7 @@ COMMANDS: Final = {
         "watch": "client:watch",
         "tasks": "tasks:app",
         "stdio": "connect:stdio",
+        "install": "connect:install",
     },
     "Operate": {
         "publish": "operate:publish",

@@ -33,12 +33,12 @@ def take_pipes() -> tuple[int, int]:
     Returns:
         The descriptors of the input and of the output.
     """
-    sys.stdout.flush()
     taken = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+    sys.stdout.flush()  # what a module printed before it was run
     return taken
 
 
