@@ -25,7 +25,7 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
     "mcp": {"path": "/mcp", "legacy": False},
     "lenient": {"path": "/lenient", "legacy": False, "body_version_wins": True},
     "legacy": {"path": "/legacy"},
-    "bare": {"path": "/bare", "legacy": False, "pools": ["app"], "names": {"app": ["nothing"]}},
+    "bare": {"path": "/bare", "legacy": False, "pools": ["vectors"], "names": {"vectors": ["nothing"]}},
 }
 PLAIN = {
     "MCPFLEET_ENDPOINTS": json.dumps(ENDPOINTS),

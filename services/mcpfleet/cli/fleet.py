@@ -18,10 +18,10 @@ import anyio
 from anyio.abc import TaskStatus
 from pydantic import SecretStr
 
+from mcpfleet.cli.app_pool import SETTING, pool_of
 from mcpfleet.cli.child import Child, Launch, execute
 from mcpfleet.cli.embedded_nats import EmbeddedNats
 from mcpfleet.cli.services import STORED
-from mcpfleet.contracts.manifest import default_pool
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
@@ -90,15 +90,11 @@ class FleetProcesses:
 
     def __init__(self, plan: Plan, directory: Path) -> None:
         self.plan = plan
-        self.pool = default_pool(plan.target)
+        self.pool = ""
+        """The workers' pool, known from `start_nats` on."""
         self._directory = directory
-        users = (*STORED, _EDGE, OPERATOR, pool_user(self.pool))
-        self._passwords = {user: secrets.token_urlsafe(24) for user in users}
-        # The services share a process, and a password; workers, the least trusted, have their own.
-        self._passwords |= dict.fromkeys(STORED, self._passwords[STORED[0]])
+        self._passwords: dict[str, str] = {}
         self.nats: EmbeddedNats | None = None
-        if plan.nats_url is None:
-            self.nats = EmbeddedNats(directory, [self.pool], plan.settings, self._passwords.__getitem__)
         self.service_processes: list[Child] = []
         self.edges: list[Child] = []
         self.workers: list[Child] = []
@@ -115,8 +111,19 @@ class FleetProcesses:
         return [edge.url for edge in self.edges if edge.url]
 
     async def start_nats(self) -> None:
-        """Start the embedded NATS, if the plan wants one, and describe the processes that use it."""
-        if self.nats is not None:
+        """Start the embedded NATS, if the plan wants one, and describe the processes that use it.
+
+        Raises:
+            ConfigurationError: NATS could not be started, or MCPFLEET_POOL is no name of a pool.
+        """
+        plan = self.plan
+        self.pool = await pool_of(plan.target, plan.launch, {**_inherited(), **plan.environment})
+        users = (*STORED, _EDGE, OPERATOR, pool_user(self.pool))
+        self._passwords = {user: secrets.token_urlsafe(24) for user in users}
+        # The services share a process, and a password; workers, the least trusted, have their own.
+        self._passwords |= dict.fromkeys(STORED, self._passwords[STORED[0]])
+        if plan.nats_url is None:
+            self.nats = EmbeddedNats(self._directory, [self.pool], plan.settings, self._passwords.__getitem__)
             await self.nats.start()
         secret = {name: value for name, value in os.environ.items() if name.startswith(_OF_SERVICES)}
         store = {**secret, "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
@@ -225,7 +232,7 @@ class FleetProcesses:
 
     def _worker(self, number: int, target: str) -> Child:
         command = ["mcpfleet.cli", "worker", target]
-        return self._child(f"worker {number + 1}", command, pool_user(self.pool), {"MCPFLEET_POOL": self.pool})
+        return self._child(f"worker {number + 1}", command, pool_user(self.pool), {SETTING: self.pool})
 
     def _edge(self, number: int) -> Child:
         port = self.plan.port + number if self.plan.port else 0

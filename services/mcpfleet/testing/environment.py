@@ -36,8 +36,6 @@ AT_ONCE: Final[Mapping[str, str]] = MappingProxyType({"MCPFLEET_LAME": "0", "MCP
 _NOBODYS: Final = "NOT_IN_THIS_ENVIRONMENT_"
 """A prefix that no variable has, so that a class of settings reads nothing from this process's environment."""
 
-POOL: Final = "app"
-"""The pool of a local fleet's workers."""
 _KEPT: Final = 10_000
 """Log lines that are kept; the oldest are dropped first."""
 _MIGRATED: Final[deque[bytes]] = deque(maxlen=1)
@@ -95,11 +93,14 @@ class LocalEnvironment:
 
 
 @asynccontextmanager
-async def local_environment(variables: Mapping[str, str], *, nats: bool, seed: int) -> AsyncIterator[LocalEnvironment]:
+async def local_environment(
+    variables: Mapping[str, str], *, pool: str, nats: bool, seed: int
+) -> AsyncIterator[LocalEnvironment]:
     """Open the environment for the length of a block.
 
     Args:
         variables: the settings of every service.
+        pool: the pool of the workers.
         nats: embed a NATS server instead of a switch.
         seed: the switch's seed.
     """
@@ -112,11 +113,11 @@ async def local_environment(variables: Mapping[str, str], *, nats: bool, seed: i
         settings = read(ProcessSettings, own)
         if not nats:
             prefix = settings.subject_prefix
-            rights = {user: permissions(user, pool, prefix) for user, pool in users([POOL]).items()}
+            rights = {user: permissions(user, own, prefix) for user, own in users([pool]).items()}
             yield LocalEnvironment(own, Switch(rights, seed=seed))
             return
-        passwords = {user: secrets.token_urlsafe(24) for user in users([POOL])}
-        server = EmbeddedNats(directory, [POOL], settings, passwords.__getitem__)
+        passwords = {user: secrets.token_urlsafe(24) for user in users([pool])}
+        server = EmbeddedNats(directory, [pool], settings, passwords.__getitem__)
         stack.push_async_callback(server.child.kill)
         await server.start()
         yield LocalEnvironment({**own, "MCPFLEET_NATS_URL": server.url}, None, passwords)

@@ -21,6 +21,7 @@ from mcpfleet.bus.memory.switch import Switch
 from mcpfleet.catalog import __main__ as catalog
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.cli.services import SETTINGS
+from mcpfleet.contracts.manifest import pool_named
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.edge import __main__ as edge
 from mcpfleet.edge.settings import EdgeSettings
@@ -29,7 +30,7 @@ from mcpfleet.subscriptions import __main__ as subscriptions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks import __main__ as tasks
 from mcpfleet.tasks.settings import TasksSettings
-from mcpfleet.testing.environment import AT_ONCE, POOL, check_names, durations, local_environment
+from mcpfleet.testing.environment import AT_ONCE, check_names, durations, local_environment
 from mcpfleet.testing.server import LocalServer, LocalTransport
 from mcpfleet.testing.service import AnyService, LocalService, S, Serve
 from mcpfleet.worker import __main__ as worker
@@ -53,6 +54,7 @@ class LocalFleet:
         catalog: the one process of its service.
         subscriptions: the one process of its service, the newest where it was restarted.
         tasks: the one process of its service.
+        pool: the workers' pool, named after the application.
     """
 
     authorization: LocalService[AuthorizationSettings]
@@ -90,8 +92,9 @@ class LocalFleet:
         self.edges: list[LocalService[EdgeSettings]] = []
         self.workers: list[LocalService[WorkerSettings]] = []
         self._app = app
+        self.pool = variables.get("MCPFLEET_POOL") or pool_named(app.name)
         self._numbers = edges, workers
-        self._opening = local_environment(variables, nats=nats, seed=seed)
+        self._opening = local_environment(variables, pool=self.pool, nats=nats, seed=seed)
         self._services: list[AnyService] = []
         self._servers: dict[str, LocalServer] = {}
 
@@ -209,9 +212,9 @@ class LocalFleet:
 
     def _worker(self, app: App) -> LocalService[WorkerSettings]:
         async def serve(process: Process[WorkerSettings], bus: Bus) -> None:
-            await worker.serve_over(process, bus, app, POOL)
+            await worker.serve_over(process, bus, app, self.pool)
 
-        service = self._service("worker", WorkerSettings, serve, user=pool_user(POOL))
+        service = self._service("worker", WorkerSettings, serve, user=pool_user(self.pool))
         self.workers.append(service)
         return service
 

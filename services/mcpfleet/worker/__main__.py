@@ -17,7 +17,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
 from mcpfleet.bus.service import bus_of, watch_link
 from mcpfleet.console.publish import publish_stats
-from mcpfleet.contracts.manifest import default_pool
+from mcpfleet.contracts.manifest import pool_named
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.logs import say_ready
@@ -34,7 +34,7 @@ async def serve(process: Process[WorkerSettings]) -> None:
     """Run a worker until it is told to stop, and drain it: its calls are finished first."""
     settings = process.settings
     app = _load(settings.target)
-    pool = settings.pool or default_pool(settings.target)
+    pool = settings.pool or pool_named(app.name)
     await serve_over(process, bus_of(process, pool_user(pool)), app, pool, partial(say_ready, process.log))
 
 

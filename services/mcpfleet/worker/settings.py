@@ -18,7 +18,7 @@ class WorkerSettings(FetchSettings, ProcessSettings):
     pool: str = Field(
         "",
         pattern=rf"^$|{POOL_PATTERN}",
-        description="the pool that the worker joins; named after the target if empty",
+        description="the pool that the worker joins; named after the App if empty",
     )
     slots: int = Field(32, description="the most calls and tasks that run at once", gt=0)
     threads: int = Field(8, description="the most plain functions that run at once", gt=0)

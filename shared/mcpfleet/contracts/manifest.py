@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field
@@ -46,12 +45,14 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def default_pool(target: str) -> str:
-    """Return the default name of an application's pool: the last name of its file or module, in the form of pool
-    names."""
-    path = target.partition(":")[0]
-    last = Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
-    return re.sub(r"[^a-z0-9-]+", "-", last.lower()).strip("-")[:63] or "application"
+def pool_named(name: str) -> str:
+    """Return an application's name in the form of pool names.
+
+    Letters become small ones, and all but `a-z 0-9 -` becomes dashes, of which none stands at an end. A name of which
+    nothing is left, such as one in another script, gives `app-` and the first 8 digits of its SHA-256.
+    """
+    token = re.sub(r"[^a-z0-9-]+", "-", name.lower())[:63].strip("-")
+    return token or f"app-{digest_of(name.encode(errors='surrogatepass'))[:8]}"
 
 
 Kind = Literal["tool", "resource", "template", "prompt", "lister"]

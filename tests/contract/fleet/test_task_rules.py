@@ -17,7 +17,6 @@ from mcpfleet.bus.service import bus_of
 from mcpfleet.contracts.call import FrameKind, call_subject, frame_subject, replies_to_edge
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.service import Process
-from mcpfleet.testing.environment import POOL
 from mcpfleet.testing.local import LocalFleet
 from mcpfleet.worker.settings import WorkerSettings
 from tests.contract.fleet.listener import listening
@@ -107,20 +106,23 @@ async def test_k5_a_handle_that_its_caller_could_not_read_does_not_leave(works: 
         await fleet.workers[0].kill()
         settings = WorkerSettings()
         process = Process("liar", settings)
-        bus = bus_of(process, pool_user(POOL), fleet.switch.connector(pool_user(POOL), settings, process=process.id))
+        user = pool_user(fleet.pool)
+        bus = bus_of(process, user, fleet.switch.connector(user, settings, process=process.id))
         said = iter([anns, "x" * 32, "no id"])
 
         def lie(message: Incoming) -> None:
             sent = header.read(message.header)
             assert sent is not None
             call, edge = sent.extra[:2]
-            bus.publish(frame_subject(edge, POOL, call, FrameKind.TASK), next(said).encode(), header=f"1 {process.id}")
+            bus.publish(
+                frame_subject(edge, fleet.pool, call, FrameKind.TASK), next(said).encode(), header=f"1 {process.id}"
+            )
 
         async with anyio.create_task_group() as tasks:
             await tasks.start(bus.run)
             await bus.wait_up()
             digest = works.app.tools["must"].definition.digest
-            await bus.subscribe(call_subject(POOL, digest), lie, "workers", asked_by=replies_to_edge)
+            await bus.subscribe(call_subject(fleet.pool, digest), lie, "workers", asked_by=replies_to_edge)
             bob = of(http, BOB["token"])
             refused = [await bob.refusal("tools/call", {"name": "must", "arguments": {}}) for _ in range(3)]
             tasks.cancel_scope.cancel()

@@ -19,8 +19,8 @@ from mcpfleet.contracts.manifest import (
     Definition,
     Manifest,
     Named,
-    default_pool,
     digest_of,
+    pool_named,
 )
 
 JSON = st.recursive(
@@ -134,32 +134,28 @@ def test_a_manifest_has_a_most_of_definitions_and_one_mistake_is_enough() -> Non
 
 
 @pytest.mark.parametrize(
-    ("target", "pool"),
+    ("name", "pool"),
     [
-        ("examples/library.py", "library"),
-        ("library.py", "library"),
-        ("./library.py", "library"),
-        ("/srv/apps/My_App.py", "my-app"),
-        ("library.py:app", "library"),
-        ("library:app", "library"),
-        ("acme.tools.library:app", "library"),
-        ("acme.tools.library", "library"),
-        ("apps/library.v2.py", "library-v2"),
-        ("Bücherei.py", "b-cherei"),
-        ("_private_.py", "private"),
-        ("___.py", "application"),
-        ("書.py", "application"),
-        ("", "application"),
+        ("library", "library"),
+        ("My Shop", "my-shop"),
+        ("my_app", "my-app"),
+        ("library.v2", "library-v2"),
+        ("Bücherei", "b-cherei"),
+        ("_private_", "private"),
+        ("a" * 100, "a" * 63),
+        ("a" * 62 + " b", "a" * 62),
+        ("書", "app-d48e61f5"),
+        ("___", "app-bda25155"),
     ],
 )
-def test_a_pool_is_named_after_its_application(target: str, pool: str) -> None:
-    assert default_pool(target) == pool
+def test_a_pool_is_named_after_its_application(name: str, pool: str) -> None:
+    assert pool_named(name) == pool
 
 
 @given(st.text())
-def test_every_target_gives_a_name_that_is_a_token_of_a_subject(target: str) -> None:
-    assert re.fullmatch(POOL_PATTERN, default_pool(target))
+def test_every_name_gives_a_name_that_is_a_token_of_a_subject(name: str) -> None:
+    assert re.fullmatch(POOL_PATTERN, pool_named(name))
 
 
-def test_a_long_name_is_cut() -> None:
-    assert default_pool("a" * 100 + ".py") == "a" * 63
+def test_names_of_which_nothing_is_left_give_different_pools() -> None:
+    assert pool_named("書店") != pool_named("図書館")
