@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -235,6 +236,11 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     )
     trusted_networks: Names = Field((), description="networks whose clients may decide with their sampling flag")
     sample_ratio: float = Field(1.0, ge=0, le=1, description="the share of requests that are traced")
+
+    @property
+    def public_names(self) -> tuple[str, ...]:
+        """The hosts in clients' URLs besides loopback's, perhaps with ports."""
+        return (*self.public_hosts, *filter(None, [urlsplit(self.public_url).netloc]))
 
     @field_validator("trusted_networks")
     @classmethod

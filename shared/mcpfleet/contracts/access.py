@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -82,6 +83,17 @@ def refuse_exposed(bind: str, mode: str, *, allow_anonymous: bool) -> str | None
         f"MCPFLEET_BIND: {bind} can be reached from other hosts, and MCPFLEET_AUTHORIZATION=none admits everyone: "
         "bind to 127.0.0.1, or set MCPFLEET_ALLOW_ANONYMOUS=true where something in front decides who may call"
     )
+
+
+def is_exposed(bind: str, public_names: Iterable[str]) -> bool:
+    """Return whether others than this host may reach an edge: at its address, or under a public name.
+
+    Args:
+        bind: MCPFLEET_BIND.
+        public_names: the hosts of MCPFLEET_PUBLIC_URL and MCPFLEET_PUBLIC_HOSTS, perhaps with ports.
+    """
+    hosts = (urlsplit(f"//{name}").hostname or "" for name in public_names if name)
+    return not is_loopback(host_and_port(bind)[0]) or not all(map(is_loopback, hosts))
 
 
 def refuse_nameless(bind: str, mode: str, public_url: str) -> str | None:

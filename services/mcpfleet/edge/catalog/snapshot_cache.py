@@ -20,6 +20,7 @@ from mcpfleet.bus.actor import hint_span
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.access import is_exposed
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
@@ -29,6 +30,10 @@ from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
 
 _HINT: Final = hint_subject("{endpoint}")
+UNENFORCED: Final = "scopes are not enforced"
+REFUSED: Final = "definitions refused: scopes are not enforced"
+_LONGEST_LISTING: Final = 500
+"""Characters of names in one line of the log."""
 _MOST_VIEWS: Final = 256
 """Views of one snapshot that are kept; the oldest goes first."""
 
@@ -47,6 +52,8 @@ class _Endpoint:
     """The trace of the change that the newest hint reports, until the catalog is asked for it."""
     tasks: bool = True
     policy: Policy | None = None
+    unenforced: frozenset[str] = frozenset()
+    """The definitions with scopes that the log has named, where no caller is identified."""
     views: OrderedDict[Rights, View] = field(default_factory=OrderedDict)
 
 
@@ -177,6 +184,8 @@ class Snapshots:
     def _take(self, endpoint: _Endpoint, snapshot: Snapshot) -> None:
         if endpoint.snapshot is not None and snapshot.number <= endpoint.snapshot.number:
             return
+        if self._settings.authorization == "none":
+            snapshot = self._enforceable(endpoint, snapshot)
         endpoint.snapshot = snapshot
         endpoint.tools = frozenset(each.definition.name for each in snapshot.listed if each.definition.kind == "tool")
         public = (each.definition for each in snapshot.listed if not each.definition.only_for)
@@ -188,3 +197,18 @@ class Snapshots:
             "snapshot taken", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed)
         )
         self._on_change(snapshot.endpoint)
+
+    def _enforceable(self, endpoint: _Endpoint, snapshot: Snapshot) -> Snapshot:
+        """Look at scopes that nobody enforces: leave their definitions out where strangers may call, else warn."""
+        scoped = [each.definition for each in snapshot.listed if each.definition.scopes]
+        told, endpoint.unenforced = endpoint.unenforced, frozenset(each.name for each in scoped)
+        is_refused = is_exposed(self._settings.bind, self._settings.public_names)
+        if scoped and endpoint.unenforced - told:
+            names = ", ".join(sorted(endpoint.unenforced))[:_LONGEST_LISTING]
+            say, event = (self._log.error, REFUSED) if is_refused else (self._log.warning, UNENFORCED)
+            say(event, endpoint=snapshot.endpoint, definitions=names, why="MCPFLEET_AUTHORIZATION is none")
+        if not scoped or not is_refused:
+            return snapshot
+        return snapshot.model_copy(
+            update={"listed": tuple(each for each in snapshot.listed if not each.definition.scopes)}
+        )

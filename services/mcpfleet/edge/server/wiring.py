@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskStatus
@@ -225,8 +224,7 @@ def _sessions(process: Process[EdgeSettings], bus: Bus, identity: Identity, stre
 def _gate(process: Process[EdgeSettings], identity: Identity, callers: Callers, sessions: SessionParts) -> Gate:
     settings = process.settings
     cors = Cors(settings.cors_origins)
-    public_hosts = (*settings.public_hosts, *filter(None, [urlsplit(settings.public_url).netloc]))
-    hosts = AllowedHosts(settings.bind, public_hosts, cors.origins, log=process.log)
+    hosts = AllowedHosts(settings.bind, settings.public_names, cors.origins, log=process.log)
     console_url = f"{process.pages.url}{CONSOLE}" if settings.console and process.pages.url else ""
     pages: tuple[Metadata | FrontPage, ...] = (FrontPage(settings, hosts, console_url),)
     if identity.metadata is not None:
