@@ -139,7 +139,7 @@ async def test_the_library_answers_people_and_programs(library: Terminal) -> Non
     assert json.loads(piped.stdout)["isError"] is False
     listed = (await mcpfleet("list", urls[0])).stdout
     assert "tools:" in listed
-    assert "  search " in listed
+    assert "  search(query: str, limit: int = 10)" in listed
     failed = await mcpfleet("call", urls[0], "read_book", "book=9999")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr

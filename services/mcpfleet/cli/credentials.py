@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from mcpfleet.cli.options import authorization
+from mcpfleet.cli.endpoint import authorization
 from mcpfleet.process.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 from mcp import Client
@@ -14,11 +13,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
-from mcpfleet.cli.options import authorization
+from mcpfleet.cli.endpoint import authorization, checked_url, not_a_server, refusal, with_path
 from mcpfleet.process.errors import leaves
-from mcpfleet.process.names import TOKEN_VARIABLE
 
-_SCOPES: Final = re.compile(r'insufficient_scope.*?\bscope="([^"]*)"|\bscope="([^"]*)".*insufficient_scope')
 _CONNECTED_WITHIN: Final = 30.0
 """Seconds for connecting."""
 _SILENT_FOR: Final = 300.0
@@ -27,19 +24,9 @@ _PASSING: Final = (408, 425, 429)
 """The 4xx statuses that may pass: another attempt may succeed."""
 _OF_THE_CLIENT: Final = frozenset({"Not Found", "Session terminated", "Server returned an error response"})
 """The client library's own sentences for an answer without an MCP error."""
-
-
-def refusal(url: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """Explain what a caller lacks; None where the answer does not refuse the caller."""
-    challenge = headers.get("www-authenticate", "")
-    if status == httpx2.codes.UNAUTHORIZED:
-        what = "does not take this token" if "invalid_token" in challenge else "needs a token"
-        return f"{url} {what} (401): see --token and {TOKEN_VARIABLE}"
-    if status == httpx2.codes.FORBIDDEN and "insufficient_scope" in challenge:
-        found = _SCOPES.search(challenge)
-        scopes = f": it needs {found[1] or found[2]}" if found else ""
-        return f"the token for {url} lacks a scope (403){scopes}"
-    return None
+_MISSING_CAPABILITY: Final = -32021
+_PAGES_FIRST: Final = -32042
+"""A server of 2025 wants pages to be opened before the call."""
 
 
 class EndpointClient:
@@ -49,27 +36,48 @@ class EndpointClient:
         """Describe the endpoint.
 
         Raises:
-            ConfigurationError: the token is malformed.
+            ConfigurationError: the token or the URL is malformed.
         """
-        self.url = url
+        self.url = checked_url(url)
         self._headers = authorization(token)
         self._status = 0
         self._refusal: str | None = None
 
     @asynccontextmanager
-    async def open(self, read_within: float) -> AsyncIterator[Client]:
-        """Open a client for the length of a block; each answer may take `read_within` seconds."""
+    async def open(self, read_within: float, **options: Any) -> AsyncIterator[Client]:
+        """Open a client for the length of a block.
+
+        A URL without a path that is no endpoint is tried with `/mcp`, and `url` is then that one.
+
+        Args:
+            read_within: seconds that each answer may take.
+            options: further options of the client, such as its callbacks.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                client = await self._connect(stack, read_within, options)
+            except Exception:
+                other = with_path(self.url, self._status)
+                if other is None:
+                    raise
+                self.url = other
+                client = await self._connect(stack, read_within, options)
+            yield client
+
+    async def _connect(self, stack: AsyncExitStack, read_within: float, options: dict[str, Any]) -> Client:
         self._status, self._refusal = 0, None
         silence = httpx2.Timeout(_CONNECTED_WITHIN, read=max(read_within, _SILENT_FOR))
         info = Implementation(name="mcpfleet", version=version("mcpfleet"))
-        hooks = {"response": [self._hear]}
-        async with (
-            httpx2.AsyncClient(headers=self._headers, timeout=silence, event_hooks=hooks) as http,
-            Client(
-                streamable_http_client(self.url, http_client=http), client_info=info, read_timeout_seconds=read_within
-            ) as client,
-        ):
-            yield client
+        async with AsyncExitStack() as attempt:
+            http = await attempt.enter_async_context(
+                httpx2.AsyncClient(headers=self._headers, timeout=silence, event_hooks={"response": [self._hear]})
+            )
+            transport = streamable_http_client(self.url, http_client=http)
+            client = await attempt.enter_async_context(
+                Client(transport, client_info=info, read_timeout_seconds=read_within, **options)
+            )
+            stack.push_async_exit(attempt.pop_all())
+        return client
 
     async def _hear(self, response: httpx2.Response) -> None:
         self._status = response.status_code
@@ -87,7 +95,7 @@ class EndpointClient:
             return self._refusal
         if isinstance(cause, MCPError):
             if str(cause) not in _OF_THE_CLIENT:
-                return f"{cause} ({cause.error.code})"
+                return f"{cause} ({cause.error.code}){_advice(cause)}"
             if self._status == httpx2.codes.NOT_FOUND:
                 return f"{self.url} is not an endpoint (404)"
             if httpx2.codes.is_error(self._status):
@@ -95,6 +103,19 @@ class EndpointClient:
         return not_a_server(self.url, cause)
 
 
-def not_a_server(url: str, error: BaseException) -> str:
-    """Say that a URL does not answer as an MCP server, and why."""
-    return f"{url} does not answer as an MCP server: {str(error) or type(error).__name__}"
+def _advice(error: MCPError) -> str:
+    """What to do about an error that this command itself causes, or cannot pass on; empty for any other."""
+    data = error.error.data if isinstance(error.error.data, dict) else {}
+    if error.error.code == _PAGES_FIRST:
+        pages = ", ".join(str(each.get("url")) for each in data.get("elicitations", ()) if isinstance(each, dict))
+        return f": open {pages}, and call again"
+    if error.error.code != _MISSING_CAPABILITY:
+        return ""
+    lacking = str(data) + str(error)
+    if "sampling" in lacking:
+        return ": the server asks for an answer of a model, and this command has no model"
+    if "roots" in lacking:
+        return ": the server asks for the client's folders, and this command has none"
+    if "extensions" in lacking:
+        return ": each call of this tool is a task; use `mcpfleet tasks start`"
+    return ""

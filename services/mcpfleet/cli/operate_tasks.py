@@ -9,12 +9,13 @@ import typer
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, is_undone
 from mcpfleet.cli.operate import on_bus
+from mcpfleet.cli.results import show_table
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing, ListTasks, OperatorTasksClient
 from mcpfleet.contracts.tasks import ID_PATTERN
 from mcpfleet.process.settings import ProcessSettings
 
 
-async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
+async def list_tasks(settings: ProcessSettings, wanted: ListTasks, as_json: bool = False) -> int:
     """Show tasks of all owners that have not ended; returns the exit code."""
 
     async def work(bus: Bus) -> int:
@@ -23,7 +24,10 @@ async def list_tasks(settings: ProcessSettings, wanted: ListTasks) -> int:
         except BusError as error:
             typer.echo(f"the tasks service does not answer: {error}", err=True)
             return 1
-        show_listing(listing)
+        if as_json:
+            typer.echo(listing.model_dump_json())
+        else:
+            show_listing(listing)
         return 0
 
     return await on_bus(settings, "tasks list", work)
@@ -59,9 +63,7 @@ def show_listing(listing: Listing) -> None:
         return
     rows: list[tuple[str, ...]] = [("task", "tool", "pool", "status", "worker", "attempts", "age", "quiet", "")]
     rows += [_row(task) for task in listing.tasks]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        typer.echo("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    show_table(rows)
     if listing.more:
         typer.echo("more tasks exist: --most shows up to 200")
 

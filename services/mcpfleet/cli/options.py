@@ -1,24 +1,54 @@
-"""Options and arguments that several commands share: a tool's arguments, the caller's token, time, key and format."""
+"""Options and arguments that several commands share: an endpoint, a tool, arguments, answers, token and format."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, NoReturn
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from mcpfleet.cli.known_names import complete_argument, complete_tool, complete_url
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.names import TOKEN_VARIABLE
 
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""A bearer token (RFC 6750, 2.1). Any other text is refused before a library could quote it in an error."""
+
+def _tools(context: typer.Context, incomplete: str) -> list[str]:
+    return complete_tool(context.params.get("url"), incomplete)
+
+
+def _arguments(context: typer.Context, incomplete: str) -> list[str]:
+    given = context.params.get("arguments") or ()
+    return complete_argument(context.params.get("url"), context.params.get("tool"), given, incomplete)
+
 
 Target = Annotated[str, typer.Argument(help="The application: path/to/app.py or module:attribute.")]
-Url = Annotated[str, typer.Argument(help="An endpoint, for example http://127.0.0.1:8000/mcp.")]
+Url = Annotated[
+    str, typer.Argument(help="An endpoint, for example http://127.0.0.1:8000/mcp.", autocompletion=complete_url)
+]
+Tool = Annotated[str, typer.Argument(help="The tool's name.", autocompletion=_tools)]
 Arguments = Annotated[
-    list[str] | None, typer.Argument(help="name=value; the value is JSON, or else text.", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        help="name=value, read by the schema: texts as they are, other values as JSON; a list may stand several times. "
+        "@FILE is a file's content, as Base64 where bytes are wanted; @@ begins a text with @.",
+        show_default=False,
+        autocompletion=_arguments,
+    ),
+]
+Answers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--answer",
+        help="FIELD=VALUE answers the fields of that name in what the server asks, QUESTION.FIELD=VALUE those of one "
+        "question, QUESTION=accept|decline|cancel a whole question, and *=… every question. May be repeated.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Save the images, audio and blobs of the answer here; without such, all of it."),
 ]
 Key = Annotated[str | None, typer.Option(help="An idempotency key, for a tool that takes one outside its arguments.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for each answer.")]
@@ -32,19 +62,6 @@ Token = Annotated[
 ]
 
 
-def authorization(token: str | None) -> dict[str, str]:
-    """The headers that carry a token.
-
-    Raises:
-        ConfigurationError: it has a character that no token has; the sentence does not quote it.
-    """
-    if not token:
-        return {}
-    if not _TOKEN.fullmatch(token):
-        raise ConfigurationError(f"the token (--token, {TOKEN_VARIABLE}) has a character that no bearer token has")
-    return {"Authorization": f"Bearer {token}"}
-
-
 def check_uris(uris: Sequence[str]) -> None:
     """Refuse URIs that no resource of a fleet can have; raises ConfigurationError."""
     from mcpfleet.contracts.hints import BadUri, check_published  # noqa: PLC0415
@@ -54,26 +71,3 @@ def check_uris(uris: Sequence[str]) -> None:
             check_published(uri)
     except BadUri as error:
         raise ConfigurationError(str(error)) from None
-
-
-def read_arguments(pairs: list[str]) -> dict[str, Any]:
-    """Read `name=value` pairs; a value that is JSON is read as JSON, any other as text.
-
-    Raises:
-        ValueError: a pair has no `=`.
-    """
-    arguments: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise ValueError(f"{pair!r} is not name=value")
-        try:
-            arguments[name] = json.loads(text, parse_constant=_refuse)
-        except ValueError:
-            arguments[name] = text
-    return arguments
-
-
-def _refuse(constant: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
-    raise ValueError(constant)

@@ -60,6 +60,16 @@ def prompt_signature(name: str, arguments: object) -> str:
     return f"{printable(name)}({', '.join(shown)})"
 
 
+def argument_type(name: str, schema: object) -> str:
+    """Return the type of one parameter as a signature has it.
+
+    Args:
+        name: the parameter's name.
+        schema: the schema that it stands in.
+    """
+    return _Root(schema).type_of(name)
+
+
 def example_arguments(schema: object) -> list[str]:
     """Return arguments that `mcpfleet call` takes for a tool: one for each required parameter, quoted for a shell.
 
@@ -88,12 +98,16 @@ class _Root:
             shown.append(f"**others: {self._type(others, 0)}")
         return shown
 
+    def type_of(self, name: str) -> str:
+        """The type of a parameter."""
+        return self._type(self._properties.get(name), 0)
+
     def sample(self, name: str) -> Any:
         """A value that fits a parameter's type."""
         return self._sample(self._properties.get(name), 0)
 
     def _parameter(self, name: str) -> str:
-        return f"{_name(name)}: {self._type(self._properties.get(name), 0)}"
+        return f"{_name(name)}: {self.type_of(name)}"
 
     def _default(self, name: str) -> str:
         stated = self._properties[name]

@@ -1,24 +1,19 @@
-"""`mcpfleet tasks start`, `get`, `answer`, `cancel` and `watch`: a client's commands on its tasks, over MCP."""
+"""A client of the extension of tasks, which the official client has no methods for."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
 from typing import Any, Final, Self, TypeAlias
 
 import anyio
 import httpx2
-import typer
-from rich.console import Console
 
-from mcpfleet.cli.endpoint_client import not_a_server, refusal
-from mcpfleet.cli.options import authorization, read_arguments
+from mcpfleet.cli.endpoint import authorization, checked_url, not_a_server, refusal, with_path
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
-    IDEMPOTENCY_KEY,
     MODERN,
     PROTOCOL_VERSION_META_KEY,
 )
@@ -26,6 +21,10 @@ from mcpfleet.wire.protocol import (
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _LONGEST_PAUSE: Final = 60.0
 """Seconds between two polls at most."""
+_MOST_PAGES: Final = 1000
+"""Pages that are read of a list."""
+Answering: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+"""Answers a question, by its key and its request, if it can."""
 
 
 class NoResult(Exception):
@@ -38,7 +37,7 @@ class TaskClient:
     def __init__(
         self, url: str, *, timeout: float, token: str | None = None, transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
-        self._url = url
+        self.url = checked_url(url)
         self._http = httpx2.AsyncClient(headers=authorization(token), timeout=timeout, transport=transport)
 
     async def __aenter__(self) -> Self:
@@ -51,12 +50,29 @@ class TaskClient:
         """Send a request about one task; raises as `post`."""
         return await self.post(method, task, {"taskId": task, **members})
 
-    async def post(self, method: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def tool(self, name: str) -> tuple[dict[str, Any], list[str]]:
+        """Find a tool; returns its entry, or nothing, and the names that were read on the way. Raises as `post`."""
+        names: list[str] = []
+        cursor: dict[str, Any] = {}
+        for _ in range(_MOST_PAGES):
+            page = await self.post("tools/list", None, cursor)
+            for entry in page["tools"]:
+                names.append(str(entry.get("name")))
+                if names[-1] == name:
+                    return entry, names
+            if page.get("nextCursor") is None:
+                break
+            cursor = {"cursor": page["nextCursor"]}
+        return {}, names
+
+    async def post(self, method: str, name: str | None, params: dict[str, Any]) -> dict[str, Any]:
         """Send a request, and return its result.
+
+        A URL without a path that is no endpoint is tried with `/mcp`, and `url` is then that one.
 
         Args:
             method: the MCP method.
-            name: the task's id, or the tool's name.
+            name: the task's id, or the tool's name; None for a method without a target.
             params: the method's parameters.
 
         Raises:
@@ -76,11 +92,15 @@ class TaskClient:
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": MODERN,
             "Mcp-Method": method,
-            "Mcp-Name": name,
         }
+        if name is not None:
+            headers["Mcp-Name"] = name
         try:
-            answer = await self._http.post(self._url, json=message, headers=headers)
-            refused = refusal(self._url, answer.status_code, answer.headers)
+            answer = await self._http.post(self.url, json=message, headers=headers)
+            if (other := with_path(self.url, answer.status_code)) is not None:
+                self.url = other
+                answer = await self._http.post(self.url, json=message, headers=headers)
+            refused = refusal(self.url, answer.status_code, answer.headers)
             if refused is not None:
                 raise NoResult(refused)
             body: dict[str, Any] = answer.json()
@@ -88,158 +108,45 @@ class TaskClient:
                 raise NoResult(f"{body['error']['message']} ({body['error']['code']})")
             result: dict[str, Any] = body["result"]
         except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise NoResult(not_a_server(self._url, error)) from error
+            raise NoResult(not_a_server(self.url, error)) from error
         return result
 
-    async def watch(self, task: str, show: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Poll at the server's interval until the task has ended, and show each change."""
+    async def watch(
+        self, task: str, show: Callable[[dict[str, Any]], object], answering: Answering | None = None
+    ) -> dict[str, Any]:
+        """Poll at the server's interval until the task has ended, and show each change.
+
+        Args:
+            task: the task's id.
+            show: shows a state.
+            answering: runs for each question while the task waits for it. It is cancelled when somebody else answers.
+        """
         seen: tuple[Any, ...] = ()
-        while True:
-            result = await self.ask("tasks/get", task)
-            now = (result.get("status"), result.get("statusMessage"), sorted(result.get("inputRequests", ())))
-            if now != seen:
-                show(result)
-            seen = now
-            if Status(result["status"]).is_end:
-                return result
-            await anyio.sleep(min(result.get("pollIntervalMs", 1000) / 1000, _LONGEST_PAUSE))
+        open_questions: dict[str, anyio.CancelScope] = {}
+        async with anyio.create_task_group() as questions:
+            while not Status((result := await self.ask("tasks/get", task))["status"]).is_end:
+                asked: Mapping[str, Any] = result.get("inputRequests") or {}
+                if (now := _told(result)) != seen:
+                    show(result)
+                seen = now
+                for key in open_questions.keys() - asked.keys():
+                    open_questions.pop(key).cancel()
+                if answering is not None:
+                    for key in asked.keys() - open_questions.keys():
+                        scope = open_questions[key] = anyio.CancelScope()
+                        questions.start_soon(_answer, scope, answering, key, asked[key])
+                await anyio.sleep(min(result.get("pollIntervalMs", 1000) / 1000, _LONGEST_PAUSE))
+            questions.cancel_scope.cancel()
+        if _told(result) != seen:
+            show(result)
+        return result
 
 
-_Work: TypeAlias = Callable[[TaskClient], Awaitable[dict[str, Any]]]
+def _told(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The members of a state that are shown when they change."""
+    return (state.get("status"), state.get("statusMessage"), sorted(state.get("inputRequests") or ()))
 
 
-def run_get(url: str, task: str, *, token: str | None, timeout: float, as_json: bool) -> int:
-    """Show a task; returns the exit code."""
-    return _run(lambda client: client.ask("tasks/get", task), url, token=token, timeout=timeout, as_json=as_json)
-
-
-def run_start(
-    url: str, tool: str, pairs: list[str], *, key: str | None, token: str | None, timeout: float, as_json: bool
-) -> int:
-    """Call a tool as a task, and print the task's id; returns the exit code."""
-    try:
-        params: dict[str, Any] = {"name": tool, "arguments": read_arguments(pairs)}
-    except ValueError as error:
-        typer.echo(str(error), err=True)
-        return 1
-    if key is not None:
-        params["_meta"] = {IDEMPOTENCY_KEY: key}
-
-    async def start(client: TaskClient) -> dict[str, Any]:
-        return await client.post("tools/call", tool, params)
-
-    def tell(result: dict[str, Any]) -> int:
-        if "taskId" not in result:
-            show({"status": "no task: the call returned at once", "result": result})
-            return 1 if result.get("isError") else 0
-        typer.echo(result["taskId"])
-        return 0
-
-    return _run(start, url, tell=tell, token=token, timeout=timeout, as_json=as_json)
-
-
-def run_answer(
-    url: str, task: str, key: str, pairs: list[str], *, token: str | None, timeout: float, declines: bool
-) -> int:
-    """Answer or decline one question of a task, by its key; returns the exit code."""
-    try:
-        given = {"action": "decline"} if declines else _answer(read_arguments(pairs))
-    except ValueError as error:
-        typer.echo(str(error), err=True)
-        return 1
-
-    async def answer(client: TaskClient) -> dict[str, Any]:
-        await client.ask("tasks/update", task, inputResponses={key: given})
-        return await client.ask("tasks/get", task)
-
-    return _run(answer, url, tell=_tell_state, token=token, timeout=timeout)
-
-
-def _answer(given: dict[str, Any]) -> dict[str, Any]:
-    """Compose an answer: fields fill in a form, and an object with the members of another answer is sent unchanged."""
-    return given if given.keys() & {"action", "roots", "role"} else {"action": "accept", "content": given}
-
-
-def run_cancel(url: str, task: str, *, token: str | None, timeout: float) -> int:
-    """Cancel a task; returns the exit code, which says whether the server took the request, not how the task ended."""
-
-    async def cancel(client: TaskClient) -> dict[str, Any]:
-        await client.ask("tasks/cancel", task)
-        return await client.ask("tasks/get", task)
-
-    return _run(cancel, url, tell=_tell_state, token=token, timeout=timeout)
-
-
-def run_watch(url: str, task: str, *, token: str | None, timeout: float, as_json: bool) -> int:
-    """Show a task until it has ended; returns the exit code."""
-    show_each = (lambda _: None) if as_json else _show_state
-
-    def tell(result: dict[str, Any]) -> int:
-        _show_parts(result)
-        return 1 if failed(result) else 0
-
-    async def watch(client: TaskClient) -> dict[str, Any]:
-        return await client.watch(task, show_each)
-
-    return _run(watch, url, tell=tell, token=token, timeout=timeout, as_json=as_json)
-
-
-def _tell_state(result: dict[str, Any]) -> int:
-    _show_state(result)
-    return 0
-
-
-def _tell(result: dict[str, Any]) -> int:
-    show(result)
-    return 1 if failed(result) else 0
-
-
-def _run(
-    work: _Work,
-    url: str,
-    *,
-    token: str | None,
-    timeout: float,
-    as_json: bool = False,
-    tell: Callable[[dict[str, Any]], int] = _tell,
-) -> int:
-    async def ask() -> dict[str, Any]:
-        async with TaskClient(url, timeout=timeout, token=token) as client:
-            return await work(client)
-
-    try:
-        result = anyio.run(ask)
-    except NoResult as error:
-        typer.echo(str(error), err=True)
-        return 1
-    if as_json:
-        typer.echo(json.dumps(result))
-        return 1 if failed(result) else 0
-    return tell(result)
-
-
-def failed(result: dict[str, Any]) -> bool:
-    """Whether a task has ended without a good result."""
-    is_error = bool(result.get("result", {}).get("isError"))
-    return result.get("status") in {Status.FAILED, Status.CANCELLED} or is_error
-
-
-def show(result: dict[str, Any]) -> None:
-    """Print a task for people."""
-    _show_state(result)
-    _show_parts(result)
-
-
-def _show_parts(result: dict[str, Any]) -> None:
-    """Print a task's questions, and its result or error."""
-    console = Console(highlight=False)
-    for part in ("inputRequests", "result", "error"):
-        if part in result:
-            console.print_json(data=result[part])
-
-
-def _show_state(result: dict[str, Any]) -> None:
-    words = [str(result.get("lastUpdatedAt", "")), str(result.get("status")), result.get("statusMessage") or ""]
-    if result.get("inputRequests"):
-        words.append(f"waits for: {', '.join(result['inputRequests'])}")
-    typer.echo(" ".join(word for word in words if word))
+async def _answer(scope: anyio.CancelScope, answering: Answering, key: str, request: Mapping[str, Any]) -> None:
+    with scope:
+        await answering(key, request)

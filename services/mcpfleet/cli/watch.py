@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,10 +21,9 @@ from mcp.client.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents
-from rich.console import Console
 
-from mcpfleet.cli.call import complain
 from mcpfleet.cli.endpoint_client import EndpointClient
+from mcpfleet.cli.results import complain, say
 from mcpfleet.process.errors import leaves
 from mcpfleet.process.retry import pauses
 
@@ -43,10 +43,10 @@ class WatchSelection:
     uris: Sequence[str] = ()
 
 
-def run_watch(endpoint: EndpointClient, selection: WatchSelection) -> int:
+def run_watch(endpoint: EndpointClient, selection: WatchSelection, *, as_json: bool = False) -> int:
     """Watch until ^C; see `Watch.run`."""
     try:
-        anyio.run(Watch(endpoint, selection, Console(highlight=False)).run)
+        anyio.run(Watch(endpoint, selection, as_json=as_json).run)
     except KeyboardInterrupt:
         return 0
     return 1
@@ -55,10 +55,10 @@ def run_watch(endpoint: EndpointClient, selection: WatchSelection) -> int:
 class Watch:
     """Shows what changes at an endpoint."""
 
-    def __init__(self, endpoint: EndpointClient, selection: WatchSelection, console: Console) -> None:
+    def __init__(self, endpoint: EndpointClient, selection: WatchSelection, *, as_json: bool = False) -> None:
         self._endpoint = endpoint
         self._selection = selection
-        self._console = console
+        self._as_json = as_json
         self._heard = False
         """Whether a stream was ever open."""
         self._is_open = False
@@ -76,7 +76,7 @@ class Watch:
             try:
                 if not await self._listen():
                     return
-                self._say("the server ended the stream; listening again", "dim")
+                self._say("the server ended the stream; listening again", "bright_black")
             except Exception as error:
                 if not self._heard or (self._endpoint.is_shut and not self._is_open):
                     complain(self._reason(error))
@@ -131,7 +131,10 @@ class Watch:
             found = await read()
         except MCPError as error:
             found = f"{error} ({error.error.code})"
-        self._say(f"{what}: {found}")
+        if self._as_json:
+            say(json.dumps({"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "changed": what, "now": found}))
+        else:
+            self._say(f"{what}: {found}")
 
     def _reading(self, client: Client, event: object) -> tuple[str, Callable[[], Awaitable[str]]]:
         match event:
@@ -148,9 +151,9 @@ class Watch:
         lost = any(isinstance(leaf, SubscriptionLost) for leaf in leaves(error))
         return "the stream was cut off" if lost else self._endpoint.reason(error)
 
-    def _say(self, sentence: str, style: str | None = None) -> None:
-        at = time.strftime("%H:%M:%S")
-        self._console.print(f"{at}  {sentence}", style=style, markup=False, soft_wrap=True)
+    def _say(self, sentence: str, colour: str | None = None) -> None:
+        # JSON has the changes alone; what is said of the stream is for people.
+        say(f"{time.strftime('%H:%M:%S')}  {sentence}", err=self._as_json, colour=colour)
 
 
 async def _tools(client: Client) -> str:

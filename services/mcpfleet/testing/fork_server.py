@@ -35,7 +35,7 @@ _PRELOADED: Final = (
     "mcpfleet.cli.listing",
     "mcpfleet.cli.operate_tasks",
     "mcpfleet.cli.services",
-    "mcpfleet.cli.task_client",
+    "mcpfleet.cli.task_commands",
     "mcpfleet.cli.watch",
     "mcpfleet.edge.__main__",
     "mcpfleet.store.migrate",

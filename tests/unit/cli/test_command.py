@@ -71,6 +71,11 @@ def test_it_says_its_version() -> None:
         pytest.param(["settings", "egde"], "there is no service 'egde'", id="a service's name"),
         pytest.param(["revoke"], "exactly one of --subject", id="nobody to revoke"),
         pytest.param(["revoke", "--subject", "ann", "--policy"], "exactly one of --subject", id="two to revoke"),
+        pytest.param(["call", "127.0.0.1:9/mcp", "a"], "did you mean http://127.0.0.1:9/mcp?", id="no scheme"),
+        pytest.param(["tasks", "get", "ws://a/mcp", "a"], "did you mean http://a/mcp?", id="another scheme"),
+        pytest.param(["list", "http://:80/mcp"], "is not a URL such as", id="no host"),
+        pytest.param(["call", "http://127.0.0.1:9/mcp", "a", "b"], "'b' is not name=value", id="an argument"),
+        pytest.param(["call", "http://127.0.0.1:9/mcp", "a", "--out", "/nowhere/file"], "--out", id="a file"),
         pytest.param(["publish", "books/1"], "'books/1' is not an absolute URI", id="a URI"),
         pytest.param(
             ["watch", "http://127.0.0.1:9/mcp", "books"], "'books' is not an absolute URI", id="what to watch"

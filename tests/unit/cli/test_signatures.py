@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 from mcpfleet.app import App, Context
 from mcpfleet.app.tool import Tool
 from mcpfleet.app.validation import Validator
-from mcpfleet.cli.options import read_arguments
 from mcpfleet.cli.signatures import example_arguments, prompt_signature, tool_signature
+from mcpfleet.cli.typed_arguments import read_arguments
 
 
 class Genre(Enum):
@@ -205,4 +205,4 @@ def test_a_prompt_shows_its_arguments_with_the_required_ones_first() -> None:
 def test_an_example_of_a_tool_is_a_call_that_its_schema_accepts(name: str) -> None:
     schema = app.tools[name].definition.wire["inputSchema"]
     pairs = shlex.split(" ".join(example_arguments(schema)))
-    assert list(Validator(schema).problems(read_arguments(pairs))) == []
+    assert list(Validator(schema).problems(read_arguments(pairs, schema))) == []

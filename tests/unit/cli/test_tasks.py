@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from mcpfleet.cli.commands.group import app
 from mcpfleet.cli.operate_tasks import show_listing
-from mcpfleet.cli.task_client import NoResult, TaskClient, failed, show
+from mcpfleet.cli.task_client import NoResult, TaskClient
+from mcpfleet.cli.task_commands import failed, show_state
 from mcpfleet.contracts.operator_tasks import ListedTask, Listing
 from mcpfleet.contracts.tasks import Status
 
@@ -89,10 +90,42 @@ def test_the_exit_code_says_whether_the_task_came_to_its_end(task: dict[str, Any
     assert failed(task) is is_failure
 
 
-def test_a_task_is_shown_with_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
-    show({"status": "input_required", "statusMessage": "half", "inputRequests": {"month": {"method": "x"}}})
-    printed = capsys.readouterr().out
-    assert "input_required half waits for: month" in printed
+def test_a_task_is_shown_with_its_questions_and_the_commands_that_answer_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schema = {"properties": {"number": {"type": "integer", "maximum": 12}}, "required": ["number"]}
+    question = {"method": "elicitation/create", "params": {"message": "Which month?", "requestedSchema": schema}}
+    state = {"taskId": TASK, "status": "input_required", "statusMessage": "half", "inputRequests": {"month": question}}
+    show_state(state, URL)
+    assert capsys.readouterr().out.splitlines() == [
+        "input_required half waits for: month",
+        "  month: Which month?",
+        "    number (integer, required, at most 12)",
+        f"  answer: mcpfleet tasks answer {URL} {TASK} month number=…",
+        f"  or:     mcpfleet tasks answer {URL} {TASK} month --decline",
+    ]
+
+
+async def test_a_question_is_answered_once_and_given_up_when_somebody_else_answers() -> None:
+    states = [
+        result(status="input_required", pollIntervalMs=1, inputRequests={"month": {}}),
+        result(status="input_required", pollIntervalMs=1, inputRequests={"month": {}}),
+        result(status="working", pollIntervalMs=1),
+        result(status="completed", result={}),
+    ]
+    asked: list[str] = []
+    cancelled = anyio.Event()
+
+    async def answer(key: str, request: Any) -> None:
+        asked.append(key)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    with anyio.fail_after(5):
+        await Server(*states).client().watch(TASK, lambda _: None, answer)
+    assert (asked, cancelled.is_set()) == (["month"], True)
 
 
 def test_an_operators_list_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:

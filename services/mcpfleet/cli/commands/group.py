@@ -26,6 +26,9 @@ COMMANDS: Final = {
     "Call": {
         "call": "client:call",
         "list": "client:list_",
+        "read": "client:read",
+        "prompt": "client:prompt",
+        "complete": "client:complete",
         "watch": "client:watch",
         "tasks": "tasks:app",
         "stdio": "connect:stdio",

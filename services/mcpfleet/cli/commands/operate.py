@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
 
-from mcpfleet.cli.options import check_uris
+from mcpfleet.cli.options import Json, check_uris
 from mcpfleet.process.errors import ConfigurationError
 
 
@@ -62,14 +63,17 @@ def revoke(
     raise typer.Exit(anyio.run(revoke_name, operator_settings(), kind, name))
 
 
-def settings(service: Annotated[str | None, typer.Argument(help="Only the settings of this service.")] = None) -> None:
+def settings(
+    service: Annotated[str | None, typer.Argument(help="Only the settings of this service.")] = None,
+    as_json: Json = False,
+) -> None:
     """Print each setting with its value, default and meaning."""
     from mcpfleet.cli.services import SETTINGS  # noqa: PLC0415
     from mcpfleet.cli.show import show_settings  # noqa: PLC0415
 
     if service is not None and service not in SETTINGS:
         raise ConfigurationError(f"there is no service {service!r}: use one of {', '.join(SETTINGS)}")
-    show_settings({service: SETTINGS[service]} if service else SETTINGS)
+    show_settings({service: SETTINGS[service]} if service else SETTINGS, as_json=as_json)
 
 
 def nats(pools: Annotated[str, typer.Option(help="The pools that get a NATS user, separated by commas.")] = "") -> None:
@@ -80,7 +84,7 @@ def nats(pools: Annotated[str, typer.Option(help="The pools that get a NATS user
     show_nats([pool.strip() for pool in pools.split(",") if pool.strip()], ProcessSettings.load())
 
 
-def migrate() -> None:
+def migrate(as_json: Json = False) -> None:
     """Bring the database's tables up to date."""
     import anyio  # noqa: PLC0415
 
@@ -92,6 +96,9 @@ def migrate() -> None:
         done = anyio.run(migrate_store, StoreSettings.load())
     except StoreError as error:
         raise ConfigurationError(str(error)) from error
+    if as_json:
+        typer.echo(json.dumps(done))
+        return
     for service, revision in done.items():
         typer.echo(f"{service}: now at {revision}")
     if not done:
