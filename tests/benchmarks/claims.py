@@ -73,7 +73,7 @@ class Waiting:
         await self._bus.subscribe(work_subject(self._pool), lambda _: self.claimer.look(), "workers")
         await self.claimer.run()
 
-    def room(self, *, waits_alone: bool) -> int:
+    def count_claimable(self, *, waits_alone: bool) -> int:
         """How many more it can hold."""
         return self._most - self._held
 

@@ -1,7 +1,8 @@
 """Refuses modules, classes and functions whose names were removed: `python -m tests.lint.removed_names`.
 
 `removed_names.txt` has a line for each: the package and the name, or the module and `-`. A name is refused in its
-package and below it alone, so another package may use the same word. Prose is not read.
+package and below it alone, so another package may use the same word. The unit tests of a package stand beside it: what
+it must not define, they must not either. Other tests have lines of their own. Prose is not read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Final
 
 from tests.kit.tree import ROOT
 
-SOURCE_ROOTS: Final = ("services", "shared")
+SOURCE_ROOTS: Final = ("services", "shared", ".")
+"""The last has the packages of tests."""
+UNIT_TESTS: Final = Path("tests", "unit")
 LIST: Final = Path(__file__).with_suffix(".txt")
 _DEFINED: Final = re.compile(r"^(?:(?:async )?def |class |type )?([A-Za-z_]\w*)(?: = |[\[(:])", re.MULTILINE)
 """A name that is made at the first column: a class, a function or an assignment."""
@@ -38,13 +41,22 @@ def refused(names: Iterable[tuple[str, str]], root: Path = ROOT) -> Iterator[str
                 path = root.joinpath(top, *place.split("."))
                 yield from (f"{found.relative_to(root)}: the module {place} was removed" for found in _modules(path))
     for package, words in by_package.items():
-        for top in SOURCE_ROOTS:
-            for path in sorted(root.joinpath(top, *package.split(".")).rglob("*.py")):
-                text = path.read_text(encoding="utf-8")
-                for found in _DEFINED.finditer(text):
-                    if found[1] in words:
-                        line = text.count("\n", 0, found.start()) + 1
-                        yield f"{path.relative_to(root)}:{line}: the name {found[1]} was removed from {package}"
+        for path in _files(package, root):
+            text = path.read_text(encoding="utf-8")
+            for found in _DEFINED.finditer(text):
+                if found[1] in words:
+                    line = text.count("\n", 0, found.start()) + 1
+                    yield f"{path.relative_to(root)}:{line}: the name {found[1]} was removed from {package}"
+
+
+def _files(package: str, root: Path) -> Iterator[Path]:
+    """The files of a package, and of its unit tests."""
+    top, *inner = package.split(".")
+    folders = [root.joinpath(each, top, *inner) for each in SOURCE_ROOTS]
+    if top != "tests":
+        folders.append(root.joinpath(UNIT_TESTS, *inner))
+    for folder in folders:
+        yield from sorted(folder.rglob("*.py"))
 
 
 def _modules(path: Path) -> Iterator[Path]:

@@ -45,6 +45,15 @@ def test_a_removed_name_may_stand_elsewhere(tree: Path, place: str, name: str) -
     assert list(refused([(place, name)], tree)) == []
 
 
+@pytest.mark.parametrize("package", ["mcpfleet.edge.calls", "tests.unit.edge"])
+def test_a_removed_name_is_refused_in_tests_as_well(tree: Path, package: str) -> None:
+    tests = tree / "tests" / "unit" / "edge" / "calls"
+    tests.mkdir(parents=True)
+    (tests / "test_relay.py").write_text("class Relayed: ...\n")
+    told = f"tests/unit/edge/calls/test_relay.py:1: the name Relayed was removed from {package}"
+    assert list(refused([(package, "Relayed")], tree)) == [told]
+
+
 def test_a_removed_package_is_refused(tree: Path) -> None:
     (tree / "services" / "mcpfleet" / "edge" / "calls" / "__init__.py").write_text("")
     assert len(list(refused([("mcpfleet.edge.calls", "-")], tree))) == 1

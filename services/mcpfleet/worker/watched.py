@@ -23,12 +23,12 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _LOOKS: Final = 10
 """Looks for silent edges within the time for which a set holds."""
 _SETTLES: Final = 0.05
-"""Seconds in which the statements of several edges become one set."""
+"""Seconds in which the reports of several edges become one set."""
 
 
 @dataclass(slots=True)
-class _Statement:
-    """The set that one edge has stated, and the parts of its next one."""
+class _Reported:
+    """The set that one edge has reported, and the parts of its next one."""
 
     heard: float
     """When (monotonic)."""
@@ -46,56 +46,56 @@ class _Statement:
 class WatchedSets:
     """The sets of the edges that were heard lately, and their union."""
 
-    def __init__(self, *, lasts: float, room: int) -> None:
+    def __init__(self, *, lasts: float, most: int) -> None:
         """Know no edge yet.
 
         Args:
             lasts: seconds for which an edge's set holds.
-            room: characters of all edges' URIs; a set beyond that is not taken.
+            most: characters of all edges' URIs; a set beyond that is not taken.
         """
         self._lasts = lasts
-        self._room = room
-        self._edges: dict[str, _Statement] = {}
+        self._most = most
+        self._edges: dict[str, _Reported] = {}
 
     def hear(self, message: Watched, now: float) -> bool:
-        """Take a part of an edge's set; returns False if there is no room for it.
+        """Take a part of an edge's set; returns False if all sets together would be too large.
 
-        An edge numbers its statements, so a late one changes nothing.
+        An edge numbers its reports, so a late one changes nothing.
         """
-        stated = self._edges.get(message.edge) or _Statement(now)
-        if message.number < max(stated.number, stated.coming):
+        reported = self._edges.get(message.edge) or _Reported(now)
+        if message.number < max(reported.number, reported.coming):
             return True
-        if message.number != stated.coming:
-            stated.coming, stated.coming_size, stated.parts = message.number, 0, {}
+        if message.number != reported.coming:
+            reported.coming, reported.coming_size, reported.parts = message.number, 0, {}
         size = sum(map(len, message.uris))
-        others = sum(each.size + each.coming_size for each in self._edges.values() if each is not stated)
-        if others + stated.coming_size + size > self._room:
+        others = sum(each.size + each.coming_size for each in self._edges.values() if each is not reported)
+        if others + reported.coming_size + size > self._most:
             return False
-        self._edges[message.edge] = stated
-        stated.heard = now
-        stated.coming_size += size if message.part not in stated.parts else 0
-        stated.parts[message.part] = message.uris
-        if len(stated.parts) == message.parts:
-            stated.number, stated.size = message.number, stated.coming_size
-            stated.uris = _NOTHING.union(*stated.parts.values())
-            stated.coming_size, stated.parts = 0, {}
+        self._edges[message.edge] = reported
+        reported.heard = now
+        reported.coming_size += size if message.part not in reported.parts else 0
+        reported.parts[message.part] = message.uris
+        if len(reported.parts) == message.parts:
+            reported.number, reported.size = message.number, reported.coming_size
+            reported.uris = _NOTHING.union(*reported.parts.values())
+            reported.coming_size, reported.parts = 0, {}
         return True
 
     def forget_silent(self, now: float) -> bool:
         """Forget the edges that were silent for too long: they died or left. Returns whether there were any."""
-        silent = [edge for edge, stated in self._edges.items() if now - stated.heard >= self._lasts]
+        silent = [edge for edge, reported in self._edges.items() if now - reported.heard >= self._lasts]
         for edge in silent:
             del self._edges[edge]
         return bool(silent)
 
     def spare(self, now: float) -> None:
         """Count no silence until now: nobody could be heard."""
-        for stated in self._edges.values():
-            stated.heard = now
+        for reported in self._edges.values():
+            reported.heard = now
 
     def union(self) -> frozenset[str]:
         """All URIs that any edge watches."""
-        return _NOTHING.union(*[stated.uris for stated in self._edges.values()])
+        return _NOTHING.union(*[reported.uris for reported in self._edges.values()])
 
 
 class WatcherCalls:
@@ -146,7 +146,7 @@ class WatchedActor:
         self._lasts = side.settings.watched_lasts
         self._log = side.log
         self._tell = tell
-        self._sets = WatchedSets(lasts=self._lasts, room=side.settings.watched_room)
+        self._sets = WatchedSets(lasts=self._lasts, most=side.settings.watched_room)
         self._told = _NOTHING
         self._has_news = AutoResetEvent()
 
@@ -170,12 +170,12 @@ class WatchedActor:
 
     def _hear(self, message: Incoming) -> None:
         try:
-            stated = Watched.model_validate_json(message.body)
+            reported = Watched.model_validate_json(message.body)
         except ValidationError as error:
             self._log.warning("malformed watch report", error=str(error))
             return
-        if not self._sets.hear(stated, time.monotonic()):
-            self._log.warning("watched URIs not kept", edge=stated.edge, setting="MCPFLEET_WATCHED_ROOM")
+        if not self._sets.hear(reported, time.monotonic()):
+            self._log.warning("watched URIs not kept", edge=reported.edge, setting="MCPFLEET_WATCHED_ROOM")
         self._has_news.set()
 
     def _say(self) -> None:

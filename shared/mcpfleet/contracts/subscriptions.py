@@ -135,8 +135,8 @@ def watched_subject(pool: str) -> str:
     return f"pool.{pool}.watched"
 
 
-def statements(edge: str, number: int, uris: Iterable[str]) -> list[Watched]:
-    """Split a set into messages; an empty set takes one message too."""
+def watch_report(edge: str, number: int, uris: Iterable[str]) -> list[Watched]:
+    """Return the messages that report a set to its pool; an empty set takes one message too."""
     parts = list(_parts(sorted(uris)))[:MOST_PARTS] or [()]
     return [
         Watched(edge=edge, number=number, part=part, parts=len(parts), uris=each) for part, each in enumerate(parts)

@@ -55,7 +55,7 @@ async def test_a_plain_function_is_told_too_and_one_that_fails_keeps_nobody_from
 
 
 async def test_what_an_edge_said_goes_with_it_and_a_late_worker_hears_what_is_watched() -> None:
-    """Whether an edge died or is cut off; statements are repeated for workers that come later."""
+    """Whether an edge died or is cut off; reports are repeated for workers that come later."""
     app, late = library(), library()
     told, told_late = following(app), following(late)
     settings = {"MCPFLEET_WATCHED_STATED": "1", "MCPFLEET_WATCHED_LASTS": "4"}

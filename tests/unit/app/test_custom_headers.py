@@ -90,7 +90,7 @@ def test_m7_a_name_that_looks_secret_is_warned_of(declare: Declare, parameter: s
 Region = Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
 
 
-class Place(BaseModel):
+class Location(BaseModel):
     region: Region
 
 
@@ -104,14 +104,14 @@ def test_m7_a_parameter_asks_for_a_header_by_its_field(declare: Declare) -> None
 
 
 def test_m7_a_model_may_ask_for_a_header_of_one_of_its_fields(declare: Declare) -> None:
-    async def query(place: Place) -> None: ...
+    async def query(place: Location) -> None: ...
 
     place = declare(query).definition.wire["inputSchema"]["properties"]["place"]
     assert place["properties"]["region"]["x-mcp-header"] == "Region"
 
 
 def test_m7_a_header_in_a_list_of_models_has_no_place_of_its_own(declare: Declare) -> None:
-    async def query(places: list[Place]) -> None: ...
+    async def query(places: list[Location]) -> None: ...
 
     with pytest.raises(DeclarationError, match="properties alone") as caught:
         declare(query)

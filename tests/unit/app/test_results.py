@@ -46,7 +46,7 @@ class Hold:
     until: str | None = None
 
 
-class Place(TypedDict):
+class Location(TypedDict):
     room: int
 
 
@@ -101,7 +101,7 @@ async def test_text_and_blocks_are_content_without_a_schema(
         pytest.param(Book | None, None, None, "null", id="no model"),
         pytest.param(list[str], ["a", "b"], ["a", "b"], '["a","b"]', id="list of texts"),
         pytest.param(dict[str, float], {"a": 0.5}, {"a": 0.5}, '{"a":0.5}', id="dict"),
-        pytest.param(Place, {"room": 1}, {"room": 1}, '{"room":1}', id="TypedDict"),
+        pytest.param(Location, {"room": 1}, {"room": 1}, '{"room":1}', id="TypedDict"),
         pytest.param(
             Book,
             Book(title="Emma", pages=512),

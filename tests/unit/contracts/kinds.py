@@ -22,7 +22,7 @@ from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
-from mcpfleet.contracts.subscriptions import statements, watched_subject
+from mcpfleet.contracts.subscriptions import watch_report, watched_subject
 from mcpfleet.contracts.task_payloads import KeptResult
 from mcpfleet.edge.calls import end, in_flight
 from mcpfleet.edge.protocol.sealer import Sealer
@@ -66,7 +66,7 @@ def of_message(message: type[BaseModel], samples: Iterable[BaseModel]) -> Kind:
 
 
 def _messages() -> list[Kind]:
-    samples = [*MESSAGES, SNAPSHOT, Pull(edge=EDGE, call=CALL), *statements(EDGE, 1, [URI])]
+    samples = [*MESSAGES, SNAPSHOT, Pull(edge=EDGE, call=CALL), *watch_report(EDGE, 1, [URI])]
     return [
         of_message(each, [one for one in samples if type(one) is each]) for each in dict.fromkeys(map(type, samples))
     ]

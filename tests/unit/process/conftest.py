@@ -46,7 +46,7 @@ class Child:
 
     async def until(self, event: str, **values: object) -> dict[str, Any]:
         """Read its lines up to one with this event and these values."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while line := await self._read():
                 if line.get("event") == event and values.items() <= line.items():
                     return line
@@ -54,7 +54,7 @@ class Child:
 
     async def ended(self) -> int:
         """Read the rest of its lines, and return its exit code."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while await self._read():
                 pass
             return await self.process.wait()

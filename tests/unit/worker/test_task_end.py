@@ -85,7 +85,7 @@ def held(*holdings: Holding) -> Holdings:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "free", "waits_alone", "room"),
+    ("tasks", "free", "waits_alone", "claimable"),
     [
         (held(), 32, False, 24),
         (held(), 5, False, 5),
@@ -96,6 +96,8 @@ def held(*holdings: Holding) -> Holdings:
         (held(holding(alone=True)), 32, False, 0),
     ],
 )
-def test_a_worker_takes_what_it_has_room_for(tasks: Holdings, free: int, *, waits_alone: bool, room: int) -> None:
+def test_a_worker_claims_as_many_tasks_as_it_has_slots_for(
+    tasks: Holdings, free: int, *, waits_alone: bool, claimable: int
+) -> None:
     """A task that crashed its workers runs beside no other."""
-    assert tasks.room(free=free, most=24, waits_alone=waits_alone) == room
+    assert tasks.count_claimable(free=free, most=24, waits_alone=waits_alone) == claimable

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mcpfleet.contracts.subscriptions import PART, Watched, statements
+from mcpfleet.contracts.subscriptions import PART, Watched, watch_report
 from mcpfleet.worker.watched import WatchedSets
 
 ONE, TWO = "1" * 16, "2" * 16
 
 
-def sets(lasts: float = 45.0, room: int = 1_000) -> WatchedSets:
-    return WatchedSets(lasts=lasts, room=room)
+def sets(lasts: float = 45.0, most: int = 1_000) -> WatchedSets:
+    return WatchedSets(lasts=lasts, most=most)
 
 
 def said(edge: str, number: int, *uris: str, part: int = 0, parts: int = 1) -> Watched:
@@ -51,10 +51,10 @@ def test_d13_silence_without_a_link_does_not_count() -> None:
 
 def test_a_large_set_holds_once_all_its_parts_are_there_and_not_before() -> None:
     uris = {f"a:{number}{'x' * 1_000}" for number in range(600)}
-    messages = statements(ONE, 2, uris)
+    messages = watch_report(ONE, 2, uris)
     assert len(messages) > 2
     assert all(sum(map(len, message.uris)) <= PART for message in messages)
-    known = sets(room=1 << 20)
+    known = sets(most=1 << 20)
     known.hear(said(ONE, 1, "a:old"), 0.0)
     for message in reversed(messages):
         assert known.union() == {"a:old"}
@@ -72,8 +72,8 @@ def test_a_lost_part_leaves_the_former_set_and_the_next_whole_one_counts() -> No
     assert known.union() == {"a:3", "a:4"}
 
 
-def test_a_set_without_room_is_not_taken() -> None:
-    known = sets(room=10)
+def test_a_set_that_makes_all_too_large_is_not_taken() -> None:
+    known = sets(most=10)
     assert known.hear(said(ONE, 1, "a:12345"), 0.0)
     assert not known.hear(said(TWO, 1, "a:1234"), 0.0)
     assert known.hear(said(ONE, 2, "a:12345678"), 0.0)
@@ -81,4 +81,4 @@ def test_a_set_without_room_is_not_taken() -> None:
 
 
 def test_an_empty_set_is_stated_too() -> None:
-    assert statements(ONE, 1, []) == [said(ONE, 1)]
+    assert watch_report(ONE, 1, []) == [said(ONE, 1)]

@@ -74,7 +74,7 @@ class SessionStream(Stream):
     @property
     def was_denied(self) -> bool:
         """Whether it ended by a refusal, and not by the age of its credential."""
-        return self._exit is Exit.PERMISSION_ENDED and time.monotonic() < self.lease.expires
+        return self._exit is Exit.LEASE_ENDED and time.monotonic() < self.lease.expires
 
     def _opening(self) -> bytes:
         return b""

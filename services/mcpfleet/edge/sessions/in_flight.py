@@ -34,7 +34,7 @@ _LONGEST_ID: Final = 1_024
 
 
 @dataclass(slots=True, eq=False)
-class OpenRequest:
+class SessionRequest:
     """A request of a session that is being answered."""
 
     owner: str
@@ -68,7 +68,7 @@ class InFlightRequests:
         self._sessions = sessions
         self._settings = settings
         self._log = log
-        self._open: dict[str, dict[RequestId, OpenRequest]] = {}
+        self._open: dict[str, dict[RequestId, SessionRequest]] = {}
         self._cancelled: OrderedDict[tuple[str, RequestId], float] = OrderedDict()
         """Recent cancellations of requests that are not here, and when they came."""
         self._tokens: Counter[tuple[str, RequestId]] = Counter()
@@ -99,7 +99,7 @@ class InFlightRequests:
             return  # the next check asks again
 
     @contextmanager
-    def open(self, exchange: Exchange, ref: SessionRef) -> Iterator[OpenRequest]:
+    def open(self, exchange: Exchange, ref: SessionRef) -> Iterator[SessionRequest]:
         """Have a request of a session open while a block answers it.
 
         The block is left early where the client cancels the request, or its session ends.
@@ -111,7 +111,7 @@ class InFlightRequests:
         if exchange.id in requests:
             raise duplicate_request()
         with anyio.CancelScope() as scope:
-            own = requests[exchange.id] = OpenRequest(ref.owner, exchange, scope)
+            own = requests[exchange.id] = SessionRequest(ref.owner, exchange, scope)
             own.is_cancelled = self._was_cancelled(ref.key, exchange.id)
             try:
                 with self._own_token(exchange, ref.key):
@@ -177,7 +177,7 @@ class InFlightRequests:
         return True
 
     @staticmethod
-    def _end(request: OpenRequest, *, is_over: bool = False) -> None:
+    def _end(request: SessionRequest, *, is_over: bool = False) -> None:
         if not request.exchange.is_ending:
             request.is_over = is_over
             request.exchange.is_unwanted = True

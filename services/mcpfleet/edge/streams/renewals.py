@@ -118,10 +118,10 @@ class Renewals:
             self._schedule(stream, max(left / _TRIES, 0.05) * random.uniform(0.5, 1))  # noqa: S311  # no secret
         except Exception:
             self._log.exception("lease not renewed")
-            stream.end(Exit.PERMISSION_ENDED)
+            stream.end(Exit.LEASE_ENDED)
         else:
             if not goes_on:
-                stream.end(Exit.PERMISSION_ENDED)
+                stream.end(Exit.LEASE_ENDED)
             elif not stream.is_over:
                 self._hold(stream)
                 self._refresh(stream)

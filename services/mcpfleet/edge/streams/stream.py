@@ -28,7 +28,8 @@ class Exit(StrEnum):
     """Why a stream ended."""
 
     CLIENT_GONE = "client_gone"
-    PERMISSION_ENDED = "permission_ended"
+    LEASE_ENDED = "permission_ended"
+    """Its lease was not renewed in time. Logs and metrics keep the word of former releases."""
     SHUTDOWN = "shutdown"
     TOO_SLOW = "too_slow"
     """More changes waited than may wait for one stream."""
@@ -238,7 +239,7 @@ class Stream:
         if now >= self._lasts_until:
             self.end(Exit.LIFETIME)
         elif now >= self.holds_until:
-            self.end(Exit.PERMISSION_ENDED)
+            self.end(Exit.LEASE_ENDED)
         elif self._pending and not self._is_fenced:
             pending, self._pending = self._pending, {}
             await self._send(self._changes(pending.values()))

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
-from mcpfleet.contracts.subscriptions import statements, watched_subject
+from mcpfleet.contracts.subscriptions import watch_report, watched_subject
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.edge.streams.uri_permits import UriPermit
 from mcpfleet.process.auto_reset_event import AutoResetEvent
@@ -119,7 +119,7 @@ class WatchReporter:
         return sent
 
     def _send(self, pool: str, uris: frozenset[str]) -> int:
-        messages = statements(self._bus.process, next(self._numbers), uris)
+        messages = watch_report(self._bus.process, next(self._numbers), uris)
         try:
             for message in messages:
                 self._bus.publish(watched_subject(pool), message.model_dump_json().encode())

@@ -120,11 +120,13 @@ class TaskActor:
 
     # -- claims -------------------------------------------------------------------------------------------------------
 
-    def room(self, *, waits_alone: bool) -> int:
+    def count_claimable(self, *, waits_alone: bool) -> int:
         """How many tasks may be claimed now."""
         if self._is_leaving or self._slots.is_blocked:
             return 0
-        return self._holdings.room(free=self._slots.free, most=self._settings.task_slots, waits_alone=waits_alone)
+        return self._holdings.count_claimable(
+            free=self._slots.free, most=self._settings.task_slots, waits_alone=waits_alone
+        )
 
     def count_held(self) -> int:
         """How many tasks are held."""

@@ -22,7 +22,7 @@ _FIRST: Final = 0.125
 class Taker(Protocol):
     """Takes claimed tasks."""
 
-    def room(self, *, waits_alone: bool) -> int:
+    def count_claimable(self, *, waits_alone: bool) -> int:
         """How many tasks may be claimed now; `waits_alone` if one waits for a worker that runs no other."""
 
     def count_held(self) -> int:
@@ -80,7 +80,7 @@ class Claimer:
         """Claim until cancelled."""
         while True:
             await self._wanted.wait(self._pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
-            most = min(self._taker.room(waits_alone=self._waits_alone), MOST_CLAIMED)
+            most = min(self._taker.count_claimable(waits_alone=self._waits_alone), MOST_CLAIMED)
             if self.definitions and most:
                 await self._claim(most)
                 continue

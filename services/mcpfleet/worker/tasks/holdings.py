@@ -142,8 +142,8 @@ class Holdings:
         if not holding.has_returned:
             self._stop(holding.key)
 
-    def room(self, *, free: int, most: int, waits_alone: bool) -> int:
-        """How many more to claim.
+    def count_claimable(self, *, free: int, most: int, waits_alone: bool) -> int:
+        """How many more tasks may be claimed.
 
         Args:
             free: slots that nothing runs in.

@@ -104,7 +104,7 @@ async def test_s1_a_refusal_ends_the_stream() -> None:
         one = leased(TestedLease(0.2, lambda: False))
         renewals.add(one)
         await until(lambda: one.is_over, within=5)
-        assert one._exit is Exit.PERMISSION_ENDED
+        assert one._exit is Exit.LEASE_ENDED
 
 
 async def test_s1_a_failed_renewal_ends_the_stream() -> None:
@@ -126,7 +126,7 @@ async def test_k19_an_unanswered_renewal_is_repeated_until_the_lease_ends() -> N
         tasks.start_soon(opened.run)
         await opened.exchange.until(lambda: opened.exchange.is_over)
         renewals.remove(opened.stream)
-    assert opened.ends == [Exit.PERMISSION_ENDED]
+    assert opened.ends == [Exit.LEASE_ENDED]
     assert len(lease.asked) >= 2
 
 

@@ -86,7 +86,7 @@ async def test_s15_a_list_is_told_only_where_the_callers_view_of_it_differs() ->
         assert await opened.told(2) == [ACK, TOOLS]
 
 
-@pytest.mark.parametrize("why", [Exit.SHUTDOWN, Exit.PERMISSION_ENDED, Exit.TOO_SLOW, Exit.LIFETIME])
+@pytest.mark.parametrize("why", [Exit.SHUTDOWN, Exit.LEASE_ENDED, Exit.TOO_SLOW, Exit.LIFETIME])
 @pytest.mark.rule("S13")
 async def test_d1_s12_an_end_of_ours_is_the_empty_result_and_nothing_that_waited(why: Exit) -> None:
     async with running(stream()) as opened:
@@ -157,7 +157,7 @@ async def test_s2_keepalives_do_not_extend_a_lease() -> None:
     lease.expires = anyio.current_time() + 0.2  # of the same clock as time.monotonic
     async with running(stream(keepalive=0.05, lease=lease)) as opened:
         await opened.exchange.until(lambda: opened.exchange.is_over)
-    assert opened.ends == [Exit.PERMISSION_ENDED]
+    assert opened.ends == [Exit.LEASE_ENDED]
     assert lease.expires < math.inf
 
 
