@@ -1,8 +1,8 @@
 """Two trees in alternating rounds: whether this one is slower than another, such as the one before a change.
 
 The other tree is a checkout. Its own `.venv` runs it; a checkout that has none is run by this Python, with the
-checkout's folders first on the path. A fleet of each tree runs all the time, and each round loads one after the other,
-this tree first in the first round, the other one first in the next. So a machine that gets slower harms both alike.
+checkout's folders first on the path. A fleet of each tree runs all the time, and each round loads one after the other.
+This tree is first in the first round, the other one in the next. So a machine that gets slower harms both alike.
 
 Each round gives a ratio, this tree's figure by the other's. The table has the median of the ratios and its 95 %
 confidence interval. The interval's ends are two of the ratios themselves (order statistics of the binomial

@@ -3,7 +3,7 @@
     .venv/bin/python -m tests.benchmarks.renewals --owners 3000 --delays 50 200 400
     .venv/bin/python -m tests.benchmarks.renewals --owners 3000 --divide 10
 
-All streams of an edge fall due at the same moment, each with a credential of its own; in service they fall due apart,
+All streams of an edge fall due at the same moment, each with a credential of its own. In service they fall due apart,
 and equal credentials are asked for once. `--divide` has authorization answer faster, and multiplies what is measured.
 The hint's table places streams on edges by a seed, and counts with the costs of a hint and a delivery that it measures.
 """

@@ -2,10 +2,10 @@
 
     .venv/bin/python -m tests.benchmarks.task_load URL CLIENTS SECONDS
 
-Each client makes one task after the other. It polls after as many milliseconds as there are clients, and then at
-pauses that grow by a quarter, whatever the server's speed and its advice. It prints one line of JSON: tasks that
-completed rightly, the others, the seconds that all took, and each task's milliseconds from its call to the answer that
-says that it has completed.
+Each client makes one task after the other. It polls after as many milliseconds as there are clients. Its pauses
+then grow by a quarter, whatever the server's speed and its advice. It prints one line of JSON: tasks that
+completed rightly, the others, and the seconds that all took. It also has each task's milliseconds from its call to the
+answer that says that it has completed.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     .venv/bin/python -m tests.benchmarks.tasks --rounds 3 --seconds 3
     .venv/bin/python -m tests.benchmarks.tasks --beside ../before     # this tree's fleets and another's alone
 
-A whole fleet (an edge, a process of services, a worker) makes, runs and ends tasks on PostgreSQL, which has each commit
-on its disk, and on SQLite; FastMCP does in its one process, with a worker in it as its documentation starts it, on a
-Redis that comes with its own settings (which loses what is not a minute old). A second process of its would make it
-slower here. All are measured in alternating rounds of one run with the same client, and the tables have their medians.
+A whole fleet (an edge, a process of services, a worker) makes, runs and ends tasks on PostgreSQL and on SQLite.
+PostgreSQL has each commit on its disk. FastMCP does the same in its one process, with a worker in it as its
+documentation starts it. Its Redis has its own settings, and loses what is not a minute old. A second process of its
+would make it slower here. All are measured in alternating rounds of one run with the same client. The tables have their
+medians.
 FastMCP's packages are set in an environment of their own, from the lock beside its server. Without Redis on the PATH,
 or without a registry, it is left out, and that is said.
 

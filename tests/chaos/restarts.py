@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.chaos.restarts --minutes 10 --rate 100 --seed 7
 
-What callers were told is compared with what really happened. An edge or a worker that drains costs no call at all; of
-the services there is one process here, so that while it is away calls may be told that nothing was run.
+What callers were told is compared with what really happened. An edge or a worker that drains costs no call at all.
+The services are one process here. While it is away, calls may be told that nothing was run.
 """
 
 from __future__ import annotations

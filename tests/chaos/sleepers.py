@@ -4,7 +4,7 @@
 
 Each task waits a while, and then has an effect in a step; half of them do it in threads. Their worker is stopped
 meanwhile, as by a debugger, a frozen container or a laptop's lid. Another one takes the tasks over. The first goes on
-when its tasks' waits are over, so that each of its steps is due at once: none may have its effect a second time.
+when its tasks' waits are over, so that each of its steps is due at once. None may have its effect a second time.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.chaos.task_deaths --times 6 --lasts 8
 
-With the settings that a fleet comes with a task must be completed within 15 s and its own time of the kill, at which
-moment of it that may be: before anything was renewed, between two renewals, right before its end.
+A task must be completed within 15 s and its own time of the kill, with the settings that a fleet comes with. The kill
+may come at any moment of it: before anything was renewed, between two renewals, right before its end.
 """
 
 from __future__ import annotations

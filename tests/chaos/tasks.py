@@ -2,9 +2,9 @@
 
     .venv/bin/python -m tests.chaos.tasks --tasks 1000 --seed 7
 
-Clients make tasks at any of three edges, which any of three workers runs, over two processes of services on PostgreSQL,
-and read them at whichever edge is up. Each task must end once with its right result, and stay so; a handle that was
-given is never unknown; a step's effect, in a system that knows the keys of its callers, is there once.
+Clients make tasks at any of three edges, and read them at whichever edge is up. Any of three workers runs them, over
+two processes of services on PostgreSQL. Each task must end once with its right result, and stay so. A handle that was
+given is never unknown. A step's effect, in a system that knows the keys of its callers, is there once.
 """
 
 from __future__ import annotations

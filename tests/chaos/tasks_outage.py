@@ -3,7 +3,7 @@
     .venv/bin/python -m tests.chaos.tasks_outage --seconds 10
 
 Workers hold tasks that outlast the outage, and clients make more all along. Nobody could renew a lease meanwhile, and
-none lapses for that: no live task is started a second time, none loses an attempt, and nothing that was acknowledged is
+none lapses for that. No live task is started a second time, none loses an attempt, and nothing that was acknowledged is
 lost.
 """
 

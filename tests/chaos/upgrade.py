@@ -3,9 +3,9 @@
     .venv/bin/python -m tests.chaos.upgrade --rounds 10
     .venv/bin/python -m tests.chaos.upgrade --rounds 10 --store postgresql
 
-Clients are official ones of every revision that is served, but for tasks, which those do not know, on connections that
-they keep alive, through a balancer that knows connections alone. None of their calls may fail, no task is lost nor an
-attempt of one, each stream ends by its result, and whose list changed hears so once.
+Clients are official ones of every revision that is served, but for tasks, which those do not know. They keep their
+connections alive, through a balancer that knows connections alone. None of their calls may fail, and no task or attempt
+of one is lost. Each stream ends by its result. A client whose list changed hears so once.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ async def test_m50_rounds_go_on_at_any_edge_and_worker_while_keys_rotate(tmp_pat
         assert set(first["inputRequests"]) == {"size", "colour"}
         keys = tmp_path / "keys"
         keys.write_text(f"{key()}\n{keys.read_text()}")
-        await until(lambda: running.logs().count("keys were read") == 3, within=10)
+        await until(lambda: running.logs().count("seal keys read") == 3, within=10)
         second = (
             await call(running.urls[1], inputResponses=answers(first), requestState=first["requestState"])
         ).message["result"]

@@ -1,10 +1,10 @@
 """A clock that tests move: `time.monotonic`, and with it every timer of the test's event loop, jumps and does not wait.
 
 The product reads `time.monotonic` and its loop's time, which asyncio takes from there. So no seam is needed in the
-product, and nothing is added to its hot paths: the clock replaces `time.monotonic` for the length of a test, and lets
-the loop's selector, where nothing is ready, say at once that its timeout is over. Timers fire in their order, at the
-time that they wait for. The wall clock (`time.time`) and other processes go on as they are, so a test that waits for
-NATS, a database or a thread moves the clock only by what these may be late.
+product, and nothing is added to its hot paths. The clock replaces `time.monotonic` for the length of a test. Where
+nothing is ready, the loop's selector says at once that its timeout is over. Timers fire in their order, at the time
+that they wait for. The wall clock (`time.time`) and other processes go on as they are. So a test that waits for NATS, a
+database or a thread moves the clock only by what these may be late.
 """
 
 from __future__ import annotations

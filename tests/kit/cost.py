@@ -1,7 +1,7 @@
 """The processor's time that work takes, measured in parses, so that a slow or busy machine changes nothing.
 
 A parse is `json.loads` of a fixed text, by the same thread and at the same moment. Time in which other threads run does
-not count, and the garbage collector is off: it would search all that the tests before this one have left.
+not count. The garbage collector is off: it would search all that the tests before this one have left.
 """
 
 from __future__ import annotations

@@ -212,8 +212,8 @@ def merge(
 def is_change(state: EndpointState, merged: Merged) -> bool:
     """Whether a merged catalog is a new snapshot.
 
-    An endpoint has no snapshot until a pool serves it: from an empty catalog, an early client would conclude that the
-    server lacks the capability for tools.
+    An endpoint has no snapshot until a pool serves it. From an empty catalog, an early client would conclude that the
+    server lacks tools.
     """
     return merged.digest != state.digest and not (state.number == UNNUMBERED and merged.is_vacant)
 

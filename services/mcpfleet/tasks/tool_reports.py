@@ -2,7 +2,7 @@
 
 Workers report the tools that they have. A version that no worker reported for `task_gone` is gone. Its waiting tasks
 move to the tool's other version, with their steps and answers. A tool that is gone with all versions ends its
-tasks with a reason. Only a worker that was heard without a gap for the same time decides so: after an outage, every
+tasks with a reason. Only a worker that was heard without a gap for the same time decides so. After an outage, every
 version has its time to be reported again.
 """
 

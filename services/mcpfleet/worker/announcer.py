@@ -125,7 +125,7 @@ class Announcer:
             self._log.warning("worker not counted", kind=error.kind, error=str(error))
             return False
         except BusError as error:
-            self._log.warning("the catalog does not answer", error=str(error))
+            self._log.warning("announcement not answered", error=str(error))
             return False
         if answer.wanted:
             return False

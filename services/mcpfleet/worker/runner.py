@@ -223,8 +223,8 @@ class Runner:
                     answer = await self._answer(handler, run, now + seconds)
                     end = self._encoder.returned(run.work, handler, answer)
                 except BaseException as error:
-                    # A cancellation of ours goes through. The handler's own is a mistake, as `sys.exit` is, and so is
-                    # an error of its clean-up: none of them may end the other runs.
+                    # A cancellation of ours goes through. The handler's own is a mistake. So is `sys.exit`, and an
+                    # error of its clean-up. None of them may end the other runs.
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                         raise

@@ -116,8 +116,9 @@ NOBODY: Final = Nobody()
 class Answers(Unleased):
     """Answers by the questions' keys: `Context(asker=Answers(month=Month(number=8)))`.
 
-    A form is answered by the filled model or a dict, or by "decline" and "cancel"; a page to open by None; a model's
-    words and the client's roots by the result itself. The client cannot answer a question without an answer here.
+    A form is answered by the filled model or a dict, or by "decline" and "cancel". A page to open is answered by None.
+    A model's words and the client's roots are answered by the result itself. The client cannot answer a question
+    without an answer here.
 
     Attributes:
         asked: the questions, in their order.

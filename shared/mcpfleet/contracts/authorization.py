@@ -155,7 +155,7 @@ class Revoke(Message):
     """An operator ends the permission of all principals with a name.
 
     Edges forget their verdicts about it and ask again. Credentials from before the revocation are refused from then on,
-    if they carry their time (`iat`), and others for as long as the revocation is kept. `policy` refuses nobody:
+    if they carry their time (`iat`). Others are refused for as long as the revocation is kept. `policy` refuses nobody:
     everybody's permission is asked again.
     """
 

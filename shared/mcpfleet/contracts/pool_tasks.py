@@ -1,7 +1,7 @@
 """Durable tasks for workers: serve, defer, claim, extend, step, ask, settle, release; results to remember.
 
 The holder of a task has its fence: the number that the claim gave. Every write names it. A fence that is no longer the
-newest is refused, and the holder is told so (`lost`): it stops its work on the task, and writes nothing more for it.
+newest is refused, and the holder is told so (`lost`). It stops its work on the task, and writes nothing more for it.
 """
 
 from __future__ import annotations

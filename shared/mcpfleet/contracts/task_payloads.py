@@ -1,7 +1,7 @@
 """The texts that a task keeps: the call that it was made from (K4, K6), and a result before its sanitizer (K13).
 
 Only the makers and the runners of tasks read an origin. A kept result is written as a list, `["data",{…}]`, and not as
-the object that a result is: an edge of a release without sanitizers of tasks cannot splice it, and so shows it to
+the object that a result is. An edge of a release without sanitizers of tasks cannot splice it, and so shows it to
 nobody.
 """
 

@@ -1,7 +1,7 @@
 """The last warnings and errors of each service of this process, for the console.
 
-Only parts of a line that cannot hold a secret are kept: the event, which is a text of our code, a few names, and the
-trace. Texts of libraries stay in the log, since they may quote anything.
+Only parts of a line that cannot hold a secret are kept: the event, a few names, and the trace. The event is a text of
+our code. Texts of libraries stay in the log, since they may quote anything.
 """
 
 from __future__ import annotations

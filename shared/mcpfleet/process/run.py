@@ -49,8 +49,8 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
             that run elsewhere with the same one.
 
     Returns:
-        The exit code: 0 if all ended by themselves or drained, 1 if one failed or was cancelled, 2 if a setting is
-        wrong; each problem is then a line on standard error.
+        The exit code: 0 if all ended by themselves or drained, 1 if one failed or was cancelled. It is 2 if a setting
+        is wrong; each problem is then a line on standard error.
     """
     raise_limit()
     try:

@@ -1,7 +1,7 @@
 """Metrics as plain numbers in memory, read by scrapes and pushes.
 
 OpenTelemetry's metric SDK is off the path of a call on purpose. With it, one histogram record or counter increment with
-three attributes costs 7 µs, and a call makes several; here they cost 0.5 µs and 0.3 µs. The numbers leave in two ways:
+three attributes costs 7 µs, and a call makes several. Here they cost 0.5 µs and 0.3 µs. The numbers leave in two ways:
 `exposition.py` writes them for Prometheus, `push.py` hands them to the SDK's OTLP exporter.
 
 Instruments may be used from any thread. Labels have few values: no ids, and nothing that a caller wrote.

@@ -73,7 +73,7 @@ class Span:
     def __exit__(
         self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Restored by value and not by token: a token works only in the context that made it, and a streamed answer may
+        # Restored by value and not by token. A token works only in the context that made it, and a streamed answer may
         # be closed in another.
         current.set(self._outer)
         self.end()

@@ -189,7 +189,7 @@ async def test_d18_a_result_that_cannot_be_spliced_is_an_internal_error_with_a_r
         assert error["code"] == -32603
         assert REFERENCE in error["message"]
         assert b"forged" not in answering.exchange.body
-    assert fabric.lines("a worker sent a malformed end")
+    assert fabric.lines("malformed end")
 
 
 async def test_d18_a_report_that_cannot_be_spliced_is_left_out(fabric: Fabric) -> None:

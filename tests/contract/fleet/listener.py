@@ -103,6 +103,6 @@ async def listening(
 
 
 def _identifier(number: int) -> int | str:
-    """1, "1", 1, then 2, "2", 2 and so on: equal ids of two clients are two streams, and a text is no number (S9)."""
+    """1, "1", 1, then 2, "2", 2 and so on. Equal ids of two clients are two streams, and a text is no number (S9)."""
     identifier = number // 3 + 1
     return str(identifier) if number % 3 == 1 else identifier

@@ -188,8 +188,8 @@ async def test_a_worker_with_a_wrong_clock_takes_no_call_and_that_is_logged_as_s
         fleet.workers[0].clock_ahead = ahead
         await not_run(client, "act", {"token": "one"})
         assert fleet.lines("expired call")[0]["process"] == fleet.workers[0].id
-        await until(lambda: fleet.lines("the catalog does not answer"))
-        line = fleet.lines("the catalog does not answer")[0]
+        await until(lambda: fleet.lines("announcement not answered"))
+        line = fleet.lines("announcement not answered")[0]
         assert line["process"] == fleet.workers[0].id
         assert f"differs by {-ahead:+.1f} s" in line["error"]
 
@@ -207,7 +207,7 @@ async def test_calls_of_an_edge_with_a_wrong_clock_do_not_run_and_the_log_says_w
         await client.call_tool("act", {"token": "admitted"})
         fleet.edges[0].clock_ahead = ahead
         await not_run(client, "act", {"token": "one"})
-        line = fleet.lines("a clock differs")[0]
+        line = fleet.lines("clock differs")[0]
         assert (line["process"], line["skew"]) == (fleet.edges[0].id, pytest.approx(-ahead, abs=1))
         async with fleet.client(1) as other:
             assert text(await other.call_tool("act", {"token": "two"})) == "two"

@@ -135,11 +135,11 @@ def test_t23_the_exact_count_is_told_whichever_threads_log() -> None:
 def test_t23_a_flood_does_not_push_other_lines_off_the_console() -> None:
     logs.configure("json", "info", {})
     log = logs.logger("edge", "cafecafecafecafe")
-    log.error("nobody is admitted")
+    log.error("no caller admitted")
     for _ in range(1000):
         log.warning("malformed alive")
     kept = [each.event for each in recent_errors.of("cafecafecafecafe")]
-    assert kept == ["nobody is admitted"] + ["malformed alive"] * AT_ONCE
+    assert kept == ["no caller admitted"] + ["malformed alive"] * AT_ONCE
 
 
 def test_a_traceback_is_not_kept_for_a_count() -> None:

@@ -59,7 +59,7 @@ class CallEnds:
     async def of_task(self, call: Call, request: CallRequest) -> CallEnd:
         """Compose the handle of a call that has become a task."""
         if request.handle is None:
-            self._log.error("a worker sent a task that nobody asked for", pool=call.order.pool)
+            self._log.error("unexpected task", pool=call.order.pool)
             return _malformed(request)
         try:
             return CallEnd(200, request.exchange.response(await request.handle(call.body)), None)
@@ -73,7 +73,7 @@ class CallEnds:
         try:
             return self._told(call, request)
         except reply.NotSpliceable as error:
-            self._log.error("a worker sent a malformed end", pool=call.order.pool, error=str(error))
+            self._log.error("malformed end", pool=call.order.pool, error=str(error))
             return _malformed(request)
         except TooManyRounds:
             return self._failed(request, texts.TOO_MANY_ROUNDS, "too_many_rounds")
@@ -87,7 +87,7 @@ class CallEnds:
                 return self._failed(request, str(error), "no_answer")
             case TooManyRounds():
                 return self._failed(request, texts.TOO_MANY_ROUNDS, "too_many_rounds")
-        self._log.error("a worker sent a malformed end", error=str(error))
+        self._log.error("malformed end", error=str(error))
         return _malformed(request)
 
     def _told(self, call: Call, request: CallRequest) -> CallEnd:
@@ -120,7 +120,7 @@ class CallEnds:
 
     def rejection(self, call: Call, request: CallRequest) -> Rejection:
         """Return the error of a call whose result was to be a part of something, and that has none."""
-        self._log.warning("a call failed", pool=call.order.pool, worker=call.worker, end=call.end)
+        self._log.warning("call failed", pool=call.order.pool, worker=call.worker, end=call.end)
         return internal(request.reference, 200)
 
     def _error(self, call: Call, request: CallRequest) -> CallEnd:

@@ -261,7 +261,7 @@ class InFlightCalls:
             return  # late, doubled, or from a pool that was not asked
         call.heard = time.monotonic()
         if kind != FrameKind.RESULT and len(message.body) > self._settings.frame_limit:
-            self._log.error("a frame is too large", pool=pool, kind=kind, bytes=len(message.body))
+            self._log.error("frame too large", pool=pool, kind=kind, bytes=len(message.body))
             message.body = b""
         if kind == FrameKind.RESULT:
             call.line, call.remote = message.header, _remote(call, message.header)
@@ -283,7 +283,7 @@ class InFlightCalls:
         if call is None or call.is_settled or call.heard is not None or not isinstance(refusal, NotRun):
             return  # whoever has accepted it runs it
         if isinstance(refusal, Expired):
-            self._log.warning("a clock differs", skew=round(refusal.skew, 1), pool=call.order.pool)
+            self._log.warning("clock differs", skew=round(refusal.skew, 1), pool=call.order.pool)
         call.refusal = refusal
         self._settle(call)
 

@@ -44,7 +44,7 @@ async def answer(
     """Place a request's order and answer its client; return the error's type, or None for a result.
 
     A client that leaves cancels the call (D12), and nothing more is written for it (M15). In a session of 2025 the call
-    goes on, and so does this until its end: the client may take it back by its id (P9, L19).
+    goes on, and is followed to its end. Its client may take it back by its id (P9, L19).
 
     Args:
         parts: the edge's.

@@ -60,7 +60,7 @@ class ClientUpdates(CallWatch):
             try:
                 notice = self._notice(kind, body)
             except reply.NotSpliceable as error:
-                self._log.error("a worker sent a malformed notice", pool=call.order.pool, error=str(error))
+                self._log.error("malformed notice", pool=call.order.pool, error=str(error))
                 continue
             if notice is not None:
                 await self._send(reply.event(notice))

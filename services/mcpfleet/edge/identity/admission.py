@@ -331,7 +331,7 @@ class Admission:
     def _report(self, why: str) -> None:
         """Log why nobody is admitted."""
         if self._log is not None:
-            self._log.error("nobody is admitted", why=why, setting="MCPFLEET_AUTHORIZATION")
+            self._log.error("no caller admitted", why=why, setting="MCPFLEET_AUTHORIZATION")
 
     def _keep(self, key: CacheKey, admitted: Admitted, asked_at: float) -> Verdict:
         expires = asked_at + admitted.lasts

@@ -1,8 +1,8 @@
 """Handlers of methods that a worker answers: tools, resources, prompts and completions.
 
-Each finds the target in the caller's view and makes the checks that the target decides (T11, group 11): whether it
-exists for this caller, its scopes, its custom headers, the request's state, the client's capabilities, and the limits,
-in this order.
+Each finds the target in the caller's view, and makes the checks that the target decides (T11, group 11). Their order:
+whether it exists for this caller, its scopes, its custom headers. Then come the request's state, the client's
+capabilities, and the limits.
 """
 
 from __future__ import annotations

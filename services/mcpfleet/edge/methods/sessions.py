@@ -79,8 +79,8 @@ class SessionMethods:
         """Answer `resources/subscribe`: once it is answered, changes are told on the session's stream.
 
         Raises:
-            Rejection: -32602 in the same words for what is not there, is hidden or may not be read (L23); -32602 where
-                the session subscribes to as much as it may; 403 where a scope is lacking; 504 where the resource does
+            Rejection: -32602 in the same words for what is not there, is hidden or may not be read (L23). -32602 where
+                the session subscribes to as much as it may. 403 where a scope is lacking. 504 where the resource does
                 not say whether the caller may read it.
         """
         uri = exchange.params["uri"]

@@ -1,8 +1,8 @@
 """Seals texts that clients carry from one request to the next: any edge can read them, and nobody can change them.
 
 Request state (M52) and cursors (M47). The keys are a secret file that all edges share: one key a line, the newest
-first, each 32 bytes as Base64. It is read again while it changes, so that keys rotate without a restart: an edge opens
-with every key, and seals with the newest that it has known for so long that the others know it too.
+first, each 32 bytes as Base64. It is read again while it changes, so that keys rotate without a restart. An edge opens
+with every key. It seals with the newest key that it has known for so long that the others know it too.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Sealer:
         if path:
             self._take(_read(path), since=time.monotonic() - adopted_after)
         else:
-            log.warning("nothing can be sealed: questions to clients and pages of lists end with 503", setting=_SETTING)
+            log.warning(
+                "seal keys missing", effect="questions to clients and pages of lists end with 503", setting=_SETTING
+            )
 
     async def watch(self, interval: float) -> None:
         """Read the file again at every interval, until cancelled; where that fails the known keys stay."""
@@ -88,9 +90,9 @@ class Sealer:
             text = await anyio.to_thread.run_sync(_read, self.path)
             if text != self._text:
                 self._take(text, since=time.monotonic())
-                self._log.info("keys were read", keys=len(self._keys), setting=_SETTING)
+                self._log.info("seal keys read", keys=len(self._keys), setting=_SETTING)
         except ConfigurationError as error:
-            self._log.error("keys cannot be read", error=str(error), setting=_SETTING)
+            self._log.error("seal keys not read", error=str(error), setting=_SETTING)
 
     def seal(self, content: Any, *, bound: bytes, lasts: float) -> str:
         """Seal a JSON value for `lasts` seconds; it opens with the same `bound` bytes only.
@@ -102,7 +104,7 @@ class Sealer:
         known = [key for key in self._keys if now - key.since >= self._adopted_after]
         key = next(iter(known or self._keys), None)
         if key is None:
-            self._log.error("nothing can be sealed", setting=_SETTING)
+            self._log.error("text not sealed", setting=_SETTING)
             raise Unsealable(f"{_SETTING} is not set")
         nonce = os.urandom(_NONCE_BYTES)
         text = to_json({"until": time.time() + lasts, "content": content})

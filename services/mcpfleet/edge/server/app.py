@@ -68,7 +68,7 @@ class Application:
             if await self._receive(exchange):
                 await self._answer(exchange)
         except ClientStalled:
-            self._log.info("client does not read", seconds=timeout)
+            self._log.info("client stalled", seconds=timeout)
         finally:
             exchange.forget_body()
             self._open -= 1

@@ -115,8 +115,8 @@ class SessionCache:
         """Find the session that a request names. Reads from subscriptions are limited, since ids may be invented.
 
         Raises:
-            Rejection: 404 where there is none of this caller at this endpoint, 400 where the request states another
-                revision than the session's, 429 where the caller asks too often, 504 where the session is unknown now.
+            Rejection: 404 where there is none of this caller at this endpoint. 400 where the request states another
+                revision than the session's. 429 where the caller asks too often. 504 where the session is unknown now.
         """
         endpoint, principal = exchange.endpoint, exchange.caller
         identifier = exchange.headers.session()

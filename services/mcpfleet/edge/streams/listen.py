@@ -56,8 +56,8 @@ class ListenStreams:
         """Answer with a stream (S20).
 
         Raises:
-            Rejection: -32602 where the filter names too much, 403 where a scope is missing, 429 where the caller asks
-                too often, 503 where the edge has no capacity; nothing was sent yet.
+            Rejection: -32602 where the filter names too much, 403 where a scope is missing. 429 where the caller asks
+                too often, 503 where the edge has no capacity. Nothing was sent yet.
             ClientStalled: the client does not read.
             ClientGone: it has left before the stream began.
         """

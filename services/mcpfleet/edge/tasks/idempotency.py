@@ -149,7 +149,7 @@ class Idempotency:
             goes_on: returns whether the call goes on when nobody waits for it.
 
         Raises:
-            Rejection: 504 where the key cannot be reserved, 503 where too many repeats wait (MCPFLEET_REPEATS_WAITING),
+            Rejection: 504 where the key cannot be reserved, 503 where too many repeats wait (MCPFLEET_REPEATS_WAITING).
                 -32021 where the first call became a task, and the client has no tasks.
             ClientGone: the client has left.
         """

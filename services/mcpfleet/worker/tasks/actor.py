@@ -1,7 +1,7 @@
 """The actor of durable tasks, on the bus's loop: it claims tasks, has their handlers run, and writes their ends.
 
 Only the service's word, by the fence of each write, says whether a task is still this worker's. A lease that could not
-be renewed for a while may still be ours, since no lease is handed out while the service itself is away.
+be renewed for a while may still be ours. No lease is handed out while the service itself is away.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The completion of a task: decides from its handler's last frame how it ends, and writes the end (K23).
 
-An end is never dropped. It is worth more than its lease: it is offered again whatever the service answers, and the
-fence of the write says whether it still counts. The service's decision, or a long time, ends that.
+An end is never dropped. It is worth more than its lease: it is offered again whatever the service answers. The fence of
+the write says whether it still counts. The service's decision, or a long time, ends that.
 """
 
 from __future__ import annotations

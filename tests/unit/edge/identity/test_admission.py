@@ -221,7 +221,7 @@ async def test_an_operator_reads_that_edge_and_authorization_are_not_set_alike(*
     with pytest.raises(Rejection):
         await admission.admit("mcp", somebody() if edge_wants else None)
     [line] = lines.entries
-    assert (line["event"], line["setting"]) == ("nobody is admitted", "MCPFLEET_AUTHORIZATION")
+    assert (line["event"], line["setting"]) == ("no caller admitted", "MCPFLEET_AUTHORIZATION")
 
 
 async def test_a_verdict_in_use_is_renewed_before_it_ends_and_nobody_waits() -> None:
