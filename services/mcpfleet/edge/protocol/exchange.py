@@ -109,7 +109,9 @@ class Exchange(HttpExchange):
     def forget(self) -> None:
         """Let go of the body, the message and the view, for a stream that outlives them by hours."""
         self.forget_body()
-        del self.message, self.view
+        if hasattr(self, "message"):  # the GET of a session's stream has none
+            del self.message
+        del self.view
 
 
 Handler: TypeAlias = Callable[[Exchange], Awaitable[str | None]]
