@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp_types import ElicitRequestParams, ElicitResult, TextContent, TextResourceContents
 
 from mcpfleet.app import load
@@ -31,6 +35,8 @@ PAGE: Final = "docs/coming-from-fastmcp.md"
 FASTMCP: Final = Path(__file__).with_name("fastmcp")
 TASKS: Final = Path(__file__).parents[1] / "benchmarks" / "fastmcp" / "requirements.lock"
 """The newest release of FastMCP that has tasks is another one."""
+COLUMNS: Final = ("FastMCP", "mcpfleet")
+URL: Final = "http://127.0.0.1:8000/mcp"
 WITHIN: Final = 60.0
 INSTALL: Final = 300.0
 """Seconds in which an environment with FastMCP is made, once."""
@@ -73,6 +79,8 @@ ROWS: Final = {
         [["Goods are returned within 14 days."], ['{"name":"desk"}']],
     ),
     "A prompt": Row([("prompt", "describe", {"item": "a lamp", "words": "20"})], [["Describe a lamp in 20 words."]]),
+    "A lifespan": Row([("call", "price", {"item": "lamp"})], [said("19")]),
+    "A dependency": Row([("call", "price", {"item": "lamp"})], [said("19")]),
     "Composing": Row([("call", "voucher_redeem", {"code": "SPRING"})], [said("SPRING is redeemed.")]),
 }
 
@@ -225,7 +233,7 @@ async def test_a_background_task(tmp_path: Path) -> None:
         await check(url)
 
 
-@pytest.mark.parametrize("column", ["FastMCP", "mcpfleet"])
+@pytest.mark.parametrize("column", COLUMNS)
 def test_a_test_in_memory_passes(column: str, python: Path, tmp_path: Path) -> None:
     """Run as a function: a test needs no more than its runner."""
     (tmp_path / "test_it.py").write_text(code("A test in memory", column))
@@ -235,6 +243,69 @@ def test_a_test_in_memory_passes(column: str, python: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each column, with the first row's server in it."""
+    folders = {column: tmp_path_factory.mktemp(column) for column in COLUMNS}
+    for column, folder in folders.items():
+        (folder / "server.py").write_text(code("A tool", column))
+    return folders
+
+
+def command(line: str, python: Path) -> list[str]:
+    """A line of the page, as words; the program is that of its environment."""
+    program, *words = shlex.split(line)
+    return [str((python if program == "fastmcp" else Path(sys.executable)).with_name(program)), *words]
+
+
+@contextmanager
+def running(words: list[str], folder: Path) -> Iterator[str]:
+    """Run a server on a free port until the end of the block; its URL."""
+    port, quiet = free_port(), subprocess.DEVNULL
+    path = f"{Path(words[0]).parent}{os.pathsep}{os.environ['PATH']}"  # FastMCP's reloader starts `fastmcp` by its name
+    with subprocess.Popen(
+        [*words, "--port", str(port)], cwd=folder, stdout=quiet, stderr=quiet, env={**os.environ, "PATH": path}
+    ) as process:
+        try:
+            last = time.monotonic() + WITHIN
+            while not _listens(port):
+                assert process.poll() is None, f"{words} ended"
+                assert time.monotonic() < last, f"{words} does not listen"
+                time.sleep(0.1)  # it says nowhere that both programs share when it is ready
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.terminate()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_file_is_served_and_called_from_a_terminal(column: str, servers: dict[str, Path], python: Path) -> None:
+    """The row about HTTP has the server, the row about a terminal the client."""
+    serve = command(code("Running over HTTP", column), python)
+    with running(serve, servers[column]) as url:
+        for line, expected in zip(code("Calling from a terminal", column).splitlines(), ("add", "5"), strict=True):
+            words = command(line.replace(URL, url), python)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN, check=False)
+            assert (done.returncode, expected in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+async def test_a_file_is_served_over_stdio(column: str, servers: dict[str, Path], python: Path) -> None:
+    """The official client starts the program that the page shows."""
+    program, *words = command(code("Running over stdio", column), python)
+    with open(os.devnull, "w") as log:  # noqa: ASYNC230, PTH123  # it never blocks
+        started = StdioServerParameters(command=program, args=words, cwd=servers[column], env=dict(os.environ))
+        async with Client(stdio_client(started, errlog=log)) as client:
+            assert await one(client, "call", "add", {"left": 2, "right": 3}) == said("5")
+
+
 def test_no_row_is_left_out() -> None:
-    others = {"Tokens and scopes", "A background task", "A test in memory"}
+    others = {
+        "Tokens and scopes", "A background task", "A test in memory",
+        "Running over HTTP", "Running over stdio", "Calling from a terminal",
+    }  # fmt: skip
     assert set(headings(PAGE)) == ROWS.keys() | others
