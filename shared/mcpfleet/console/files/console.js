@@ -3,18 +3,18 @@
 
 const TOTALS = [
   ["processes", "processes"],
-  ["requests", "requests a second"],
-  ["failures", "failed a second"],
+  ["requests", "requests/s"],
+  ["failures", "failed/s"],
   ["running", "calls running"],
   ["queued", "calls waiting"],
   ["streams", "open streams"],
-  ["hints", "hints a second"],
-  ["told", "told to streams a second"],
+  ["hints", "hints/s"],
+  ["told", "told to streams/s"],
 ];
 const TASK_NAMES = { ready: "waiting", held: "running", lapsed: "leases lapsed" };
 // A chart's title, its lines with their names, and how its values are written.
 const CHARTS = [
-  ["calls a second", [["rate", "all"], ["failures", "failed"]], number],
+  ["calls/s", [["rate", "all"], ["failures", "failed"]], number],
   ["duration", [["p50", "p50"], ["p95", "p95"]], duration],
   ["calls waiting", [["waiting", "waiting"]], number],
 ];
@@ -154,22 +154,23 @@ function fill(cell, value) {
 }
 
 const STUCK = [column("who", (each) => each.who), column("what", (each) => each.what)];
+// Two numbers share a line of a card, so those that belong together stand side by side.
 const TOOLS = [
   column("name", (each) => ({ text: each.tool || each.method, href: addressOfTool(each) })),
-  figure("calls a second", (each) => number(each.rate)),
+  figure("calls/s", (each) => number(each.rate)),
+  figure("failed/s", (each) => number(each.failures)),
   figure("p50", (each) => duration(each.p50)),
   figure("p95", (each) => duration(each.p95)),
-  figure("failed a second", (each) => number(each.failures)),
   figure("waiting", (each) => number(each.waiting)),
 ];
 const NODES = [
   column("process", (each) => ({ text: each.who, href: addressOfProcess(each) })),
   column("state", (each) => ({ text: stateOf(each), className: each.state.replace(" ", "-") })),
-  figure("runs", (each) => (each.slots ? `${number(each.running)} of ${number(each.slots)}` : number(each.running))),
-  figure("a second", (each) => number(each.rate)),
+  figure("requests/s", (each) => number(each.rate)),
+  figure("failed/s", (each) => number(each.failures)),
   figure("p50", (each) => duration(each.p50)),
   figure("p95", (each) => duration(each.p95)),
-  figure("failed a second", (each) => number(each.failures)),
+  figure("runs", runs),
   figure("streams", (each) => number(each.streams)),
   figure("cpu", (each) => `${Math.round(each.cpu * 100)} %`),
   figure("memory", (each) => `${Math.round(each.memory / 2 ** 20)} MiB`),
@@ -191,6 +192,10 @@ function addressOfTool(each) {
 function addressOfProcess(each) {
   const who = each.pool ? { pool: each.pool } : { role: each.role };
   return `console?${new URLSearchParams({ ...who, process: each.process })}`;
+}
+
+function runs(each) {
+  return each.slots ? `${number(each.running)} of ${number(each.slots)}` : number(each.running);
 }
 
 function stateOf(each) {
@@ -288,12 +293,12 @@ function showOwn(found) {
   const isProcess = "process" in found;
   tiles("own-figures", [
     ...(isProcess ? [["state", "state", stateOf(found)]] : []),
-    ["rate", "calls a second", number(found.rate)],
+    ["rate", "calls/s", number(found.rate)],
     ["p50", "p50", duration(found.p50)],
     ["p95", "p95", duration(found.p95)],
-    ["failures", "failed a second", number(found.failures)],
+    ["failures", "failed/s", number(found.failures)],
     ["waiting", "calls waiting", number(isProcess ? found.queued : found.waiting)],
-    ...(isProcess ? [["running", "runs", NODES[2].cell(found)], ["version", "version", found.version]] : []),
+    ...(isProcess ? [["running", "runs", runs(found)], ["version", "version", found.version]] : []),
   ]);
   charts("own-charts", found.charts);
   at("own-stuck-section").hidden = !found.stuck.length;
