@@ -267,3 +267,16 @@ async def test_a_page_without_a_report_says_so_and_one_that_gets_no_more_says_fo
             assert "no report for 8 s" in str(silent["stuck"])
         finally:
             fleet.workers[0].signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_a_browser_at_an_edge_finds_the_endpoint_and_the_console(browser: Path, scheme: str) -> None:
+    """The page fits a phone, is legible, and breaks no rule of its own policy."""
+    async with Fleet(APP, environment=ON) as fleet:
+        console, root = consoles(fleet, "edge")[0], fleet.urls[0].removesuffix("mcp")
+        async with opened(browser, root, scheme, PHONE) as page:
+            seen = await page.until(lambda each: each["title"] == "An MCP server")
+            assert fleet.urls[0] in seen["text"]
+            assert (seen["overflow"], seen["faint"], seen["scripts"]) == (0, [], 0)
+            await page.wish(f'click a[href="{console}"]')
+            await page.until(lambda each: each["state"] == "live" and each["nodes"])

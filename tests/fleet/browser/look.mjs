@@ -27,7 +27,8 @@ page.on("requestfailed", (request) => {
     errors.push(`${request.url()}: ${request.failure()?.errorText}`);
 });
 page.on("request", (request) => {
-  if (new URL(request.url()).origin !== new URL(url).origin && !request.url().startsWith("data:"))
+  const isElsewhere = new URL(request.url()).origin !== new URL(page.url()).origin;
+  if (isElsewhere && !request.isNavigationRequest() && !request.url().startsWith("data:"))
     errors.push(`asked elsewhere: ${request.url()}`);
 });
 const motion = { name: "prefers-reduced-motion", value: "no-preference" };
