@@ -42,7 +42,8 @@ class _Step:
 
     calls: float = 0.0
     failed: float = 0.0
-    waiting: int = 0
+    waits: dict[Sender, float] = field(default_factory=dict)
+    """The most calls that waited at an edge at once; edges where none waited are left out."""
     counts: list[float] | None = field(default_factory=lambda: [0.0] * _BUCKETS)
     """None once the step is older than a minute: then its two quantiles are all that is kept."""
     quantiles: tuple[float | None, float | None] = (None, None)
@@ -67,10 +68,15 @@ class Series:
             step = self._step(at)
             step.calls += calls * share
             step.failed += min(told.failed, calls) * share
-            step.waiting = max(step.waiting, told.waiting)
             if step.counts is not None:
                 for bucket, count in enumerate(counts, told.first):
                     step.counts[bucket] += count * share
+
+    def wait(self, sender: Sender, waiting: float, now: float) -> None:
+        """Note how many calls wait at an edge now."""
+        if waiting:
+            waits = self._step(int(now // STEP)).waits
+            waits[sender] = max(waits.get(sender, 0), waiting)
 
     def last_heard(self) -> int:
         """Return the newest step; -1 if there is none."""
@@ -111,7 +117,7 @@ class Series:
             elif step is None:
                 point = (0.0, 0.0, None, None, 0)
             else:
-                point = (step.calls / STEP, step.failed / STEP, *_quantiles(step), step.waiting)
+                point = (step.calls / STEP, step.failed / STEP, *_quantiles(step), sum(step.waits.values()))
             for line, value in zip(lines.values(), point, strict=True):
                 line.append(value if value is None else round(value, 6))
         return lines
@@ -159,13 +165,17 @@ class History:
         own = self._processes.setdefault(sender, Series())
         own.hear(begin, now)
         is_edge = sender.role == "edge"
+        own.wait(sender, stats.numbers.get("queued", 0), now)
         if is_edge:
             self.fleet.hear(begin, now)
+            self.fleet.wait(sender, stats.numbers.get("queued", 0), now)
         for told in stats.calls:
             if not is_edge:
                 own.add(begin, now, told)
                 continue
-            self._tool(ToolKey(told.method, told.tool)).add(begin, now, told)
+            tool = self._tool(ToolKey(told.method, told.tool))
+            tool.add(begin, now, told)
+            tool.wait(sender, told.waiting, now)
             if told.method in CALLS:
                 own.add(begin, now, told)
                 self.fleet.add(begin, now, told)

@@ -99,6 +99,18 @@ def test_workers_speak_for_themselves_alone() -> None:
     assert history.process(worker()).recent(NOW, history.began)["rate"] == pytest.approx(1 / EVERY)
 
 
+def test_calls_that_wait_at_two_edges_are_added_for_the_fleet_and_for_their_tool() -> None:
+    """Each step has the most that waited at once; an edge also counts what is no call of a tool."""
+    history = History()
+    for process, waiting, queued in (("1" * 16, 2, 3), ("2" * 16, 5, 5), ("1" * 16, 1, 1)):
+        told = ended(0.1).model_copy(update={"waiting": waiting})
+        history.hear(edge(process), says({"queued": queued}, calls=(told,)), None, NOW + 2)
+    tool = history.tool(SEARCH)
+    assert tool is not None
+    for series, expected in ((history.fleet, 8), (tool, 7), (history.process(edge("1" * 16)), 3)):
+        assert series.chart(NOW + 12, history.began, history.fleet)["waiting"][-1] == expected
+
+
 def test_lists_are_no_calls_of_the_fleet_and_have_a_row() -> None:
     history = History()
     history.hear(edge(), says(calls=(ended(0.01, tool="", method="tools/list"),)), None, NOW)
