@@ -98,6 +98,27 @@ async def test_a_revocation_ends_the_streams_that_it_concerns_and_no_others() ->
         await until(lambda: bobs.kinds() == [ACK, UPDATED])
 
 
+@pytest.mark.rule("S3", "S4")
+async def test_what_waits_for_a_renewal_is_told_where_its_caller_may_still_read_it() -> None:
+    app = shelf()
+    async with (
+        fleet(app) as running,
+        running.http() as http,
+        listening(http, "/mcp", token=ANN, resourceSubscriptions=[GUARDED, OPEN]) as [listener],
+    ):
+        [(hub, stream)] = [(hub, stream) for hub in alive(Hub) for stream in hub.streams()]
+        stream.fence()
+        for uri in (GUARDED, OPEN):
+            app.publish(uri)
+        await until(lambda: len(stream._pending) == 2)
+        stream.lease.principal = stream.lease.principal.model_copy(update={"scopes": ()})
+        hub._refresh(stream)
+        await until(lambda: len(listener.messages) == 2)
+        app.publish(OPEN)
+        await until(lambda: len(listener.messages) == 3)
+        assert [each["params"]["uri"] for each in listener.messages[1:]] == [OPEN, OPEN]
+
+
 async def test_d10_who_lacks_a_scope_for_what_it_watches_is_told_which() -> None:
     async with fleet() as running, running.http() as http:
         assert await refused(running, BOB, resourceSubscriptions=[OPEN, GUARDED]) == 403
