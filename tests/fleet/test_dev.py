@@ -156,6 +156,9 @@ async def test_an_operators_command_finds_the_fleet_of_its_folder(
     assert (listed.returncode, listed.stdout) == (0, "no tasks\n"), listed.stderr
     published = await mcpfleet("publish", "library://books/1")
     assert published.returncode == 0, published.stderr
+    told = json.loads((await mcpfleet("publish", "library://books/1", "--json")).stdout)
+    assert told == {"endpoint": "mcp", "uris": ["library://books/1"]}
+    assert json.loads((await mcpfleet("tasks", "list", "--json")).stdout)["tasks"] == []
     strange = await mcpfleet("publish", "library://books/1", "--endpoint", "nope")
     assert (strange.returncode, "has no endpoint 'nope': use one of mcp" in strange.stderr) == (2, True)
 

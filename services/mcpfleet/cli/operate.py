@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final
@@ -31,19 +32,19 @@ _HANDED_OVER_WITHIN: Final = 2.0
 """Seconds for which a collector that does not answer may delay a command's end."""
 
 
-async def withdraw(settings: ProcessSettings, pool: str) -> int:
+async def withdraw(settings: ProcessSettings, pool: str, as_json: bool = False) -> int:
     """Withdraw a pool that has no workers; returns the exit code."""
-    return await on_bus(settings, "withdraw", partial(_withdraw, pool=pool))
+    return await on_bus(settings, "withdraw", partial(_withdraw, pool=pool, as_json=as_json))
 
 
-async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str) -> int:
+async def revoke(settings: ProcessSettings, kind: RevokedKind, name: str, as_json: bool = False) -> int:
     """Revoke the tokens that belong to a name; returns the exit code."""
-    return await on_bus(settings, "revoke", partial(_revoke, kind=kind, name=name))
+    return await on_bus(settings, "revoke", partial(_revoke, kind=kind, name=name, as_json=as_json))
 
 
-async def publish(settings: ProcessSettings, endpoint: str, uris: Sequence[str]) -> int:
+async def publish(settings: ProcessSettings, endpoint: str, uris: Sequence[str], as_json: bool = False) -> int:
     """Tell clients that watch resources that these have changed; returns the exit code."""
-    return await on_bus(settings, "publish", partial(_publish, endpoint=endpoint, uris=uris))
+    return await on_bus(settings, "publish", partial(_publish, endpoint=endpoint, uris=uris, as_json=as_json))
 
 
 async def on_bus(settings: ProcessSettings, command: str, work: Callable[[Bus], Awaitable[int]]) -> int:
@@ -80,7 +81,7 @@ def _span(process: Process[ProcessSettings], command: str) -> AbstractContextMan
     return telemetry.tracer.start(command, SpanKind.INTERNAL, None) if telemetry.enabled else nullcontext()
 
 
-async def _withdraw(bus: Bus, pool: str) -> int:
+async def _withdraw(bus: Bus, pool: str, *, as_json: bool) -> int:
     try:
         answer = await CatalogClient(bus).withdraw(pool)
     except BusError as error:
@@ -91,20 +92,20 @@ async def _withdraw(bus: Bus, pool: str) -> int:
     if not answer.definitions:
         typer.echo(f"nothing to withdraw: {pool!r} is not a pool of this fleet, or was withdrawn already", err=True)
         return 1
-    typer.echo(f"withdrawn {answer.definitions} definitions of {pool!r}")
-    return 0
+    facts = {"pool": pool, "definitions": answer.definitions}
+    return _tell(f"withdrawn {answer.definitions} definitions of {pool!r}", facts, as_json=as_json)
 
 
-async def _revoke(bus: Bus, kind: RevokedKind, name: str) -> int:
+async def _revoke(bus: Bus, kind: RevokedKind, name: str, *, as_json: bool) -> int:
     try:
         answer = await AuthorizationClient(bus).revoke(Revoke(kind=kind, name=name, id=secrets.token_hex(16)))
     except BusError as error:
         return _complain("nothing was revoked", error)
-    typer.echo(f"revocation {answer.number} is in force")
-    return 0
+    facts = {"revocation": answer.number, "kind": kind, "name": name}
+    return _tell(f"revocation {answer.number} is in force", facts, as_json=as_json)
 
 
-async def _publish(bus: Bus, endpoint: str, uris: Sequence[str]) -> int:
+async def _publish(bus: Bus, endpoint: str, uris: Sequence[str], *, as_json: bool) -> int:
     try:
         for uri in uris:
             subject = resource_hint_subject(endpoint, OPERATOR_TOKEN, resource_key(uri))
@@ -113,7 +114,13 @@ async def _publish(bus: Bus, endpoint: str, uris: Sequence[str]) -> int:
     except BusError as error:
         typer.echo(f"some resources may not have been published; run the command again: {error}", err=True)
         return 1
-    typer.echo(f"published to {endpoint}: {', '.join(uris)}")
+    facts = {"endpoint": endpoint, "uris": list(uris)}
+    return _tell(f"published to {endpoint}: {', '.join(uris)}", facts, as_json=as_json)
+
+
+def _tell(sentence: str, facts: Mapping[str, object], *, as_json: bool) -> int:
+    """Print what was done, as a sentence or as JSON; returns the exit code."""
+    typer.echo(json.dumps(facts) if as_json else sentence)
     return 0
 
 

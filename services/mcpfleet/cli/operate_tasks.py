@@ -33,7 +33,7 @@ async def list_tasks(settings: ProcessSettings, wanted: ListTasks, as_json: bool
     return await on_bus(settings, "tasks list", work)
 
 
-async def stop_task(settings: ProcessSettings, task: str) -> int:
+async def stop_task(settings: ProcessSettings, task: str, as_json: bool = False) -> int:
     """End a task at once, whichever worker runs it; returns the exit code."""
 
     if not re.fullmatch(ID_PATTERN, task):
@@ -50,7 +50,7 @@ async def stop_task(settings: ProcessSettings, task: str) -> int:
         if not stopped.known:
             typer.echo("the task does not exist", err=True)
             return 1
-        typer.echo(f"the task is {stopped.status}")
+        typer.echo(stopped.model_dump_json() if as_json else f"the task is {stopped.status}")
         return 0
 
     return await on_bus(settings, "tasks stop", work)

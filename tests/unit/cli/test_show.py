@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
@@ -61,6 +62,16 @@ def test_every_setting_is_printed_with_its_meaning(capsys: pytest.CaptureFixture
         for name, field in cls.model_fields.items():
             assert variable(name) in printed
             assert field.description, f"{name} says nothing of itself"
+
+
+def test_a_pipe_gets_plain_columns_and_a_program_gets_json(capsys: pytest.CaptureFixture[str]) -> None:
+    show_settings(SETTINGS)
+    plain = capsys.readouterr().out
+    assert plain.splitlines()[0].split() == ["setting", "value", "default", "read", "by", "meaning"]
+    assert not any("\u2500" <= each <= "\u257f" for each in plain), "no boxes"
+    show_settings({"edge": SETTINGS["edge"]}, as_json=True)
+    names = {row["name"] for row in json.loads(capsys.readouterr().out)}
+    assert "MCPFLEET_BIND" in names
 
 
 def test_a_setting_shows_the_value_that_holds(

@@ -11,7 +11,7 @@ from mcpfleet.cli.options import Json, check_uris
 from mcpfleet.process.errors import ConfigurationError
 
 
-def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> None:
+def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")], as_json: Json = False) -> None:
     """Remove a pool without workers from the lists now, instead of after MCPFLEET_LINGER."""
     import anyio  # noqa: PLC0415
 
@@ -20,12 +20,13 @@ def withdraw(pool: Annotated[str, typer.Argument(help="The pool's name.")]) -> N
     from mcpfleet.cli.show import check_pools  # noqa: PLC0415
 
     check_pools([pool])
-    raise typer.Exit(anyio.run(withdraw_pool, operator_settings(), pool))
+    raise typer.Exit(anyio.run(withdraw_pool, operator_settings(), pool, as_json))
 
 
 def publish(
     uris: Annotated[list[str], typer.Argument(help="The URIs of the resources that changed, as clients read them.")],
     endpoint: Annotated[str, typer.Option(help="The endpoint's name.")] = "mcp",
+    as_json: Json = False,
 ) -> None:
     """Tell clients that resources changed. Only clients that watch one of them hear of it."""
     import anyio  # noqa: PLC0415
@@ -37,7 +38,7 @@ def publish(
     check_pools([endpoint], "endpoint's")
     check_endpoint(endpoint)
     check_uris(uris)
-    raise typer.Exit(anyio.run(publish_uris, operator_settings(), endpoint, uris))
+    raise typer.Exit(anyio.run(publish_uris, operator_settings(), endpoint, uris, as_json))
 
 
 def revoke(
@@ -47,6 +48,7 @@ def revoke(
     policy: Annotated[
         bool, typer.Option("--policy", help="Revoke nobody: let edges ask again what everybody may do.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Revoke tokens everywhere at once: those that were issued until now are refused."""
     import anyio  # noqa: PLC0415
@@ -60,7 +62,7 @@ def revoke(
     if len(chosen) + policy != 1:
         raise ConfigurationError("give exactly one of --subject, --client, --tenant and --policy")
     kind, name = chosen[0] if chosen else ("policy", "")
-    raise typer.Exit(anyio.run(revoke_name, operator_settings(), kind, name))
+    raise typer.Exit(anyio.run(revoke_name, operator_settings(), kind, name, as_json))
 
 
 def settings(

@@ -141,11 +141,11 @@ def list_(  # noqa: PLR0917
 
 
 @app.command(rich_help_panel=_OPERATOR)
-def stop(task: Task) -> None:
+def stop(task: Task, as_json: Json = False) -> None:
     """End any task at once, whatever its owner or worker; for operators, over the bus."""
     import anyio  # noqa: PLC0415
 
     from mcpfleet.cli.dev_note import operator_settings  # noqa: PLC0415
     from mcpfleet.cli.operate_tasks import stop_task  # noqa: PLC0415
 
-    raise typer.Exit(anyio.run(stop_task, operator_settings(), task))
+    raise typer.Exit(anyio.run(stop_task, operator_settings(), task, as_json))
