@@ -174,7 +174,7 @@ async def count(shelf: int) -> int:
     return sum(len(page.split()) for book in books for page in book.pages)
 
 
-@app.tool(annotations=READS, task="required", asks={"elicitation.form"}, retention=86_400)
+@app.tool(annotations=READS, task="required", retention=86_400)
 async def take_stock(ctx: Context) -> list[str]:
     """Count every shelf as a durable task: it outlives this process, and asks in between what the report shall say."""
     shelves = -(-len(BOOKS) // SHELF)
@@ -198,7 +198,7 @@ class Taste(BaseModel):
     is_short: bool = Field(False, description="Only what is read in a moment here.")
 
 
-@app.tool(annotations=READS, asks={"elicitation.form"})
+@app.tool(annotations=READS)
 async def suggest(ctx: Context) -> list[Found]:
     """Suggest books, after asking the reader what they like."""
     # A client without forms is refused before this runs. If the reader declines, the call ends, and the model reads so.

@@ -35,6 +35,7 @@ from mcpfleet.app.errors import (
     Declined,
     InvalidArguments,
     LoadError,
+    NotAwaited,
     NotFound,
     OutputError,
     Problem,
@@ -48,6 +49,7 @@ from mcpfleet.app.errors import (
 from mcpfleet.app.handler import Answer, CallNext, Handler, Invocation, Request
 from mcpfleet.app.injected import Depends, Lifespan
 from mcpfleet.app.input import Answers, Asker, Question
+from mcpfleet.app.lifespan import LifespanFailed
 from mcpfleet.app.loading import load
 from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
 from mcpfleet.app.resource import Page
@@ -85,8 +87,10 @@ __all__ = [
     "InvalidArguments",
     "Invocation",
     "Lifespan",
+    "LifespanFailed",
     "LoadError",
     "LogMessage",
+    "NotAwaited",
     "NotFound",
     "Outcome",
     "OutputError",
