@@ -1,15 +1,18 @@
 """Declarations as a type checker sees them. Nothing runs here: mypy checks it."""
 
-from typing import Any, assert_type
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, assert_type
 
 from mcpfleet.app import (
     App,
     CallNext,
     Completion,
     Context,
+    Depends,
     Handler,
     Icon,
     Invocation,
+    Lifespan,
     Outcome,
     Page,
     PromptMessage,
@@ -121,6 +124,35 @@ async def use_others() -> None:
     assert_type(await limited(), int)
 
 
+class Pool:
+    async def close(self) -> None: ...
+
+
+def get_pool(ctx: Context) -> Pool:
+    raise NotImplementedError
+
+
+@app.lifespan
+async def opened(given: App) -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@app.tool()
+async def injected(pool: Lifespan[Pool], other: Annotated[Pool, Depends(get_pool)]) -> int:
+    assert_type(pool, Pool)
+    assert_type(other, Pool)
+    return 1
+
+
+async def use_injected() -> None:
+    assert_type(await injected(Pool(), Pool()), int)
+    with app.override(get_pool, Pool):
+        async with app.entered() as lifespan:
+            Context(lifespan=lifespan)
+
+
+app.tool(descripton="x")  # type: ignore[call-arg]
+App("test", lifespn=opened)  # type: ignore[call-arg]
 app.resource(opening)  # type: ignore[arg-type]
 app.prompt(ttl=5)  # type: ignore[call-arg]
 app.resource("library://books", timeout="5")  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ The application's lifespans are entered on it before the first handler, and left
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import sysconfig
 import threading
@@ -54,6 +55,7 @@ class HandlerLoop:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._orders: Future[LoopBridge[Order]] = Future()
+        self._idle: Future[None] = Future()
         self._left: Future[None] = Future()
         self._done: Future[None] = Future()
         self._scope: anyio.CancelScope | None = None
@@ -86,10 +88,11 @@ class HandlerLoop:
         self._thread = threading.Thread(target=main, name="handlers", daemon=True)
         self._thread.start()
         try:
-            with anyio.move_on_after(self._lifespans.enter_within + _LATE) as entering:
+            limit = self._lifespans.enter_within + _LATE if self._lifespans else math.inf
+            with anyio.move_on_after(limit) as entering:
                 await asyncio.shield(asyncio.wrap_future(self._orders))
             if entering.cancelled_caught:
-                raise self._lifespans.late("entered", self._lifespans.enter_within)
+                raise self._lifespans.failed("blocks the handlers' loop as it is entered")
             task_status.started()
             await asyncio.shield(asyncio.wrap_future(self._done))
             raise RuntimeError("the handlers' thread has ended by itself")
@@ -101,18 +104,20 @@ class HandlerLoop:
     async def leave(self, runner: Runner) -> None:
         """End the handlers that still run, and leave the lifespans; the loop itself goes on.
 
-        A handler whose thread does not return is not waited for: then the lifespans are not left.
-
         Raises:
-            LifespanFailed: the lifespans were not left in time.
+            LifespanFailed: the lifespans were not left in time, or not at all: a handler does not end.
         """
         if not self._lifespans:
             return
         self._call(self._cancel, runner)
-        with anyio.move_on_after(_STOP_WITHIN + self._lifespans.leave_within + _LATE) as leaving:
+        with anyio.move_on_after(_STOP_WITHIN) as ending:
+            await asyncio.shield(asyncio.wrap_future(self._idle))
+        if ending.cancelled_caught:
+            raise self._lifespans.failed("was not left: a handler does not end")
+        with anyio.move_on_after(self._lifespans.leave_within + _LATE) as leaving:
             await asyncio.shield(asyncio.wrap_future(self._left))
         if leaving.cancelled_caught:
-            raise self._lifespans.late("left", self._lifespans.leave_within)
+            raise self._lifespans.failed("blocks the handlers' loop as it is left")
 
     async def watch(self, limit: float, log: FilteringBoundLogger, tell: Callable[[bool], Awaitable[None]]) -> None:
         """Watch whether anything holds the loop for longer than `limit` seconds, until cancelled.
@@ -163,6 +168,7 @@ class HandlerLoop:
             await within.start(self._lifespans.run, self._on_failure)
             if self._lifespans.failure is None and not self._is_stopping:
                 await self._run_handlers(runner, beside)
+                self._idle.set_result(None)
                 self._lifespans.leave()
         if self._scope is None and self._lifespans.failure is not None:
             raise self._lifespans.failure

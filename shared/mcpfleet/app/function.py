@@ -84,7 +84,7 @@ def on_any_loop(function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any
     async def begin() -> Any:
         nonlocal has_begun
         has_begun = True
-        return await function(*arguments)
+        return await _while_wanted(function, *arguments)
 
     try:
         return anyio.from_thread.run(begin)

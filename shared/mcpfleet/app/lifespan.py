@@ -221,9 +221,10 @@ class Lifespans:
         if self._scope is not None:
             self._scope.cancel()
 
-    def late(self, what: str, seconds: float) -> LifespanFailed:
-        """Return the failure of the one at hand, which took longer than its time."""
-        return LifespanFailed(self._function.site, f"was not {what} within {seconds:g} s")
+    def failed(self, why: str) -> LifespanFailed:
+        """Return the failure of the one that is being entered, held or left."""
+        assert self._at is not None
+        return LifespanFailed(self._at.site, why)
 
     async def run(
         self,
@@ -248,12 +249,12 @@ class Lifespans:
                     await self._woken.wait()
                     self._scope.deadline = anyio.current_time() + self.leave_within
                 if not self._leaving:
-                    self._fail(LifespanFailed(self._function.site, "ended while the worker serves"))
+                    self._fail(self.failed("ended while the worker serves"))
             except LifespanFailed as failure:
                 self._fail(failure)
         if self._scope.cancelled_caught and not self._is_given_up:
-            late = ("left", self.leave_within) if is_entered else ("entered", self.enter_within)
-            self._fail(self.late(*late))
+            what, seconds = ("left", self.leave_within) if is_entered else ("entered", self.enter_within)
+            self._fail(self.failed(f"was not {what} within {seconds:g} s"))
         if not is_entered:
             task_status.started()
         elif self.failure is not None:
@@ -270,11 +271,6 @@ class Lifespans:
             raise
         except Exception as error:
             raise LifespanFailed(function.site, f"failed: {_text(error)}") from error
-
-    @property
-    def _function(self) -> LifespanFunction:
-        assert self._at is not None
-        return self._at
 
     def _fail(self, failure: LifespanFailed) -> None:
         self.failure = self.failure or failure

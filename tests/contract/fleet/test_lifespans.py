@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 import anyio
@@ -10,9 +11,10 @@ import pytest
 from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from mcpfleet.app import App, Context, Depends, Lifespan
+from mcpfleet.app import App, Context, Depends, Lifespan, ToolError
 from mcpfleet.app.lifespan import LifespanFailed
 from mcpfleet.testing.local import LocalFleet
+from tests.kit.tasks import TaskClient, text_of
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.rule("X68")
@@ -225,6 +227,74 @@ async def test_dependencies_are_opened_and_closed_in_each_run_of_a_handler_that_
         result = await client.call_tool("ask")
     assert "Oslo" in str(result.content)
     assert stock.events == ["entered", *["opened", "closed"] * 2, "left"]
+
+
+async def test_a_task_takes_dependencies_and_the_lifespans_value() -> None:
+    stock = Stock()
+    app = app_of(stock)
+
+    async def connection(held: Lifespan[Stock], ctx: Context) -> AsyncIterator[str]:
+        held.events.append(f"opened in a task: {ctx.is_task}")
+        yield "connected"
+        held.events.append("closed")
+
+    @app.tool(task="required")
+    async def later(word: Annotated[str, Depends(connection)]) -> str:
+        """Run as a task."""
+        return word
+
+    async with LocalFleet(app) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        created = await client.call("later", {})
+        done = await client.until(created["taskId"])
+    assert text_of(done) == "connected"
+    assert stock.events == ["entered", "opened in a task: True", "closed", "left"]
+
+
+async def test_d19_a_call_whose_dependency_refuses_leaves_its_key_free() -> None:
+    app, days = App("test", version="1"), ["monday", "friday"]
+
+    def opened() -> str:
+        day = days.pop(0)
+        if day == "monday":
+            raise ToolError("closed")
+        return day
+
+    @app.tool(idempotency_key="request")
+    async def reserve(request: str, day: Annotated[str, Depends(opened)]) -> str:
+        """Reserve."""
+        return day
+
+    async with LocalFleet(app) as fleet, fleet.http() as http:
+        client = TaskClient(http)
+        answers = [await client.call("reserve", {"request": "r1"}) for _ in range(2)]
+    assert [answer["content"][0]["text"] for answer in answers] == ["closed", "friday"]
+
+
+async def test_a_handler_that_hides_its_cancel_keeps_the_lifespan_from_being_left() -> None:
+    stock = Stock()
+    app = app_of(stock)
+
+    @app.tool()
+    async def stuck() -> str:
+        """Return once released."""
+        stock.events.append("stuck")
+        while not stock.release.is_set():
+            with suppress(BaseException):
+                await anyio.sleep(0.05)
+        return "done"
+
+    async def stop_it() -> None:
+        async with fleet, fleet.client() as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "stuck")
+            await until(lambda: "stuck" in stock.events)
+            await fleet.workers[0].stop()
+
+    fleet = LocalFleet(app, environment={"MCPFLEET_DRAIN": "0.2"})
+    with pytest.raises(LifespanFailed, match="was not left: a handler does not end"):
+        await stop_it()
+    assert "left" not in stock.events
+    stock.release.set()
 
 
 async def test_tools_without_description_are_one_warning_at_the_start() -> None:
