@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO
 
 import anyio
 import httpx2
@@ -23,6 +18,7 @@ from mcp_types import CallToolResult
 from psutil import Process as Children
 
 from tests.kit.commands import mcpfleet
+from tests.kit.dev_terminal import WITHIN, Terminal, dev
 from tests.kit.raw import connected
 from tests.kit.waiting import until
 
@@ -30,75 +26,6 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "examples" / "library.py"
 APP = Path(__file__).with_name("app.py")
 BROKEN = "from mcpfleet.app import App\napp = App('broken', version='1')\n@app.tool()\ndef f(x): ...\n"
-WITHIN = 60.0
-"""Seconds for whatever is awaited, on a machine that has much else to do."""
-
-
-class Terminal:
-    """A running `mcpfleet dev`, as the one at the terminal sees it."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.said: list[str] = []
-        """Lines of standard output."""
-        self.errors: list[str] = []
-        """Lines of standard error."""
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._readers = [_reader(process.stdout, self.said), _reader(process.stderr, self.errors)]
-
-    async def ready(self, number: int) -> list[str]:
-        """Wait for a line `ready <url>` of each edge."""
-        await until(lambda: len(self.said) >= number, within=WITHIN)
-        words = [line.split() for line in self.said[:number]]
-        assert {word for word, _ in words} == {"ready"}
-        return [url for _, url in words]
-
-    async def say(self, sentence: str) -> None:
-        """Wait until standard error has a sentence."""
-        await until(lambda: any(sentence in line for line in self.errors), within=WITHIN)
-
-    async def ended(self) -> int:
-        """Wait until it has ended, and all that it said was read; returns its exit code."""
-        await until(lambda: self.process.poll() is not None, within=WITHIN)
-        await until(lambda: not any(reader.is_alive() for reader in self._readers), within=WITHIN)
-        return self.process.wait()
-
-    def close(self) -> None:
-        """Have it drain."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(WITHIN)
-        finally:
-            self.process.kill()
-        for reader in self._readers:
-            reader.join(WITHIN)
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
-
-
-def _reader(stream: IO[str], lines: list[str]) -> threading.Thread:
-    thread = threading.Thread(target=lambda: lines.extend(map(str.rstrip, stream)), daemon=True)
-    thread.start()
-    return thread
-
-
-@contextmanager
-def dev(
-    *arguments: object, directory: Path | None = None, environment: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Terminal]:
-    command = [sys.executable, "-m", "mcpfleet.cli", "dev", *map(str, arguments), "--port", "0"]
-    process = subprocess.Popen(
-        command, cwd=directory, env={**os.environ, **environment}, text=True, errors="replace",
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    terminal = Terminal(process)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +48,20 @@ def mortal() -> Iterator[Terminal]:
         yield terminal
 
 
-async def test_the_log_names_a_console_that_shows_the_fleet(library: Terminal) -> None:
-    await library.ready(2)
-    await library.say("/console")
-    url = next(word.removeprefix("url=") for line in library.errors for word in line.split() if "/console" in word)
+async def test_a_normal_start_is_a_few_lines_that_say_how_to_use_it(library: Terminal) -> None:
+    """Where the clients' ports are, where the console is, what is offered, and a call that works; nothing else."""
+    urls = await library.ready(2)
+    await library.say("try ")
+    words = [line.split(maxsplit=1)[0] for line in library.errors[:3]]
+    assert words == ["console", "offers", "try"], library.errors
+    assert len(library.said) + len(library.errors) <= 6
     async with httpx2.AsyncClient() as http:
-        assert "console/console.js" in (await http.get(url)).text
+        assert "console/console.js" in (await http.get(library.errors[0].split()[1])).text
+    assert library.errors[1].split(maxsplit=1)[1].startswith("place_hold, read_book, report, search, ")
+    command, *words = shlex.split(library.errors[2].split(maxsplit=1)[1])
+    assert (command, words[1]) == ("mcpfleet", urls[0])
+    tried = await mcpfleet(*words)
+    assert tried.returncode == 0, tried.stderr
 
 
 async def test_the_library_answers_people_and_programs(library: Terminal) -> None:
@@ -163,57 +98,44 @@ async def test_an_operators_command_finds_the_fleet_of_its_folder(
     assert (strange.returncode, "has no endpoint 'nope': use one of mcp" in strange.stderr) == (2, True)
 
 
-async def test_a_changed_file_is_served_and_a_mistake_in_it_is_said_once(tmp_path: Path) -> None:
-    """The worker starts again when its file changes; one that cannot start is awaited until the mistake is mended."""
+async def test_calls_and_errors_of_handlers_are_short_lines_and_the_authors_own_frames(tmp_path: Path) -> None:
     application = tmp_path / "shop.py"
-    text = LIBRARY_LIKE.format(answer="first")
-    application.write_text(text)
-    with dev(application, environment={"MCPFLEET_QUEUE_WAIT": "1"}) as terminal:
+    application.write_text(FAILING)
+    with dev(application, "--no-reload") as terminal:
         [url] = await terminal.ready(1)
-        assert "first" in (await mcpfleet("call", url, "answer")).stdout
-        application.write_text(text.replace("first", "second"))
-        await terminal.say("restarting the workers")
-        await becomes(url, "second")
-        application.write_text(text + "def broken(:\n")
-        await terminal.say("it starts again when a file changes")
-        # That takes as long as a worker that is started again would need to fail once more.
-        assert (await mcpfleet("call", url, "answer")).returncode == 1
-        assert sum("SyntaxError" in line for line in terminal.errors) == 1
-        application.write_text(text.replace("first", "third"))
-        await becomes(url, "third")
+        await terminal.say("try ")
+        assert (await mcpfleet("call", url, "fail")).returncode == 1
+        assert (await mcpfleet("call", url, "succeed")).returncode == 0
+        await terminal.say("tools/call succeed: ok in ")
+        await terminal.say("tools/call fail: tool_error in ")
+        await terminal.say("json.decoder.JSONDecodeError")
+        assert not any(line.startswith("{") for line in terminal.errors)
+        frames = [line.strip() for line in terminal.errors if 'File "' in line]
+        assert frames == [f'File "{application}", line 11, in fail', f'File "{application}", line 20, in helper']
+        assert "\x1b[" not in "".join(terminal.errors)
 
 
-async def becomes(url: str, answer: str) -> None:
-    """Wait until a tool answers so."""
-    with anyio.fail_after(WITHIN):
-        while answer not in (await mcpfleet("call", url, "answer")).stdout:
-            pass
-
-
-async def test_a_mistake_in_the_application_ends_dev_and_is_named(tmp_path: Path) -> None:
-    """It names the process, the function and the parameter."""
+async def test_a_mistake_in_the_application_ends_dev_and_is_one_line(tmp_path: Path) -> None:
+    """It names the function and the parameter, once for all workers."""
     application = tmp_path / "broken.py"
     application.write_text(BROKEN)
-    with dev(application) as terminal:
+    with dev(application, "--workers", 2) as terminal:
         assert await terminal.ended() == 2
-    said = "\n".join(terminal.errors)
-    assert "worker 1 ended" in said
-    assert "broken.py:3" in said
-    assert "'x'" in said
+    assert terminal.errors == [
+        f"{application}:3: broken.f, parameter 'x': has no annotation: its type is the schema that clients see"
+    ]
+    assert terminal.said == []
 
 
-async def test_an_application_that_cannot_be_imported_is_told_as_python_tells_it(tmp_path: Path) -> None:
+async def test_an_application_that_cannot_be_imported_is_told_with_its_own_frames(tmp_path: Path) -> None:
     """Its author's own lines, without ours and the import system's that led there."""
     application = tmp_path / "broken.py"
     application.write_text("import json\n\ndef helper():\n    return json.loads('{')\n\nhelper()\n")
     with dev(application) as terminal:
         assert await terminal.ended() == 2
-    said = "\n".join(terminal.errors)
-    assert "broken.py cannot be imported" in said
-    assert f'File "{application}", line 6, in <module>' in said
-    assert "JSONDecodeError" in said
-    assert "loading.py" not in said
-    assert "frozen importlib" not in said
+    assert terminal.errors[0].startswith(f"{application}:4: json.decoder.JSONDecodeError: ")
+    frames = [line.strip() for line in terminal.errors if 'File "' in line]
+    assert frames == [f'File "{application}", line 6, in <module>', f'File "{application}", line 4, in helper']
 
 
 async def test_an_unknown_setting_ends_dev_with_the_nearest_name() -> None:
@@ -229,8 +151,10 @@ async def test_what_dies_later_is_started_again_and_named(mortal: Terminal) -> N
     first = int((await mcpfleet("call", url, "whoami")).stdout)
     os.kill(first, signal.SIGKILL)
     await mortal.say("worker 1 has ended")
-    second = int((await mcpfleet("call", url, "whoami")).stdout)
-    assert second != first
+    with anyio.fail_after(WITHIN):
+        while not (again := await mcpfleet("call", url, "whoami")).stdout:
+            pass
+    assert int(again.stdout) != first
 
 
 async def test_a_nats_that_dies_is_started_again_and_the_same_processes_use_it(mortal: Terminal) -> None:
@@ -266,7 +190,7 @@ async def test_s23_control_c_of_one_edge_costs_a_running_call_nothing(tmp_path: 
             await until((tmp_path / "started").exists)
             assert note.exists()
             terminal.process.send_signal(signal.SIGINT)
-            await terminal.say("stopping")
+            await terminal.say("draining")
             (tmp_path / "release").touch()
             assert await terminal.ended() == 0
         assert sum(map(len, terminal.said)) >= 1_000_000
@@ -308,14 +232,24 @@ async def hold(folder: str) -> str:
         print("x" * 1_000)
     return "released"
 """
-LIBRARY_LIKE = """
+FAILING = """
+import json
+
 from mcpfleet.app import App
 
-app = App("shop", version="1.0.0")
-
+app = App("failing", version="1.0.0")
 
 @app.tool()
-async def answer() -> str:
-    '''Answer.'''
-    return "{answer}"
+async def fail() -> str:
+    '''Fail.'''
+    return helper("{")
+
+@app.tool()
+async def succeed() -> str:
+    '''Succeed.'''
+    return "ok"
+
+def helper(text):
+    '''Fail in a library.'''
+    return json.loads(text)
 """

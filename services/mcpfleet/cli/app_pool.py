@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,8 @@ async def pool_of(target: str, launch: Launch, environment: Mapping[str, str]) -
             await process.wait()
     finally:
         if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
             with anyio.CancelScope(shield=True):
                 await process.wait()
     found = said.decode(errors="replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import re
 import signal
 import sys
@@ -24,6 +25,8 @@ _CHUNK: Final = 64 * 1024
 """Bytes that are read at once, and characters of the longest line that is kept whole."""
 _READY: Final = re.compile(r"ready(?: (?P<url>https?://\S+))?")
 """The line that a process of ours prints once it is ready. An application's own output may begin with the same word."""
+_CONSOLE: Final = re.compile(r"console (?P<url>https?://\S+/console)")
+"""The line that a process prints before that if it serves a console."""
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -42,9 +45,6 @@ class Started(Protocol):
 
     async def wait(self) -> int:
         """Wait until it has ended; returns its exit code."""
-
-    def send_signal(self, signal: int, /) -> None:
-        """Send it a signal."""
 
 
 Launch: TypeAlias = Callable[[Sequence[str], Mapping[str, str], int | None], Awaitable[Started]]
@@ -96,6 +96,8 @@ class Child:
         """An edge's URL, once it is ready."""
         self.ready = anyio.Event()
         """Set when the process has printed `ready`."""
+        self.console: str | None = None
+        """The URL of its console, once it is ready."""
         self._command = list(command)
         self.environment = dict(environment)
         self.log = log
@@ -140,6 +142,24 @@ class Child:
             self._unheard.set()
         return await process.wait()
 
+    async def wait(self) -> None:
+        """Wait until the process has ended, if it was started."""
+        if self._process is not None:
+            await self._process.wait()
+
+    async def wait_ready(self) -> bool:
+        """Wait until the process is ready, or has ended; returns whether it is ready. Somebody reads its output."""
+        async with anyio.create_task_group() as tasks:
+
+            async def hear_end() -> None:
+                await self.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(hear_end)
+            await self.ready.wait()
+            tasks.cancel_scope.cancel()
+        return self.ready.is_set()
+
     async def hear_on(self) -> None:
         """Read the process's output once nobody else does: with a full pipe it could not finish."""
         await self._unheard.wait()
@@ -162,19 +182,18 @@ class Child:
         if ready and not self.ready.is_set():
             self.url = ready["url"]
             self.ready.set()
+        elif (console := _CONSOLE.fullmatch(line.strip())) and not self.ready.is_set():
+            self.console = console["url"]
         elif line.strip():
             print(line, flush=True)  # noqa: T201  # an application's output is for its author
-
-    async def wait(self) -> None:
-        """Wait until the process has ended, if it was started."""
-        if self._process is not None:
-            await self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process still runs."""
         if self._process is not None and self._process.returncode is None:
+            # Not by asyncio's `send_signal`: it asks whether the process has ended, and so takes the exit code away
+            # from asyncio's own watcher, which then warns of an unknown child.
             with suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                os.kill(self._process.pid, number)
 
     async def stop(self, within: float) -> None:
         """Have the process drain, and kill it if it has not ended within `within` seconds."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, nullcontext
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 import anyio
-import typer
 
 from mcpfleet.cli.child import Child
 from mcpfleet.cli.dev_note import NOTE, noted
+from mcpfleet.cli.dev_screen import say, say_ready
 from mcpfleet.cli.embedded_nats import EmbeddedNats
-from mcpfleet.cli.fleet import OPERATOR, FleetProcesses, Keep, Plan, running
+from mcpfleet.cli.fleet import OPERATOR, FleetProcesses, Keep, Plan, StartFailed, running
 from mcpfleet.contracts.endpoints import EndpointSettings
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.names import MISCONFIGURED
@@ -30,6 +27,9 @@ _LONGEST_PAUSE: Final = 10.0
 _STABLE_AFTER: Final = 30.0
 """Seconds that a process must run before its pauses begin anew."""
 _LAST_PORT: Final = 65_535
+LOCALHOST: Final = "127.0.0.1"
+_CONSOLE_BESIDE: Final = 1_000
+"""The console's port minus the first edge's: two systems on one machine have different ones."""
 
 
 class Development:
@@ -47,15 +47,14 @@ class Development:
         self._note = note
         self._reload = reload
         self._fleet: FleetProcesses | None = None
-        self._again: dict[Child, anyio.Event] = {}
+        self._released: dict[Child, anyio.Event] = {}
         self._work = anyio.CancelScope()
-        self._is_watching = False
 
     async def run(self) -> None:
         """Run until ^C or SIGTERM, then drain; a second signal kills the remaining processes.
 
         Raises:
-            StartFailed: a process could not start.
+            ConfigurationError: a process could not start, or the application cannot be imported.
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear_signals)
@@ -65,37 +64,69 @@ class Development:
                     _note(fleet) if self._note else nullcontext(),
                     anyio.create_task_group() as beside,
                 ):
-                    for url in fleet.urls:
-                        typer.echo(f"ready {url}")
+                    reports = filter(None, map(fleet.report_of, fleet.workers))
+                    say_ready(fleet.urls, fleet.edges[0].console, next(reports, None))
                     if fleet.nats is not None:
                         beside.start_soon(self._keep_nats, fleet.nats)
-                    await self._reload_workers(fleet)
+                    await (self._replace_workers(fleet) if self._reload else anyio.sleep_forever())
             tasks.cancel_scope.cancel()
+
+    async def _replace_workers(self, fleet: FleetProcesses) -> None:
+        """Replace the workers whenever a file of the application changes, until cancelled."""
+        from mcpfleet.cli.dev_reload import Reload  # noqa: PLC0415  # it costs start-up time
+
+        await Reload(fleet, self).run()
 
     def _keeper(self, fleet: FleetProcesses) -> Keep:
         self._fleet = fleet
         return self._keep
 
     async def _keep(self, child: Child) -> None:
-        """Run a process, and restart it with back-off when it dies."""
+        """Run a process, and restart it with back-off when it dies, until it is released.
+
+        Raises:
+            ConfigurationError: it ended before the fleet was up.
+        """
         assert self._fleet is not None
-        waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
-        while True:
-            self._again[child] = anyio.Event()
+        try:
             started = anyio.current_time()
             await self._fleet.keep(child)
-            if self._work.cancel_called:
-                return
-            if anyio.current_time() - started > _STABLE_AFTER:
+        except StartFailed as error:
+            report = self._fleet.report_of(child)
+            if report is not None and report.mistake is not None:
+                raise ConfigurationError(report.mistake.text) from error
+            raise
+        await self.keep_on(child, anyio.current_time() - started)
+
+    async def keep_on(self, child: Child, ran: float = _STABLE_AFTER) -> None:
+        """Start a process that has ended again, with back-off, and whenever it dies, until it is released.
+
+        Args:
+            child: the process.
+            ran: the seconds for which it ran.
+        """
+        assert self._fleet is not None
+        released = self._released.setdefault(child, anyio.Event())
+        waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
+        while not self._work.cancel_called and not released.is_set():
+            if ran > _STABLE_AFTER:
                 waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
-            if self._is_watching and child in self._fleet.workers and child.exit_code == MISCONFIGURED:
+            if self._reload and child in self._fleet.workers and child.exit_code == MISCONFIGURED:
                 say(f"{child.name} cannot load the application; it starts again when a file changes", "yellow")
-                await self._again[child].wait()
-            if not self._again[child].is_set():
-                pause = next(waits)
-                say(f"{child.name} has ended; it starts again in {pause:g} s", "yellow")
-                with anyio.move_on_after(pause):
-                    await self._again[child].wait()
+                await released.wait()
+                return
+            pause = next(waits)
+            say(f"{child.name} has ended; it starts again in {pause:g} s", "yellow")
+            with anyio.move_on_after(pause):
+                await released.wait()
+                return
+            started = anyio.current_time()
+            await self._fleet.keep(child)
+            ran = anyio.current_time() - started
+
+    def release(self, child: Child) -> None:
+        """Start a process no more once it has ended."""
+        self._released.setdefault(child, anyio.Event()).set()
 
     async def _keep_nats(self, nats: EmbeddedNats) -> None:
         """Restart NATS on its port whenever it dies; the processes reconnect by themselves."""
@@ -104,22 +135,6 @@ class Development:
             say(f"nats has ended with code {code}; it starts again", "yellow")
             await nats.start()
             await anyio.sleep(_FIRST_PAUSE)
-
-    async def _reload_workers(self, fleet: FleetProcesses) -> None:
-        """Restart the workers whenever a Python file in the application's folder changes, until cancelled."""
-        directory = application_directory(self._plan.target)
-        if not self._reload or directory is None:
-            await anyio.sleep_forever()
-            return
-        from watchfiles import PythonFilter, awatch  # noqa: PLC0415  # it costs start-up time
-
-        self._is_watching = True
-        async for changes in awatch(directory, watch_filter=PythonFilter(), debounce=200):
-            names = sorted({Path(path).name for _, path in changes})
-            say(f"{', '.join(names)} changed: restarting the workers", "cyan")
-            for worker in fleet.workers:
-                self._again[worker].set()
-                worker.signal(signal.SIGTERM)
 
     async def _hear_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -131,7 +146,7 @@ class Development:
                     await self._fleet.kill()
 
 
-def check_ports(first: int, number: int, host: str = "127.0.0.1") -> None:
+def check_ports(first: int, number: int, host: str = LOCALHOST) -> None:
     """Refuse ports that do not exist or are in use, and an address that is not of this machine; 0 takes free ports.
 
     Raises:
@@ -140,14 +155,28 @@ def check_ports(first: int, number: int, host: str = "127.0.0.1") -> None:
     for port in range(first, first + number) if first else ():
         if port > _LAST_PORT:
             raise ConfigurationError(f"--port {first}: there is no port {port}")
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind((host, port))
-                trial.listen()
-            except OSError as error:
-                where = f"port {port}" if host == "127.0.0.1" else f"port {port} of {host}"
-                raise ConfigurationError(f"--port {first}: cannot listen on {where}: {error.strerror}") from None
+        why = _why_taken(port, host)
+        if why:
+            where = f"port {port}" if host == LOCALHOST else f"port {port} of {host}"
+            raise ConfigurationError(f"--port {first}: cannot listen on {where}: {why}")
+
+
+def console_port(first: int) -> int:
+    """Return the port of the console: a fixed one beside the first edge's, or 0 for a free one where that is taken."""
+    port = first + _CONSOLE_BESIDE
+    return port if first and port <= _LAST_PORT and not _why_taken(port) else 0
+
+
+def _why_taken(port: int, host: str = LOCALHOST) -> str:
+    """Why nobody can listen on a port; empty if somebody can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+            trial.listen()
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 async def develop(plan: Plan, reload: bool, note: bool = True) -> None:
@@ -168,18 +197,3 @@ async def _note(fleet: FleetProcesses) -> AsyncIterator[None]:
                     "yellow",
                 )
         yield
-
-
-def say(sentence: str, colour: str) -> None:
-    """Print a sentence on standard error, apart from the output."""
-    typer.secho(sentence, fg=colour, err=True)
-
-
-def application_directory(target: str) -> Path | None:
-    """The folder of the application; a change in it restarts the workers."""
-    path = target.partition(":")[0]
-    if path.endswith(".py"):
-        return Path(path).resolve().parent
-    sys.path.insert(0, str(Path.cwd()))
-    spec = find_spec(path.partition(".")[0])
-    return Path(spec.origin).parent if spec is not None and spec.origin else None

@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from mcpfleet.cli.app_pool import SETTING, pool_of
 from mcpfleet.cli.child import Child, Launch, execute
 from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.cli.services import STORED
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
@@ -78,6 +79,8 @@ class Plan:
     """The folder with a file of each process's standard error; None shows it on ours."""
     launch: Launch = execute
     """Starts the processes that are ours."""
+    reports: bool = False
+    """Workers leave a report of what they import, for `report_of`, and print no mistake of it."""
     settings: ProcessSettings = field(default_factory=ProcessSettings)
 
 
@@ -98,7 +101,10 @@ class FleetProcesses:
         self.service_processes: list[Child] = []
         self.edges: list[Child] = []
         self.workers: list[Child] = []
+        self.passing: list[Child] = []
+        """Workers that are not, or no longer, among the fleet's: they end with it."""
         self._is_up = False
+        self._reports: dict[Child, Path] = {}
 
     @property
     def services(self) -> Child:
@@ -207,13 +213,19 @@ class FleetProcesses:
     async def kill(self) -> None:
         """End every process at once."""
         nats = [self.nats.child] if self.nats is not None else []
-        for child in (*self.edges, *self.workers, *self.service_processes, *nats):
+        for child in (*self.edges, *self.workers, *self.passing, *self.service_processes, *nats):
             await child.kill()
 
     async def stop(self) -> None:
-        """Drain every process: edges first, so that their last calls still have workers, and NATS last."""
+        """Drain every process: edges first, so that their last calls still have workers, and NATS last.
+
+        A fleet that was never up has nothing to drain.
+        """
+        if not self._is_up:
+            await self.kill()
+            return
         nats = [self.nats.child] if self.nats is not None else []
-        groups = self.edges, self.workers, self.service_processes, nats
+        groups = self.edges, [*self.workers, *self.passing], self.service_processes, nats
         async with anyio.create_task_group() as hearing:
             for group in groups:
                 for child in group:
@@ -230,9 +242,27 @@ class FleetProcesses:
         password = SecretStr(self._passwords[user])
         return self.plan.settings.model_copy(update={"nats_url": self.nats.url, "nats_password": password})
 
+    def successor(self, number: int) -> Child:
+        """Describe a worker that may take the place of the worker with this index; it is not started."""
+        return self._worker(number, self.plan.target)
+
+    def report_of(self, worker: Child) -> ImportReport | None:
+        """What a worker has found when it imported the application; None before that, and where the plan has no
+        reports."""
+        try:
+            return ImportReport.model_validate_json(self._reports[worker].read_bytes())
+        except (LookupError, OSError, ValueError):
+            return None
+
     def _worker(self, number: int, target: str) -> Child:
-        command = ["mcpfleet.cli", "worker", target]
-        return self._child(f"worker {number + 1}", command, pool_user(self.pool), {SETTING: self.pool})
+        command, report = ["mcpfleet.cli", "worker", target], None
+        if self.plan.reports:
+            report = self._directory / f"import-{len(self._reports)}.json"
+            command = ["mcpfleet.cli.dev_worker", target, str(report)]
+        child = self._child(f"worker {number + 1}", command, pool_user(self.pool), {SETTING: self.pool})
+        if report is not None:
+            self._reports[child] = report
+        return child
 
     def _edge(self, number: int) -> Child:
         port = self.plan.port + number if self.plan.port else 0

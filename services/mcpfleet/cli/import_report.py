@@ -24,6 +24,10 @@ class Declared(_Value):
     wire: dict[str, Any]
     """Its entry in lists."""
     scopes: tuple[str, ...] = ()
+    asks: bool = False
+    """Whether it may ask its client something."""
+    task: Literal["required", "optional"] | None = None
+    """Whether a tool's calls are tasks."""
     file: str | None = None
     """The file of its function."""
     line: int | None = None
@@ -60,6 +64,8 @@ class ImportReport(_Value):
     warnings: tuple[Finding, ...] = ()
     mistake: Finding | None = None
     """Why it was not loaded."""
+    began: float = 0.0
+    """When the import began, in Unix time."""
     files: tuple[str, ...] = ()
     """The author's own files that the import read, also where it failed."""
 

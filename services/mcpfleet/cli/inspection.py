@@ -9,36 +9,38 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final, NoReturn
 
-from mcpfleet.app import App, DeclarationWarning, load
+from mcpfleet.app import App, DeclarationWarning, Handler, load
 from mcpfleet.app.load_problem import load_problem
 from mcpfleet.cli.import_report import Declared, Finding, ImportReport
 from mcpfleet.process.tracebacks import SourceLine, is_own, own_frames, place_of
 
+_CLOCK_OF_FILES: Final = 0.02
+"""Seconds by which the times of files may be behind the clock."""
 BEGINS: Final = b" "
 """Written before the import begins; JSON allows it before a report."""
-_UNENDING: Final = 365 * 86_400.0
-"""Seconds of an import without a limit."""
 
 
 class _TooLong(BaseException):
     """Raised in the midst of an import that has no time left; an application's `except Exception` lets it through."""
 
 
-def inspect(target: str, within: float = _UNENDING) -> tuple[ImportReport, App | None]:
+def inspect(target: str, within: float | None = None) -> tuple[ImportReport, App | None]:
     """Import an application; call it in the main thread of a process that is its own.
 
     Args:
         target: the application.
-        within: seconds that the import may take.
+        within: seconds that the import may take; None has no limit.
 
     Returns:
         The report, and the application if it was loaded.
     """
+    began = time.time() - _CLOCK_OF_FILES
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DeclarationWarning)
         app, mistake = _loaded(target, within)
@@ -48,24 +50,24 @@ def inspect(target: str, within: float = _UNENDING) -> tuple[ImportReport, App |
             warnings.showwarning(each.message, each.category, each.filename, each.lineno)
     files = _own_files(mistake)
     if app is None:
-        return ImportReport(target=target, mistake=mistake, files=files), None
+        return ImportReport(target=target, mistake=mistake, began=began, files=files), None
     warned = [_warned(str(each.message), SourceLine(each.filename, each.lineno)) for each in told] + _undescribed(app)
-    declared = tuple(
-        Declared(
-            kind=each.definition.kind, name=each.definition.name, wire=each.definition.wire,
-            scopes=each.definition.scopes, file=each.site.file, line=each.site.line,
-        )
-        for each in app.handlers
-    )  # fmt: skip
+    declared = tuple(map(_declared, app.handlers))
     report = ImportReport(
-        target=target, name=app.name, version=app.version, declared=declared, warnings=tuple(warned), files=files
+        target=target,
+        name=app.name,
+        version=app.version,
+        declared=declared,
+        warnings=tuple(warned),
+        began=began,
+        files=files,
     )
     return report, app
 
 
-def _loaded(target: str, within: float) -> tuple[App | None, Finding | None]:
+def _loaded(target: str, within: float | None) -> tuple[App | None, Finding | None]:
     try:
-        with _limited(within):
+        with nullcontext() if within is None else _limited(within):
             return load(target), None
     except KeyboardInterrupt:
         raise
@@ -101,6 +103,20 @@ def _own_files(mistake: Finding | None) -> tuple[str, ...]:
     if mistake is not None and mistake.file is not None:
         files.add(mistake.file)
     return tuple(sorted(file for file in files if is_own(file)))
+
+
+def _declared(handler: Handler) -> Declared:
+    definition, site = handler.definition, handler.site
+    return Declared(
+        kind=definition.kind,
+        name=definition.name,
+        wire=definition.wire,
+        scopes=definition.scopes,
+        asks=bool(handler.questions),
+        task=definition.task,
+        file=site.file,
+        line=site.line,
+    )
 
 
 def _undescribed(app: App) -> list[Finding]:

@@ -119,11 +119,6 @@ class _Forked(asyncio.Protocol):
         assert self.returncode is not None
         return self.returncode
 
-    def send_signal(self, number: int) -> None:
-        """Send it a signal."""
-        if self.returncode is None:
-            os.kill(self.pid, number)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep it."""
         self._transport = transport

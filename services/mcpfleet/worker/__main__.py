@@ -32,9 +32,12 @@ from mcpfleet.worker.wiring import Worker, wire
 
 async def serve(process: Process[WorkerSettings]) -> None:
     """Run a worker until it is told to stop, and drain it: its calls are finished first."""
-    settings = process.settings
-    app = _load(settings.target)
-    pool = settings.pool or pool_named(app.name)
+    await serve_app(process, _load(process.settings.target))
+
+
+async def serve_app(process: Process[WorkerSettings], app: App) -> None:
+    """The same, for an application that is loaded."""
+    pool = process.settings.pool or pool_named(app.name)
     await serve_over(process, bus_of(process, pool_user(pool)), app, pool, partial(say_ready, process.log))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
@@ -10,11 +11,12 @@ from typing import Final
 import anyio
 from anyio.abc import TaskStatus
 
-from mcpfleet.bus.errors import BusError, Failed, Fault, TooLarge
+from mcpfleet.bus.errors import BusError, Failed, Fault, NoResponders, TooLarge
 from mcpfleet.contracts.catalog import Announce, Announced, CatalogClient
 from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.lifecycle import STARTING_FOR
 from mcpfleet.process.retry import pauses
 from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext, TraceSampling
@@ -54,6 +56,7 @@ class Announcer:
         self._on_counted = on_counted
         self._tracer = tracer
         self._sampling = sampling
+        self._early_until = time.monotonic() + STARTING_FOR
         self._woken = AutoResetEvent()
         self._turn = anyio.Lock()
 
@@ -125,7 +128,9 @@ class Announcer:
             self._log.warning("worker not counted", kind=error.kind, error=str(error))
             return False
         except BusError as error:
-            self._log.warning("announcement not answered", error=str(error))
+            is_early = isinstance(error, NoResponders) and time.monotonic() < self._early_until and not is_known
+            tell = self._log.info if is_early else self._log.warning
+            tell("announcement not answered", error=str(error))
             return False
         if answer.wanted:
             return False

@@ -15,7 +15,7 @@ from mcpfleet.console.feed import ConsoleFeed
 from mcpfleet.console.page import PATH, ConsolePage
 from mcpfleet.console.stats import collect_stats
 from mcpfleet.contracts.stats import EVERY, Role, Sender, Stats, pool_stats_subject, service_stats_subject
-from mcpfleet.process.logs import reporting
+from mcpfleet.process.logs import reporting, say_console
 from mcpfleet.process.service import Process
 
 
@@ -28,7 +28,9 @@ async def serve_console(process: Process[Any], bus: Bus, role: Role) -> None:
     page = ConsolePage(feed, settings.console_hosts)
     is_served = process.pages.offer(page.pages())
     if is_served and process.pages.url:
-        process.log.info("console served", url=f"{process.pages.url}{PATH}")
+        url = f"{process.pages.url}{PATH}"
+        process.log.info("console served", url=url)
+        say_console(process.log, url)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_publish, process, bus, service_stats_subject(role, process.id), feed.hear_own)
         if is_served:

@@ -11,6 +11,9 @@ from typing import Final
 import anyio
 from structlog.typing import FilteringBoundLogger
 
+STARTING_FOR: Final = 10.0
+"""Seconds after its start in which a process does not warn of another that is not there: all of them are starting."""
+
 
 class Stopping:
     """Set by the first SIGTERM or SIGINT, and never unset; the services of a process share one."""

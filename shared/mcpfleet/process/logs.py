@@ -21,6 +21,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from mcpfleet.process.pace import CALL_SITE, LIBRARIES, Pace
 from mcpfleet.process.recent_errors import recent_errors
+from mcpfleet.process.tracebacks import own_traceback
 from mcpfleet.telemetry.trace import current
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -42,7 +43,9 @@ def configure(form: Format, level: Level, names: Mapping[str, str]) -> None:
     global _pace  # noqa: PLW0603  # logging is set up for the whole of an operating-system process
     flush()
     _pace = Pace(_write)
-    processors: list[Processor] = [add_log_level, _pace, _add_trace, recent_errors, format_exc_info, _hide_passwords]
+    # People read the frames of their own code; machines, and people who look for a mistake of ours, get all.
+    errors = own_exc_info if form == "console" and level != "debug" else format_exc_info
+    processors: list[Processor] = [add_log_level, _pace, _add_trace, recent_errors, errors, _hide_passwords]
     if form == "json":
         processors += [TimeStamper(fmt="iso", utc=True, key="time"), _in_order, JSONRenderer()]
     else:
@@ -136,6 +139,16 @@ def without_passwords(text: str) -> str:
     return _PASSWORD.sub(r"\1:***@", text)
 
 
+def own_exc_info(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Put an error's traceback into a line as its author reads it: a processor in place of `format_exc_info`."""
+    error = event.pop("exc_info", None)
+    if error is True or isinstance(error, tuple):
+        error = sys.exc_info()[1] if error is True else error[1]
+    if isinstance(error, BaseException):
+        event["exception"] = own_traceback(error)
+    return event
+
+
 def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> MutableMapping[str, Any]:
     """Order the fields: the common ones come first."""
     return {key: event.pop(key) for key in _FIRST if key in event} | dict(event)
@@ -212,3 +225,9 @@ def say_ready(log: FilteringBoundLogger, url: str = "") -> None:
     """Print `ready` on standard output for the parent process, which may not read any more."""
     with reporting(log, "ready"):
         print(f"ready {url}".rstrip(), flush=True)  # noqa: T201  # this line is for programs
+
+
+def say_console(log: FilteringBoundLogger, url: str) -> None:
+    """Print on standard output where this process serves a console, before it is ready."""
+    with reporting(log, "console"):
+        print(f"console {url}", flush=True)  # noqa: T201  # as above

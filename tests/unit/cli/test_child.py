@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -73,6 +75,23 @@ async def test_it_is_stopped_by_a_signal() -> None:
     with anyio.fail_after(5):
         await child.stop(within=5)
     assert child.exit_code == -signal.SIGTERM
+
+
+async def test_a_signal_to_one_that_has_just_ended_takes_no_exit_code_away(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio warns of an unknown child if somebody else asks the system for the exit code before it does."""
+    for _ in range(20):
+        child = python("raise SystemExit(3)")
+        await child.start()
+        until_dead(child.pid)
+        child.signal(signal.SIGCONT)
+        assert await child.listen() == 3
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+def until_dead(pid: int) -> None:
+    """Wait until a process has ended, without giving the event loop a turn and without taking its exit code."""
+    with suppress(ChildProcessError):  # asyncio's thread has taken it
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 async def test_one_that_does_not_stop_is_killed_after_a_while() -> None:

@@ -30,11 +30,12 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
     import anyio  # noqa: PLC0415
 
-    from mcpfleet.cli.dev import check_ports, develop  # noqa: PLC0415
+    from mcpfleet.cli.dev import check_ports, console_port, develop  # noqa: PLC0415
     from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
     from mcpfleet.process.settings import ProcessSettings  # noqa: PLC0415
 
     os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
+    os.environ.setdefault("MCPFLEET_LOG_LEVEL", "warning")
     # No load balancer stands before a laptop's edges, so a drain need not wait for one to notice.
     os.environ.setdefault("MCPFLEET_LAME", "0")
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
@@ -43,6 +44,7 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     check_ports(port, edges, host)
     plan = Plan(
         target=target, edges=edges, workers=workers, host=host, port=port, nats_url=nats, store_url=store,
+        own={"edge 1": {"MCPFLEET_ADMIN_BIND": f"127.0.0.1:{console_port(port)}"}}, reports=True,
         settings=ProcessSettings.load(),
     )  # fmt: skip
     anyio.run(develop, plan, reload, note)

@@ -18,12 +18,13 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus import header
 from mcpfleet.bus.actor import hint_span
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import BusError
+from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.access import is_exposed
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.process.lifecycle import STARTING_FOR
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy, Rights
@@ -80,6 +81,7 @@ class Snapshots:
         self._tracer = tracer
         self._log = log
         self._endpoints = {name: _Endpoint(tasks=_has_tasks(settings, name)) for name in endpoints}
+        self._early_until = time.monotonic() + STARTING_FOR
         self._known = anyio.Event()
         self._on_change: Callable[[str], None] = lambda _endpoint: None
         self._tasks: TaskGroup | None = None
@@ -171,7 +173,9 @@ class Snapshots:
         except BusError as error:
             # The edge serves the snapshot that it has, and asks again after a pause.
             endpoint.confirmed = time.monotonic() - self._settings.snapshot_lasts / 2
-            self._log.warning("snapshot not fetched", endpoint=name, error=str(error))
+            is_early = isinstance(error, NoResponders) and time.monotonic() < self._early_until
+            tell = self._log.info if is_early and endpoint.snapshot is None else self._log.warning
+            tell("snapshot not fetched", endpoint=name, error=str(error))
         finally:
             endpoint.is_fetching = False
             endpoint.cause = None

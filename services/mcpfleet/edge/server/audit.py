@@ -1,5 +1,7 @@
 """One line for each call that was let in: who, what, outcome, duration, trace; never arguments or credentials.
 
+For people a line is short, and has the reason of a refusal, as the client was told.
+
 Lines are written together a few times a second, since each write by itself would cost a call as much as its JSON.
 """
 
@@ -14,6 +16,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.process.logs import ConsoleLines, Format, coloured
 from mcpfleet.telemetry.metrics import Counter
 
 _EVERY: Final = 0.1
@@ -25,9 +28,9 @@ _HEADS: Final = 1_000
 
 
 class Audit:
-    """Writes the lines, as JSON, to standard error with all other lines."""
+    """Writes the lines to standard error with all other lines, in their form."""
 
-    def __init__(self, service: str, process: str, *, is_on: bool, lost: Counter) -> None:
+    def __init__(self, service: str, process: str, *, is_on: bool, lost: Counter, form: Format = "json") -> None:
         """Write nothing yet.
 
         Args:
@@ -35,7 +38,9 @@ class Audit:
             process: the edge's id.
             is_on: lines are written at all.
             lost: counts the lines that could not be written.
+            form: JSON for machines, or text for people.
         """
+        self._text = ConsoleLines(coloured(sys.stderr)) if form == "console" else None
         self._of_process = {"level": "info", "service": service, "process": process, "event": "audit"}
         self._is_on = is_on
         self._lost = lost
@@ -43,30 +48,48 @@ class Audit:
         self._second, self._written = 0, ""
         self._head = lru_cache(_HEADS)(self._compose)
 
-    def note(self, exchange: Exchange, outcome: str, seconds: float) -> None:
+    def note(self, exchange: Exchange, outcome: str, seconds: float, why: str = "") -> None:
         """Note a request that has ended.
 
         Args:
             exchange: the request's, of a method that leaves a line.
             outcome: `ok`, or the error's type.
             seconds: how long it took.
+            why: the reason of a refusal, in words that the client was told; only people read it.
         """
         if not self._is_on:
             return
-        caller, method = exchange.caller, exchange.method
-        target = method.audit(exchange) if method is not None and method.audit is not None else None
-        # The declared name: where there is no target, the name is a caller's own making.
-        name = target.listed.definition.name if target is not None else None
-        head = self._head(exchange.message.method, name, caller.subject, caller.client, caller.tenant)
-        said = outcome if outcome.isidentifier() else to_json(outcome).decode()[1:-1]
         if not self._lines:
             asyncio.get_running_loop().call_later(_EVERY, self.write)
         self._lines.append(
-            f'{{"time":"{self._now()}",{head},"outcome":"{said}","seconds":{seconds:.6f},'
-            f'"trace_id":"{exchange.trace.trace_id}"}}'
+            self._as_json(exchange, outcome, seconds)
+            if self._text is None
+            else self._as_text(self._text, exchange, outcome, seconds, why)
         )
         if len(self._lines) >= _MOST:
             self.write()
+
+    def _as_json(self, exchange: Exchange, outcome: str, seconds: float) -> str:
+        caller = exchange.caller
+        head = self._head(exchange.message.method, _target(exchange), caller.subject, caller.client, caller.tenant)
+        said = outcome if outcome.isidentifier() else to_json(outcome).decode()[1:-1]
+        return (
+            f'{{"time":"{self._now()}",{head},"outcome":"{said}","seconds":{seconds:.6f},'
+            f'"trace_id":"{exchange.trace.trace_id}"}}'
+        )
+
+    def _as_text(self, lines: ConsoleLines, exchange: Exchange, outcome: str, seconds: float, why: str) -> str:
+        """Compose a line for people: the trace is named where something went wrong."""
+        caller, is_ok = exchange.caller, outcome == "ok"
+        what = " ".join(filter(None, (exchange.message.method, _target(exchange))))
+        event = {
+            **self._of_process,
+            "time": time.strftime("%H:%M:%S"),
+            "event": f"{what}: {outcome} in {seconds * 1000:.0f} ms" + (f": {why}" if why else ""),
+        }
+        event |= {} if caller.subject is None else {"subject": caller.subject}
+        event |= {} if is_ok else {"trace_id": exchange.trace.trace_id}
+        return lines(None, "", event)
 
     def _compose(
         self, method: str, target: str | None, subject: str | None, client: str | None, tenant: str | None
@@ -94,3 +117,10 @@ class Audit:
             sys.stderr.flush()
         except (OSError, ValueError):  # nobody reads: a line is not worth a call, and could not say so itself
             self._lost.add(len(lines))
+
+
+def _target(exchange: Exchange) -> str | None:
+    """The declared name of what was used: where there is no target, the name is a caller's own making."""
+    method = exchange.method
+    target = method.audit(exchange) if method is not None and method.audit is not None else None
+    return target.listed.definition.name if target is not None else None

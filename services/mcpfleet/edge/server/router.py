@@ -130,15 +130,15 @@ class RequestRouter:
             await callers.limits.take_request(exchange.endpoint, exchange.caller)
         if method is None or method.audit is None:
             return await handler(exchange)  # finds the target, checks its scopes, and takes the other limits
-        started, outcome = time.monotonic(), "cancelled"
+        started, outcome, why = time.monotonic(), "cancelled", ""
         try:
             error = await handler(exchange)
             outcome = error or "ok"
         except Rejection as rejection:
-            outcome = str(rejection.code or rejection.status)
+            outcome, why = str(rejection.code or rejection.status), rejection.message
             raise
         finally:
-            self._audit.note(exchange, outcome, time.monotonic() - started)
+            self._audit.note(exchange, outcome, time.monotonic() - started, why)
         return error
 
     async def _answer_from_memory(self, exchange: Exchange) -> str | None:

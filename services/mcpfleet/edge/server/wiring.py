@@ -151,7 +151,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         callers,
         Compat2025(settings.endpoints, sessions.cache, sessions.in_flight),
         methods,
-        Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost),
+        Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost, form=settings.log_format),
     )
     # Where nothing is exported nothing is sampled, and no trace is begun only to be dropped.
     ratio = settings.sample_ratio if process.telemetry.enabled else 0.0

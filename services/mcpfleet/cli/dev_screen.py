@@ -1,0 +1,80 @@
+"""What `mcpfleet dev` says in the terminal: how to use the fleet once it is ready, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import typer
+
+from mcpfleet.cli.import_report import Declared, ImportReport
+from mcpfleet.cli.signatures import example_arguments, printable
+from mcpfleet.process.logs import coloured
+
+_MOST_TOOLS: Final = 8
+"""Tools that are named."""
+_MOST_WARNINGS: Final = 2
+"""Warnings that are shown; `mcpfleet check` shows all."""
+_OTHERS: Final = (("prompt", "prompts"), ("resource", "resources"), ("template", "templates"))
+
+
+def say(sentence: str, colour: str) -> None:
+    """Print a sentence on standard error, apart from the output; coloured where the log is."""
+    typer.echo(typer.style(sentence, fg=colour) if coloured(sys.stderr) else sentence, err=True, color=True)
+
+
+def say_ready(urls: Sequence[str], console: str | None, report: ImportReport | None) -> None:
+    """Say that the fleet serves: where, what, and how to call it.
+
+    Args:
+        urls: the edges' URLs; each is a line `ready <url>` on standard output, for programs too.
+        console: the console's URL.
+        report: what a worker has imported.
+    """
+    for url in urls:
+        typer.echo(f"ready {url}")
+    if console is not None:
+        say(f"console  {console}", "cyan")
+    if report is None:
+        return
+    say(f"offers   {offers(report)}", "cyan")
+    example = example_call(urls[0], report)
+    if example is not None:
+        say(f"try      {example}", "cyan")
+    for warning in report.warnings[:_MOST_WARNINGS]:
+        say(f"warning  {warning.message}", "yellow")
+
+
+def offers(report: ImportReport) -> str:
+    """Return in one line what an application declares."""
+    tools = [printable(each.name) for each in report.of("tool")]
+    more = f" and {len(tools) - _MOST_TOOLS} more tools" if len(tools) > _MOST_TOOLS else ""
+    parts = [f"{', '.join(tools[:_MOST_TOOLS])}{more}" if tools else "no tool"]
+    for kind, several in _OTHERS:
+        number = sum(each.kind == kind for each in report.declared)
+        parts += [f"{number} {kind if number == 1 else several}"] if number else []
+    return "; ".join(parts)
+
+
+def example_call(url: str, report: ImportReport) -> str | None:
+    """Return a command that calls one of the tools; None without a tool.
+
+    Tools that only read are preferred, and tools that ask nothing, and that take an argument.
+    """
+    tools = sorted(report.of("tool"), key=_preference)
+    if not tools:
+        return None
+    tool = tools[0]
+    command = "tasks start" if tool.task == "required" else "call"
+    words = ["mcpfleet", command, url, printable(tool.name), *example_arguments(tool.wire.get("inputSchema"))]
+    if os.environ.get("MCPFLEET_AUTHORIZATION", "none") != "none":
+        words.append("--token TOKEN")
+    return " ".join(words)
+
+
+def _preference(tool: Declared) -> tuple[bool, bool, bool, bool]:
+    hints = tool.wire.get("annotations") or {}
+    takes = bool((tool.wire.get("inputSchema") or {}).get("required"))
+    return tool.task == "required", tool.asks, not hints.get("readOnlyHint"), not takes
