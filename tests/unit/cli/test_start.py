@@ -46,7 +46,9 @@ def imported(*words: str) -> set[str]:
         "finally:\n"
         "    print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
@@ -57,6 +59,8 @@ def imported(*words: str) -> set[str]:
         (["--help"], set()),
         (["call", "--help"], {"pydantic"}),  # typer reads the types of a command's options by it
         (["tasks", "--help"], {"pydantic"}),
+        (["stdio", "--help"], {"pydantic"}),
+        (["stdio", "http://127.0.0.1:9/mcp"], {"anyio", "httpx2", "pydantic"}),  # its input ends at once
     ],
 )
 def test_a_command_that_runs_nothing_imports_nothing_heavy(words: list[str], typers: set[str]) -> None:

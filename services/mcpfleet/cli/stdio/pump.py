@@ -35,6 +35,8 @@ _MOST_POSTS: Final = 64
 """Notifications and answers of the client that are under way at once; the input waits beyond that."""
 _TAKEN_WITHIN: Final = 30.0
 """Seconds for the server to take a notification or an answer."""
+_HEARD_WITHIN: Final = 1.0
+"""Seconds for which the first request of a session waits for the session's GET stream."""
 _FORGOTTEN_AFTER: Final = 5.0
 """Seconds after which the stream of a cancelled request of 2025 is closed."""
 _FINISHED_WITHIN: Final = 0.4
@@ -148,14 +150,19 @@ class Pump:
         self._tasks.start_soon(_forget, running)
 
     async def _open(self, session: RemoteSession, message: RawMessage, opened: anyio.Event) -> None:
-        """Tell the server that the session is open, then listen to what it says beside its answers."""
+        """Tell the server that the session is open, then listen to what it says beside its answers.
+
+        The next request waits for that stream, so that no change which follows it is missed.
+        """
         try:
             session.heed(message)
             with anyio.move_on_after(_TAKEN_WITHIN):
                 await self._requests.tell(message)
+            self._tasks.start_soon(session.hear)
+            with anyio.move_on_after(_HEARD_WITHIN):
+                await session.is_heard.wait()
         finally:
             opened.set()
-        await session.hear()
 
     async def _post(self, work: Callable[[], Awaitable[None]]) -> None:
         """Start what posts without an answer; the input waits while too much of it is under way."""

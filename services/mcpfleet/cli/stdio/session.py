@@ -58,7 +58,11 @@ class RemoteSession:
         self._initialized: RawMessage | None = None
         self._level: RawMessage | None = None
         self._watched: dict[str, RawMessage] = {}
+        self.is_heard = anyio.Event()
+        """Set once the server has answered whether it has a GET stream, or could not."""
         self._hearing = anyio.CancelScope()
+        self._reading = anyio.CancelScope()
+        """The reading of the GET stream that is open."""
 
     @property
     def is_open(self) -> bool:
@@ -112,6 +116,7 @@ class RemoteSession:
             self._check(answer)
             self.agree(answer, identifier)
             self.number += 1
+            self._reading.cancel()
             log("the server has forgotten the session: a new one goes on in its place")
             kept = [self._initialized, self._level, *self._watched.values()]
             for message in kept:
@@ -179,14 +184,17 @@ class RemoteSession:
             resumed = {LAST_EVENT: events.last_id} if events.last_id else {}
             with suppress(HttpFailure):
                 async with self._endpoint.request("GET", {**self.headers(), **resumed}) as response:
+                    self.is_heard.set()
                     if response.is_success and content_type(response) == "text/event-stream":
                         pause = 0.0
-                        async for message in events.messages(response):
-                            await self._write(message.line)
+                        with anyio.CancelScope() as self._reading:
+                            async for message in events.messages(response):
+                                await self._write(message.line)
                     elif response.status_code == 404 and self.has_id:
                         await self.renew(number)
                     elif not (response.is_server_error or response.status_code in _PASSING):
                         return  # a server need not offer this stream
+            self.is_heard.set()
             pause = min(max(events.retry, 2 * pause), _LONGEST_PAUSE)
             await anyio.sleep(pause)
 

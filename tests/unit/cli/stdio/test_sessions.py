@@ -30,6 +30,8 @@ class Server:
         self.bodies: list[Any] = []
         self.ended: list[str | None] = []
         self.get = anyio.Event()
+        self.opened: list[str | None] = []
+        """The sessions of the GET streams."""
         self.said: list[Any] = []
         """What the next GET stream says."""
         self.capabilities: Any = CAPABILITIES
@@ -56,6 +58,7 @@ class Server:
         return await self.serve(asked)
 
     async def _hear(self, asked: Asked) -> None:
+        self.opened.append(asked.headers.get("mcp-session-id"))
         await asked.stream()
         for message in self.said:
             await asked.event(message)
@@ -90,6 +93,22 @@ async def test_a_session_is_begun_used_heard_and_ended() -> None:
         with anyio.fail_after(2.0):
             await pumped.ended.wait()
     assert server.ended == ["s1"]
+
+
+async def test_the_first_request_waits_for_the_stream_of_changes() -> None:
+    """A change that a request causes, or that follows a subscription, is heard."""
+    server, was_open = Server(), []
+
+    async def serve(asked: Asked) -> None:
+        was_open.append(server.get.is_set())
+        await (asked.answer({}) if "id" in asked.message else asked.reply(202))
+
+    server.serve = serve  # type: ignore[method-assign]
+    async with pumping(server) as pumped:
+        await begin(pumped.client)
+        await pumped.client.ask(1, "tools/call", {"name": "a"}, modern=False)
+        assert await pumped.client.hear() == result(1)
+    assert was_open == [False, True]
 
 
 async def test_a_question_of_the_server_is_answered_by_a_post() -> None:
@@ -133,6 +152,7 @@ async def test_a_forgotten_session_is_made_again_with_what_the_client_had_set() 
         for identifier in (3, 4):
             await pumped.client.ask(identifier, "tools/call", {"name": "a"}, modern=False)
         heard = [await pumped.client.hear() for _ in range(4)]
+        await until(lambda: server.opened == ["s1", "s2"])
     told = [message["method"] for message in heard if "method" in message]
     assert told == ["notifications/tools/list_changed", "notifications/resources/updated"]
     assert sorted(message["id"] for message in heard if "result" in message) == [3, 4]
