@@ -20,6 +20,7 @@ from mcpfleet.process.names import PREFIX
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.process.settings_table import scaled
 from mcpfleet.testing.environment import AT_ONCE
+from mcpfleet.testing.failure import alone, note_log, raise_alone, unwrapped
 from mcpfleet.testing.fork_server import launcher
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -94,8 +95,11 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            error.add_note(self.logs())
-        await self._stack.__aexit__(kind, error, trace)
+            note_log(alone(error), self.logs())
+        with unwrapped():
+            await self._stack.__aexit__(kind, error, trace)
+        if error is not None:
+            raise_alone(error)
 
     @property
     def urls(self) -> list[str]:

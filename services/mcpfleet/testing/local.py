@@ -31,6 +31,7 @@ from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks import __main__ as tasks
 from mcpfleet.tasks.settings import TasksSettings
 from mcpfleet.testing.environment import AT_ONCE, check_names, durations, local_environment
+from mcpfleet.testing.failure import alone, note_log, raise_alone, unwrapped
 from mcpfleet.testing.server import LocalServer, LocalTransport
 from mcpfleet.testing.service import AnyService, LocalService, S, Serve
 from mcpfleet.worker import __main__ as worker
@@ -126,7 +127,8 @@ class LocalFleet:
         if error is None:
             self._task.result()
         else:
-            error.add_note(self.logs())
+            note_log(alone(error), self.logs())
+            raise_alone(error)
 
     async def _cancel(self) -> None:
         self._task.cancel()
@@ -249,8 +251,9 @@ class LocalFleet:
         """
         async with self.http(edge) as http:
             transport = streamable_http_client(HOST + path, http_client=http)
-            async with Client(transport, **options) as client:
-                yield client
+            with unwrapped():
+                async with Client(transport, **options) as client:
+                    yield client
 
     def http(self, edge: int = 0) -> httpx2.AsyncClient:
         """Return an HTTP client whose requests to `http://localhost` reach an edge."""

@@ -81,3 +81,13 @@ async def test_what_needs_the_switch_says_so_on_nats() -> None:
             fleet.switch.freeze()
         with pytest.raises(RuntimeError, match="nats"):
             fleet.workers[0].cut()
+
+
+async def test_a_failing_assertion_is_raised_by_itself_with_the_log_below_it() -> None:
+    """The client's task groups would wrap it in groups of groups; its own cause stays."""
+    cause = KeyError("why")
+    with pytest.raises(AssertionError, match="two is not three") as failed:
+        async with LocalFleet(App("plain", version="1.0.0")) as fleet, fleet.client():
+            raise AssertionError("two is not three") from cause
+    assert failed.value.__cause__ is cause
+    assert failed.value.__notes__[0].startswith("the fleet's log:\n")
