@@ -150,6 +150,24 @@ def test_the_snippets_of_clients_are_what_each_client_reads() -> None:
     assert {"--transport", "http", "--server-url", URL} == set(inspector[2:])
 
 
+@pytest.mark.parametrize("client", ["claude-code", "claude-desktop", "cursor", "vscode"])
+def test_a_snippet_is_what_the_command_would_write(client: str, place: Path) -> None:
+    """But for the path of the program, which the command makes absolute."""
+    title = {"claude-code": "Claude Code", "claude-desktop": "Claude Desktop", "cursor": "Cursor", "vscode": "VS Code"}
+    told = {name: what.strip("`") for name, _, what in rows(section("README.md", "Connect a client"))}[title[client]]
+    program = place / ".venv" / "bin" / "mcpfleet"
+    printed = run([program, "install", client, URL, "--name", "hello", "--print"], place)
+    if client == "claude-code":
+        assert shlex.split(printed) == shlex.split(told)
+        return
+    shown, written = json.loads(told), json.loads(printed)
+    if client == "claude-desktop":
+        server = written["mcpServers"]["hello"]
+        assert Path(server["command"]).is_absolute()
+        server["command"], server["args"] = "mcpfleet", server["args"][server["args"].index("stdio") :]
+    assert shown == written
+
+
 def test_the_snippet_for_python_calls_the_tool(place: Path, url: str) -> None:
     (place / "client.py").write_text(blocks("README.md")[1].replace(URL, url))
     assert GREETING in run([place / ".venv" / "bin" / "python", "client.py"], place)
