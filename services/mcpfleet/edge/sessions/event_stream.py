@@ -85,10 +85,15 @@ class SessionStream(Stream):
         self._sending = {kind: digest.hex() for kind, digest in self.digests.items() if LIST_CHANGED[kind] in notices}
         return b"".join([notice.plain for notice in notices])
 
-    async def _send(self, data: bytes) -> None:
-        await super()._send(data)
+    async def _send_changes(self, pending: dict[str, Notice]) -> None:
+        await super()._send_changes(pending)
         self.sent_lists |= self._sending
         self._sending = {}
+
+    def _take_back(self, unwritten: dict[str, Notice]) -> None:
+        for kind in LISTS.intersection(unwritten):  # the next stream compares with nothing, and sends them
+            self.sent_lists[kind] = ""
+        super()._take_back(unwritten)
 
     def _closing(self) -> bytes:
         return b""

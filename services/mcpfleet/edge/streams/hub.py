@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -27,7 +27,7 @@ from mcpfleet.edge.streams.watchers import Watchers, covers
 from mcpfleet.process.host import connections_within
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.errors import Rejection, no_capacity
-from mcpfleet.wire.notices import LIST_CHANGED, resource_updated
+from mcpfleet.wire.notices import LIST_CHANGED, Notice, resource_updated
 
 _RETRY_AFTER: Final = 5
 """Seconds after which a refused client may ask for a stream again."""
@@ -121,6 +121,7 @@ class Hub:
         self._connections += stream.has_connection
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         self._watchers.add(stream, stream.honoured.uris)
+        stream.on_unwritten = partial(self._offer_again, stream)
         self._show(stream)  # the client's view may have changed since its request
 
     def _is_full(self, stream: Stream) -> bool:
@@ -250,7 +251,11 @@ class Hub:
         """
         self._show(stream)
         self._watchers.change_principal(stream)
-        for key, notice in stream.lift().items():
+        self._offer_again(stream, stream.lift())
+
+    def _offer_again(self, stream: Stream, waited: Mapping[str, Notice]) -> None:
+        """Queue changes that waited while a stream's rights were uncertain, where its caller may receive them."""
+        for key, notice in waited.items():
             if key.startswith(KEY):
                 self._tasks.send_again(stream, key.removeprefix(KEY))
             elif key in LIST_CHANGED or self._watchers.may_send(stream, key):

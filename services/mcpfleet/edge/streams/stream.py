@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.streams.lease import StreamLease
+from mcpfleet.edge.transport.grant import Frame, Grant
 from mcpfleet.edge.transport.http_exchange import ClientStalled, while_there
 from mcpfleet.views.view import View
 from mcpfleet.wire import notices, reply
@@ -66,7 +67,8 @@ class Stream:
 
     __slots__ = (
         "_exchange", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
-        "_written", "bound", "digests", "endpoint", "holds_until", "honoured", "id", "lease", "on_written", "view",
+        "_written", "bound", "digests", "endpoint", "grant", "holds_until", "honoured", "id", "lease", "on_unwritten",
+        "on_written", "view",
     )  # fmt: skip
 
     def __init__(
@@ -92,12 +94,16 @@ class Stream:
         self.lease = lease
         self.holds_until = lease.expires
         """Monotonic seconds until which the stream may go on without a renewal."""
+        self.grant = Grant()
+        """The right to be sent changes. A change that was not written when it ends waits again (X53)."""
         self.honoured = honoured
         self.view = exchange.view
         self.digests: dict[ListKind, bytes] = {kind: self.view.list_digest(kind) for kind in honoured.lists}
         """The digests of the lists that the client may have seen last (S15)."""
         self.on_written: Callable[[int], None] = lambda _: None
         """Called with the number of changes that were written."""
+        self.on_unwritten: Callable[[dict[str, Notice]], None] | None = None
+        """Takes changes whose grant ended before a socket took them, and offers those again that may be sent (X53)."""
         self._exchange = exchange
         self.bound = bounds.pending
         """Changes that may wait."""
@@ -156,6 +162,7 @@ class Stream:
     def fence(self) -> None:
         """Write nothing more until `lift`: the lease is being renewed (S3)."""
         self._is_fenced = True
+        self.grant.end()
 
     def lift(self) -> dict[str, Notice]:
         """Write again after a fence; return the changes that waited, which must be offered again to be written."""
@@ -242,8 +249,7 @@ class Stream:
             self.end(Exit.LEASE_ENDED)
         elif self._pending and not self._is_fenced:
             pending, self._pending = self._pending, {}
-            await self._send(self._changes(pending.values()))
-            self.on_written(len(pending))
+            await self._send_changes(pending)
         elif now >= self._written + self._keepalive:
             await self._send(reply.KEEPALIVE)
         else:
@@ -252,6 +258,21 @@ class Stream:
     async def _send(self, data: bytes) -> None:
         await self._exchange.send_part(data)
         self._written = time.monotonic()
+
+    async def _send_changes(self, pending: dict[str, Notice]) -> None:
+        data = self._changes(pending.values())
+        await self._exchange.send_part(data, Frame(data, self.grant, lambda: self._take_back(pending)))
+        self._written = time.monotonic()
+        self.on_written(len(pending))
+
+    def _take_back(self, unwritten: dict[str, Notice]) -> None:
+        """Let changes wait again that were not written, since the grant ended before a socket took them."""
+        if self._exit is not None:
+            return
+        if self._is_fenced or self.on_unwritten is None:
+            self._pending = unwritten | self._pending
+        else:
+            self.on_unwritten(unwritten)
 
     async def _wait(self) -> None:
         loop = asyncio.get_running_loop()

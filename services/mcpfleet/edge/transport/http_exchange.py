@@ -10,7 +10,9 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
+from mcpfleet.edge.transport.grant import Frame
 from mcpfleet.edge.transport.hypercorn.connection import CONNECTION
+from mcpfleet.edge.transport.hypercorn.http2.stream import FRAME
 from mcpfleet.edge.transport.request_head import Credential, read_path
 from mcpfleet.wire.errors import NO_HEADERS, too_large, too_slow
 from mcpfleet.wire.headers import Headers
@@ -47,7 +49,7 @@ def _nothing() -> None:
     pass
 
 
-def _refuse(_: bytes) -> bool:
+def _refuse(_data: bytes, _frame: Frame | None = None) -> bool:
     """Write no chunk: the connection is not one of ours, or it speaks HTTP/2."""
     return False
 
@@ -108,7 +110,7 @@ class HttpExchange:
         self.is_gone = False
         """The client has left, and the request goes on without it."""
         self._connection: Any = scope.get("state", _NOTHING).get(CONNECTION)
-        self._write_chunk: Callable[[bytes], bool] = _refuse
+        self._write_chunk: Callable[[bytes, Frame | None], bool] = _refuse
         self._receive = receive
         self._send = send
         self._write_timeout = write_timeout
@@ -218,18 +220,21 @@ class HttpExchange:
         await self._send_slices(body)
         await self.close_stream()
 
-    async def _send_slices(self, data: bytes) -> None:
+    async def _send_slices(self, data: bytes, frame: Frame | None = None) -> None:
         """Send a part of the body in slices, each to be read in time; no more than a slice is copied at once.
 
         Raises:
             ClientStalled: the client does not read.
         """
+        if frame is not None and not frame.is_current:
+            frame.drop()
+            return
         for begin in range(0, len(data), _SLICE):
             part = data if len(data) <= _SLICE else data[begin : begin + _SLICE]
             try:
                 # `_in_time` would double the cost, and one change is sent to thousands of streams.
                 async with asyncio.timeout(self._write_timeout):
-                    await self._send({"type": "http.response.body", "body": part, "more_body": True})
+                    await self._send({"type": "http.response.body", "body": part, "more_body": True, FRAME: frame})
             except TimeoutError:
                 raise ClientStalled from None
 
@@ -261,14 +266,18 @@ class HttpExchange:
         if self._connection is not None and self.http_version == "1.1":
             self._write_chunk = self._connection.write_chunk
 
-    async def send_part(self, data: bytes) -> None:
+    async def send_part(self, data: bytes, frame: Frame | None = None) -> None:
         """Send events.
+
+        Args:
+            data: the events.
+            frame: the same bytes, if they may be sent only while a grant lasts (X53).
 
         Raises:
             ClientStalled: the client does not read them.
         """
-        if len(data) > _SMALL or not self._write_chunk(data):
-            await self._send_slices(data)
+        if len(data) > _SMALL or not self._write_chunk(data, frame):
+            await self._send_slices(data, frame)
 
     async def send_events(self, data: bytes) -> None:
         """Send events, and make the answer a stream first where it is none yet.

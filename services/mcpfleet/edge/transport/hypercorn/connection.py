@@ -18,6 +18,7 @@ from hypercorn.protocol.h2 import H2Protocol
 from hypercorn.typing import LifespanState
 from priority.priority import PriorityError
 
+from mcpfleet.edge.transport.grant import Frame
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from mcpfleet.edge.transport.hypercorn.http2.frames import PartialHead
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
@@ -60,6 +61,8 @@ class Connection(TCPServer):
         self.state = LifespanState({**self.state, CONNECTION: self})
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
+        self._frames: list[tuple[int, Frame]] = []
+        """The chunks among the unwritten bytes that may be written only while a grant lasts, by their places."""
         self._is_over = False
         self._is_passing_on = False
         """Received bytes are being passed on. That waits while the client has sent more than the current request."""
@@ -286,10 +289,11 @@ class Connection(TCPServer):
         protocol = self.protocol.protocol
         return isinstance(protocol, Http1) and await protocol.answer(status, headers, body)
 
-    def write_chunk(self, data: bytes) -> bool:
+    def write_chunk(self, data: bytes, frame: Frame | None = None) -> bool:
         """Write a chunk of an HTTP/1.1 answer whose head was sent, without Hypercorn.
 
-        One change goes to thousands of streams, and this halves the cost of each.
+        One change goes to thousands of streams, and this halves the cost of each. A chunk of a frame is left out if the
+        frame's grant ends before the socket gets it (X53).
 
         Returns:
             False where the client has left or does not read: then Hypercorn must send it, and waits.
@@ -299,6 +303,8 @@ class Connection(TCPServer):
             return False
         if transport.is_closing() or transport.get_write_buffer_size() > 0:
             return False
+        if frame is not None:
+            self._frames.append((len(self._unwritten), frame))
         self._write_soon(b"%x\r\n%b\r\n" % (len(data), data))
         return True
 
@@ -310,8 +316,18 @@ class Connection(TCPServer):
 
     def _write(self) -> None:
         if self._unwritten:
+            if self._frames:
+                self._leave_out()
             data = b"".join(self._unwritten)
             self._unwritten.clear()
             self._unwritten_size = 0
             if not self.writer.transport.is_closing():
                 self.writer.write(data)
+
+    def _leave_out(self) -> None:
+        """Leave out the chunks whose grants have ended."""
+        frames, self._frames = self._frames, []
+        for place, frame in frames:
+            if not frame.is_current:
+                self._unwritten[place] = b""
+                frame.drop()

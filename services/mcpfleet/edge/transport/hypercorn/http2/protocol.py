@@ -219,7 +219,7 @@ class Http2(H2Protocol):
             if stream_id not in self._stalled:
                 self._ready[stream_id] = None
                 await self.has_data.set()
-            await buffer.push(data)
+            await buffer.push(data, getattr(self.streams.get(stream_id), "frame", None))
 
     async def _send_end(self, stream_id: int) -> None:
         """Send the rest of an answer."""

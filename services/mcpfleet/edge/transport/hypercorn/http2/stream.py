@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
 
 from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, BUFFER_LOW_WATER, H2Protocol, StreamBuffer
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ASGISendEvent
+
+from mcpfleet.edge.transport.grant import Frame
+
+FRAME: Final = "mcpfleet.frame"
+"""The key of a part's frame in ASGI's message."""
 
 
 class RequestStream(HTTPStream):
@@ -27,10 +35,13 @@ class RequestStream(HTTPStream):
             stream_id,
         )
         self._on_end = on_end
+        self.frame: Frame | None = None
+        """That of the part that is being sent, if it may be sent only while a grant lasts (X53)."""
 
     async def app_send(self, message: ASGISendEvent | None) -> None:
         """Take a message of the handler; None at its end."""
         if message is not None:
+            self.frame = message.get(FRAME)  # type: ignore[assignment]  # ASGI allows further keys
             await super().app_send(message)
             return
         try:
@@ -39,18 +50,39 @@ class RequestStream(HTTPStream):
             await self._on_end(self.stream_id)
 
 
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A part of the bytes that wait."""
+
+    left: int
+    """Bytes that have not been sent."""
+    frame: Frame | None
+    is_begun: bool = False
+    """Some of its bytes have been sent."""
+
+
 class SendBuffer(StreamBuffer):
     """The bytes that a stream has to send, and since when they wait for the client."""
 
     since = 0.0
     """When the bytes began to wait, or when many of them were sent last, by the loop's clock."""
 
-    async def push(self, data: bytes) -> None:
-        """Add bytes, and wait while there are many."""
+    def __init__(self, *arguments: Any) -> None:
+        """Take the arguments of Hypercorn's buffer."""
+        super().__init__(*arguments)
+        self._parts: deque[_Part] = deque()
+        """The parts of the buffer, as long as a frame is among them."""
+
+    async def push(self, data: bytes, frame: Frame | None = None) -> None:
+        """Add bytes, and wait while there are many. Those of a frame are left out if its grant ends before they go."""
         if self._complete:
             return
         if not self.buffer:
             self.since = asyncio.get_running_loop().time()
+        if frame is not None or self._parts:
+            if not self._parts and self.buffer:
+                self._parts.append(_Part(len(self.buffer), None))
+            self._parts.append(_Part(len(data), frame))
         self.buffer.extend(data)
         await self._is_empty.clear()
         if len(self.buffer) >= BUFFER_HIGH_WATER:
@@ -59,7 +91,31 @@ class SendBuffer(StreamBuffer):
 
     async def pop(self, max_length: int) -> bytes:
         """Take bytes, and let more be added once few are left."""
+        if self._parts:
+            self._leave_out()
         data = await super().pop(max_length)
+        self._note_sent(len(data))
         if len(self.buffer) < BUFFER_LOW_WATER:
             await self._paused.set()
         return data
+
+    def _leave_out(self) -> None:
+        """Leave out the frames whose grants have ended, and of which nothing has been sent."""
+        begin = 0
+        for part in list(self._parts):
+            if part.frame is None or part.frame.is_current or part.is_begun:
+                begin += part.left
+                continue
+            del self.buffer[begin : begin + part.left]
+            self._parts.remove(part)
+            part.frame.drop()
+
+    def _note_sent(self, sent: int) -> None:
+        while sent and self._parts:
+            part = self._parts[0]
+            taken = min(sent, part.left)
+            part.left -= taken
+            part.is_begun = True
+            sent -= taken
+            if not part.left:
+                self._parts.popleft()
