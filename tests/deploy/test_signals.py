@@ -43,13 +43,26 @@ def logged() -> Iterator[str]:
 
 
 def _logged_in(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS):
+    tree = ast.parse(path.read_text())
+    chosen = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and any(_is_level(part) for part in ast.walk(node.value))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    """Names of a method of the log that was chosen by a condition."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and node.args):
             continue
-        if node.args and ast.unparse(node.func.value).endswith("log"):
+        if _is_level(node.func) or (isinstance(node.func, ast.Name) and node.func.id in chosen):
             text = _text(node.args[0])
             if text is not None:
                 yield text
+
+
+def _is_level(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in LEVELS and ast.unparse(node.value).endswith("log")
 
 
 def _text(argument: ast.expr) -> str | None:

@@ -29,8 +29,9 @@ BUILT_UPON: Final = {
     "hpack": "hpack",
     "hypercorn": "hypercorn",
     "nats": "nats-py",
+    "pydantic_core": "pydantic",
 }
-"""Packages whose classes ours extend, by their names as distributions."""
+"""Packages that we build on, by their names as distributions."""
 
 INHERITED: Final = {
     "h11._connection:Connection": "_get_io_object _receive_buffer",
@@ -92,6 +93,8 @@ REACHED: Final = {
     "nats.aio.client:Server": "uri",
     "nats.aio.subscription:Subscription": "_id",
     "nats.aio.transport:TcpTransport": "_io_writer",
+    "pydantic_core:SchemaSerializer": "_use_prebuilt",
+    "pydantic_core:SchemaValidator": "_use_prebuilt",
 }
 """Members that our code uses from outside of a class: the private ones, and those that are documented nowhere."""
 
@@ -116,6 +119,8 @@ def members(owner: Any) -> frozenset[str]:
     """The names of a module, or those of a class by itself: its attributes, its instances' and its constructor's."""
     names = set(vars(owner))
     if inspect.isclass(owner):
+        names |= set(inspect.signature(owner).parameters)
+    if inspect.isclass(owner) and owner.__module__.partition(".")[0] != "pydantic_core":  # which has no source
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
         assert isinstance(tree, ast.ClassDef)
         names |= _annotated(tree)
@@ -123,7 +128,6 @@ def members(owner: Any) -> frozenset[str]:
             node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
         )
         names |= {node.attr for node in stored if _is_self(node.value)}
-        names |= set(inspect.signature(owner).parameters)
     return frozenset(names)
 
 
