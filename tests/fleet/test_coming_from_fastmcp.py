@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -227,7 +228,7 @@ async def test_a_background_task(tmp_path: Path) -> None:
     file.write_text(code(heading, "mcpfleet"))
     async with Fleet(file) as fleet:
         await check(fleet.urls[0])
-    python = await anyio.to_thread.run_sync(environment_of, TASKS)
+    python = await anyio.to_thread.run_sync(partial(environment_of, TASKS, within=INSTALL))
     file.write_text(code(heading, "FastMCP"))
     async with served_by_fastmcp(python, file) as url:
         await check(url)
