@@ -18,6 +18,7 @@ from mcpfleet.app.declaration import OPTIONS, Declaration, NoOptions, Options, c
 from mcpfleet.app.declared import KINDS, Declarations
 from mcpfleet.app.dependency import DependencyPlan, replacement
 from mcpfleet.app.errors import DeclarationError, Mistake
+from mcpfleet.app.file_source import FileSource
 from mcpfleet.app.function import is_async
 from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
 from mcpfleet.app.hosts import Hosts, Watcher
@@ -88,6 +89,11 @@ class Router:
     def watchers(self) -> tuple[Watcher, ...]:
         """The functions that are told which URIs clients watch."""
         return tuple(watcher for part in self.declared.parts() for watcher in part.watchers)
+
+    @property
+    def sources(self) -> tuple[FileSource, ...]:
+        """What it declares from files, with what is included."""
+        return tuple(source for part in self.declared.parts() for source in part.sources)
 
     def tool(
         self,

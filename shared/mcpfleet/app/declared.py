@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from mcpfleet.app.completion import Completes
 from mcpfleet.app.errors import Mistake
+from mcpfleet.app.file_source import FileSource
 from mcpfleet.app.handler import Handler, Interceptor
 from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.lifespan import Scope
@@ -67,6 +68,8 @@ class Declarations:
         self.interceptors: list[Interceptor] = []
         """Run around every handler here, the outermost first."""
         self.watchers: list[Watcher] = []
+        self.sources: list[FileSource] = []
+        """What comes from files, and is read again when they change."""
         self.hosts = Hosts()
         """The workers that serve them now."""
         self.clean: object = ANY
@@ -125,6 +128,31 @@ class Declarations:
         self.own[handler.definition.kind][handler.definition.name] = handler
         if isinstance(handler, Completes):
             self._completable.append((function, handler))
+        self.changed()
+
+    def add_source(self, source: FileSource) -> None:
+        """Read a source's files, and declare what they have, here and wherever these declarations are included.
+
+        Raises:
+            Mistake: they cannot be served, or a name is taken.
+        """
+        source.declarations = self
+        source.load(source.read())
+        self.sources.append(source)
+
+    def swap(self, former: Sequence[Handler], new: Sequence[Handler]) -> None:
+        """Declare handlers in place of former ones, all at once; a name that both have stays taken by them.
+
+        Raises:
+            Mistake: another name is taken, or there are too many; nothing has changed.
+        """
+        names = {(each.definition.kind, each.definition.name) for each in former}
+        self.claim([each for each in new if (each.definition.kind, each.definition.name) not in names])
+        for kind, name in names:
+            self.own[kind].pop(name, None)
+        for each in new:
+            each.scope = self.scope
+            self.own[each.definition.kind][each.definition.name] = each
         self.changed()
 
     def include(self, inner: Declarations, prefix: str, site: Site) -> None:

@@ -6,9 +6,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 from pydantic_core import to_json
 
 from mcpfleet.contracts.base import Message
@@ -27,6 +27,10 @@ MOST_WORDS: Final = 64
 """Entries of a definition's `asks`, `scopes` and the like."""
 LONGEST_NAME: Final = 2_048
 """Characters of a definition's name, which may be a URI; a tool's and a prompt's have 128."""
+LONGEST_PATH: Final = 1_024
+"""Characters of a file's path below its folder."""
+CHUNK: Final = 1024 * 1024
+"""Bytes of a file in one message; the last chunk has the rest."""
 
 
 def digest_of(body: bytes) -> str:
@@ -53,6 +57,32 @@ def pool_named(name: str) -> str:
     """
     token = re.sub(r"[^a-z0-9-]+", "-", name.lower())[:63].strip("-")
     return token or f"app-{digest_of(name.encode(errors='surrogatepass'))[:8]}"
+
+
+FileDigest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+"""The name of exact bytes, as clients verify them: `sha256:` and 64 lowercase hexadecimal digits."""
+
+
+def file_digest(body: bytes) -> str:
+    """Return the name of a file's exact bytes."""
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+class FileRef(Message):
+    """A file without its bytes (X1)."""
+
+    path: str = Field(min_length=1, max_length=LONGEST_PATH)
+    """Below its folder, with `/` between the parts."""
+    digest: FileDigest
+    size: int = Field(ge=0)
+    """Bytes."""
+    mime: str = Field(default="application/octet-stream", min_length=1, max_length=255)
+    """The media type in a read's result."""
+
+    @property
+    def chunks(self) -> int:
+        """The number of messages that carry its bytes; an empty file has one."""
+        return max(1, -(-self.size // CHUNK))
 
 
 Kind = Literal["tool", "resource", "template", "prompt", "lister"]
@@ -124,6 +154,8 @@ class Definition(Message):
     """A call with an uncertain outcome may run again under its idempotency key (D9)."""
     sanitizes: bool = False
     """A task of the tool keeps its raw result, and a worker clears it for each reader (K13)."""
+    file: FileRef | None = None
+    """The file that a resource is: edges answer its reads with these bytes, and ask no worker (X3)."""
 
     @cached_property
     def text(self) -> str:
@@ -135,6 +167,11 @@ class Definition(Message):
     def digest(self) -> str:
         """Its name on the bus. Only its maker can compute it, as with `text`; others get it beside the definition."""
         return digest_of(self.text.encode())
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """The files that it names."""
+        return () if self.file is None else (self.file,)
 
     @cached_property
     def may_be_asked(self) -> frozenset[str]:
@@ -168,6 +205,11 @@ class Manifest(Message):
             ValidationError: one is not a definition that this release knows.
         """
         return tuple(Named(digest_of(text.encode()), Definition.model_validate_json(text)) for text in self.definitions)
+
+    @cached_property
+    def files(self) -> dict[str, FileRef]:
+        """All files that it names, by their digests: it is listed only once the catalog has their bytes (X2)."""
+        return {ref.digest: ref for _, definition in self.named for ref in definition.files}
 
     @cached_property
     def text(self) -> str:
