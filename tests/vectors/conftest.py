@@ -22,10 +22,10 @@ from tests.vectors.making import Ask, request, vector
 
 APP = Path(__file__).with_name("app.py")
 ENDPOINTS: dict[str, dict[str, Any]] = {
-    "mcp": {"path": "/mcp", "legacy": False},
-    "lenient": {"path": "/lenient", "legacy": False, "body_version_wins": True},
+    "mcp": {"path": "/mcp", "revisions": ["2026-07-28"]},
+    "lenient": {"path": "/lenient", "revisions": ["2026-07-28"], "body_version_wins": True},
     "legacy": {"path": "/legacy"},
-    "bare": {"path": "/bare", "legacy": False, "pools": ["vectors"], "names": {"vectors": ["nothing"]}},
+    "bare": {"path": "/bare", "revisions": ["2026-07-28"], "pools": ["vectors"], "names": {"vectors": ["nothing"]}},
 }
 PLAIN = {
     "MCPFLEET_ENDPOINTS": json.dumps(ENDPOINTS),

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.site import Site, innermost
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_WORDS, Definition, Kind
+from mcpfleet.wire.protocol import SERVED_WITH_LEGACY
 
 ASKS: Final = frozenset({"elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"})
 """The questions that a handler may declare to ask of a client (D16)."""
@@ -56,6 +57,9 @@ class Options(TypedDict, total=False):
     is unknown; empty is everybody (D10)."""
     per_caller: bool
     """Its answers depend on the caller, so no shared cache keeps them (M46)."""
+    revisions: Collection[str]
+    """The revisions of MCP in whose requests it exists: "2026-07-28", "2025-11-25", "2025-06-18". In all others it is
+    unknown; empty is all (X61)."""
 
 
 OPTIONS: Final = frozenset(Options.__annotations__)
@@ -103,6 +107,7 @@ class Declaration:
     scopes: Collection[str] = ()
     only_for: Collection[str] = ()
     per_caller: bool = False
+    revisions: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if self.kind in ("tool", "prompt"):
@@ -111,10 +116,10 @@ class Declaration:
             raise Mistake(f"timeout must be over 0 and up to {LONGEST_TIMEOUT:.0f} seconds, not {self.timeout}")
         if self.on_disconnect not in ("cancel", "continue"):
             raise Mistake(f'on_disconnect must be "cancel" or "continue", not {self.on_disconnect!r}')
-        for name in ("asks", "may_ask", "scopes", "only_for"):
+        for name in ("asks", "may_ask", "scopes", "only_for", "revisions"):
             words = getattr(self, name)
             if isinstance(words, str):
-                raise Mistake("asks, may_ask, scopes and only_for are collections of strings, not one string")
+                raise Mistake(f"{name} is a collection of strings, not one string")
             if len(words) > MOST_WORDS:
                 raise Mistake(f"{name} has over {MOST_WORDS} entries")
         check_asks("asks", self.asks)
@@ -123,6 +128,7 @@ class Declaration:
             raise Mistake("a list asks nothing of the client: only tools, prompts and resources do (M50)")
         check_scopes(self.scopes)
         check_only_for(self.only_for)
+        check_revisions(self.revisions)
         check_icons(self.icons)
 
     def define(self, wire: BaseModel | None, **members: Any) -> Definition:
@@ -145,6 +151,7 @@ class Declaration:
             may_ask=tuple(sorted(set(self.may_ask) - asks)),
             scopes=tuple(dict.fromkeys(self.scopes)),
             only_for=tuple(sorted(set(self.only_for))),
+            revisions=tuple(sorted(set(self.revisions))),
             **{"per_caller": self.per_caller} | members,
         )
 
@@ -187,6 +194,16 @@ def check_only_for(patterns: Iterable[str]) -> None:
     for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
             raise Mistake(f"only_for has {pattern!r}: write `tenant:`, `client:` or `subject:` and a pattern")
+
+
+def check_revisions(revisions: Iterable[str]) -> None:
+    """Check that this release serves revisions of MCP (X61).
+
+    Raises:
+        Mistake: one is unknown.
+    """
+    if unknown := set(revisions) - set(SERVED_WITH_LEGACY):
+        raise Mistake(f"revisions has {_listed(unknown)}; known are {_listed(SERVED_WITH_LEGACY)}")
 
 
 def check_scopes(scopes: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -20,12 +20,14 @@ from pydantic_core import to_json
 
 from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
 from mcpfleet.process.settings import Settings
+from mcpfleet.wire.protocol import LEGACY, MODERN, SERVED, SERVED_WITH_LEGACY
 
 EVERY_POOL: Final = "*"
 
 Name = Annotated[str, StringConstraints(pattern=POOL_PATTERN)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Pool = Annotated[str, StringConstraints(pattern=rf"{POOL_PATTERN}|^\*$")]
+RevisionName = Literal["2026-07-28", "2025-11-25", "2025-06-18"]
 Path = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)+$", max_length=256)]
 
 
@@ -45,8 +47,10 @@ class Endpoint(BaseModel):
     """For people: `serverInfo.title`; by default the title of a single pool."""
     version: Text = "1"
     """`serverInfo.version` if several pools serve it, since they have no version in common."""
-    legacy: bool = True
-    """Also serve the revisions of 2025, on the same path (D11)."""
+    revisions: tuple[RevisionName, ...] = SERVED_WITH_LEGACY
+    """The revisions of MCP that it serves, all on the same path; by default all that this release knows (X61, D11)."""
+    legacy: bool | None = Field(default=None, exclude=True)
+    """The spelling of former releases: false is `"revisions": ["2026-07-28"]`, true is all of them."""
     sessions: bool = True
     """Give clients of 2025 sessions: streams of changes, questions to them, a log level (D11)."""
     tasks: bool = True
@@ -55,6 +59,23 @@ class Endpoint(BaseModel):
     """Serve a request whose version header differs from the body, by the body: the protocol forbids it (D5)."""
     instructions: Text | None = None
     """The first text that a model reads; by default that of a single pool, and none of several pools."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_legacy(cls, value: Any) -> Any:
+        """Read the spelling of former releases; `edge.server.wiring` warns of it."""
+        if not isinstance(value, Mapping) or not isinstance(is_legacy := value.get("legacy"), bool):
+            return value
+        if "revisions" in value:
+            raise ValueError("`legacy` and `revisions` say the same: write `revisions` alone")
+        return {**value, "revisions": SERVED_WITH_LEGACY if is_legacy else SERVED}
+
+    @field_validator("revisions")
+    @classmethod
+    def _the_newest_first(cls, revisions: tuple[str, ...]) -> tuple[str, ...]:
+        if not revisions:
+            raise ValueError(f"name one revision at least, of {', '.join(SERVED_WITH_LEGACY)}")
+        return tuple(each for each in SERVED_WITH_LEGACY if each in revisions)
 
     @model_validator(mode="after")
     def _every_pattern_has_its_pool(self) -> Endpoint:
@@ -72,9 +93,26 @@ class Endpoint(BaseModel):
         return any(fnmatchcase(name, pattern) for pattern in self.names.get(pool, (EVERY_POOL,)))
 
     @property
+    def is_modern(self) -> bool:
+        """Whether the endpoint serves revision 2026-07-28."""
+        return MODERN in self.revisions
+
+    @property
     def has_sessions(self) -> bool:
         """Whether the endpoint serves clients of 2025, with sessions."""
-        return self.legacy and self.sessions
+        return self.sessions and any(each in LEGACY for each in self.revisions)
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """The spelling of former releases that these settings have, and the one to write instead."""
+        instead = f'"revisions": {to_json(self.revisions).decode()}'
+        return {"instead_of": f'"legacy": {to_json(self.legacy).decode()}', "write": instead}
+
+    def stated(self, header: str | None) -> str | None:
+        """Return the revision that a request states by its header; an absent one means the only one of 2025 (X62)."""
+        if header is None and len(self.revisions) == 1 and not self.is_modern:
+            return self.revisions[0]
+        return header
 
     @property
     def digest(self) -> str:
@@ -82,6 +120,9 @@ class Endpoint(BaseModel):
         settings = self.model_dump(mode="json")
         del settings["sessions"]  # the catalog does not need it
         settings["names"] = dict(sorted(settings["names"].items()))
+        if self.revisions in (SERVED, SERVED_WITH_LEGACY):  # as former releases wrote it, so that older digests stay
+            settings["legacy"] = self.revisions == SERVED_WITH_LEGACY
+            del settings["revisions"]
         if settings["tasks"]:  # written only if it differs, so that older digests stay
             del settings["tasks"]
         return digest_of(to_json(settings))
@@ -93,7 +134,7 @@ class EndpointSettings(Settings):
     endpoints: Mapping[Name, Endpoint] = Field(
         default={"mcp": Endpoint(path="/mcp")},
         min_length=1,
-        description="The MCP endpoints, as JSON: name to path, pools, names, title, version, instructions.",
+        description="The MCP endpoints, as JSON: name to path, pools, names, title, version, revisions, instructions.",
     )
 
     @field_validator("endpoints", mode="wrap")

@@ -132,6 +132,8 @@ class Definition(Message):
 
     For all others it does not exist (D10). Policy is data, so an edge decides by it without asking anybody.
     """
+    revisions: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
+    """The revisions of MCP in whose requests it exists; empty is all (X61)."""
     per_caller: bool = False
     """Its answers depend on the reader, so no shared cache may keep them (M46)."""
     ttl: float = Field(default=0.0, ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)

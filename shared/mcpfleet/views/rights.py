@@ -21,10 +21,14 @@ class Rights(NamedTuple):
     """The `only_for` rules that fit it."""
     scopes: frozenset[str] | None = None
     """The scopes of the catalog that it holds; None if scopes hide nothing."""
+    revision: str | None = None
+    """The revision of its request; None where the revision hides nothing, or that of nobody in particular."""
 
     def shows(self, definition: Definition) -> bool:
         """Return whether a definition exists for callers of these rights."""
         if definition.only_for and self.rules.isdisjoint(definition.only_for):
+            return False
+        if self.revision is not None and not is_of(definition, self.revision):
             return False
         return self.scopes is None or self.scopes.issuperset(definition.scopes)
 
@@ -37,6 +41,8 @@ class Policy:
     scopes: frozenset[str]
     hides_uncovered: bool
     """Definitions whose scopes a caller lacks do not exist for it; otherwise it is refused."""
+    has_revisions: bool = False
+    """Some definition exists for requests of some revisions only (X61)."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, hides_uncovered: bool) -> Policy:
@@ -44,19 +50,25 @@ class Policy:
         definitions = [listed.definition for listed in snapshot.listed]
         rules = dict.fromkeys(rule for definition in definitions for rule in definition.only_for)
         scopes = frozenset(scope for definition in definitions for scope in definition.scopes)
-        return cls(tuple(rules), scopes, hides_uncovered)
+        has_revisions = any(definition.revisions for definition in definitions)
+        return cls(tuple(rules), scopes, hides_uncovered, has_revisions)
 
     @property
     def depends_on_caller(self) -> bool:
         """Whether two callers may see different things (M46)."""
         return bool(self.rules) or (self.hides_uncovered and bool(self.scopes))
 
-    def rights(self, principal: Principal) -> Rights:
-        """Return the rights of a principal."""
+    def rights(self, principal: Principal, revision: str | None = None) -> Rights:
+        """Return the rights of a principal in requests of a revision; without one no revision hides anything."""
         rules = frozenset(rule for rule in self.rules if fits(rule, principal)) if self.rules else frozenset[str]()
         is_named = not principal.is_anonymous
         scopes = self.scopes.intersection(principal.scopes) if self.hides_uncovered and is_named else None
-        return Rights(is_named, rules, scopes)
+        return Rights(is_named, rules, scopes, revision if self.has_revisions else None)
+
+
+def is_of(definition: Definition, revision: str) -> bool:
+    """Return whether a definition exists in requests of a revision (X61)."""
+    return not definition.revisions or revision in definition.revisions
 
 
 def holds(principal: Principal, scopes: Iterable[str]) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
-from mcpfleet.contracts.manifest import Kind
-from mcpfleet.views.rights import Policy, Rights
+from mcpfleet.contracts.manifest import Definition, Kind
+from mcpfleet.views.rights import Policy, Rights, is_of
 from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.mirror import Mirrored, mirrored
 from mcpfleet.wire.protocol import TASKS_EXTENSION
@@ -66,6 +66,8 @@ class View:
     """Another caller could see something else, so no shared cache may keep answers to this one (M46)."""
     has_tasks: bool = True
     """The endpoint has durable tasks, even if no tool makes any now: a tool that is gone hides none (K12)."""
+    has_revisions: bool = False
+    """Some definition of the snapshot exists for requests of some revisions only (X61)."""
     _items: dict[Kind, bytes] = field(default_factory=dict)
     _digests: dict[ListKind, bytes] = field(default_factory=dict)
 
@@ -94,6 +96,17 @@ class View:
         if target is not None:
             return target
         return next((target for template, target in self._templates if template.match(uri) is not None), None)
+
+    def is_of_other_revisions(self, uri: str) -> bool:
+        """Return whether a URI exists, but only in requests of other revisions than this view's (X61)."""
+        if not self.has_revisions or self.find_resource(uri) is not None:
+            return False
+        reads = [each.definition for each in self.snapshot.listed if each.definition.revisions]
+        return any(
+            each.name == uri if each.kind == "resource" else UriTemplate.parse(each.name).match(uri) is not None
+            for each in reads
+            if each.kind in ("resource", "template")
+        )
 
     @cached_property
     def _templates(self) -> Sequence[tuple[UriTemplate, Target]]:
@@ -159,11 +172,17 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
             targets[definition.kind][definition.name] = Target(listed, headers)
     is_private = rights.is_named or policy.depends_on_caller
-    return View(snapshot, targets, _capabilities(snapshot, tasks=tasks), is_private, tasks)
+    offered = [
+        listed.definition
+        for listed in snapshot.listed
+        if rights.revision is None or is_of(listed.definition, rights.revision)
+    ]
+    return View(snapshot, targets, _capabilities(offered, tasks=tasks), is_private, tasks, policy.has_revisions)
 
 
-def _capabilities(snapshot: Snapshot, *, tasks: bool) -> Mapping[str, Any]:
-    kinds = {listed.definition.kind for listed in snapshot.listed}
+def _capabilities(offered: Sequence[Definition], *, tasks: bool) -> Mapping[str, Any]:
+    """Return the capabilities that definitions give, whoever may use them: they tell nothing of callers (D15)."""
+    kinds = {definition.kind for definition in offered}
     found: dict[str, Any] = {}
     if "tool" in kinds:
         found["tools"] = {"listChanged": True}
@@ -171,9 +190,9 @@ def _capabilities(snapshot: Snapshot, *, tasks: bool) -> Mapping[str, Any]:
         found["resources"] = {"listChanged": True, "subscribe": True}
     if "prompt" in kinds:
         found["prompts"] = {"listChanged": True}
-    if any(listed.definition.completes for listed in snapshot.listed):
+    if any(definition.completes for definition in offered):
         found["completions"] = {}
-    if tasks and any(listed.definition.task is not None for listed in snapshot.listed):
+    if tasks and any(definition.task is not None for definition in offered):
         found["extensions"] = {TASKS_EXTENSION: {}}
     if found:
         found["logging"] = {}

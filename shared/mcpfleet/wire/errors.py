@@ -281,6 +281,11 @@ def memory_too_large() -> Rejection:
     return Rejection(500, INTERNAL_ERROR, "What the handler remembers is too large for a request: make it a task")
 
 
+def not_modern() -> Rejection:
+    """A modern request to an endpoint of 2025 alone (400, without a body): clients then send `initialize` (X62)."""
+    return Rejection(400)
+
+
 def unsupported_notification() -> Rejection:
     """A notification that the endpoint does not take (400, without a body; T13 to T15)."""
     return Rejection(400)

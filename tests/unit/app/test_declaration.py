@@ -129,19 +129,21 @@ def test_the_error_names_function_file_line_and_parameter(
         pytest.param({"on_disconnect": "stop"}, "on_disconnect", id="unknown on_disconnect"),
         pytest.param({"asks": {"elicitation"}}, "elicitation.form", id="D16 unknown ask"),
         pytest.param({"scopes": ["two words"]}, "scope", id="scope with a space"),
-        pytest.param({"scopes": "holds:write"}, "collections", id="scopes as one string"),
-        pytest.param({"asks": "roots"}, "collections", id="asks as one string"),
+        pytest.param({"scopes": "holds:write"}, "a collection of strings", id="scopes as one string"),
+        pytest.param({"asks": "roots"}, "a collection of strings", id="asks as one string"),
         pytest.param({"may_ask": {"elicitation"}}, "may_ask has", id="D16 unknown may_ask"),
         pytest.param({"only_for": ["acme"]}, "only_for", id="D10 a pattern of nobody"),
         pytest.param({"only_for": ["tenant:two words"]}, "only_for", id="D10 a pattern with a space"),
-        pytest.param({"only_for": "tenant:acme"}, "collections", id="only_for as one string"),
+        pytest.param({"only_for": "tenant:acme"}, "a collection of strings", id="only_for as one string"),
+        pytest.param({"revisions": "2025-11-25"}, "a collection of strings", id="X61 revisions as one string"),
+        pytest.param({"revisions": ["2024-11-05"]}, "known are '2025-06-18'", id="X61 unknown revision"),
         pytest.param({"rate": (0, 60)}, "rate", id="M40 no calls"),
         pytest.param({"rate": 5}, "rate", id="M40 no pair"),
         pytest.param({"icons": [Icon(src="http://example.com/a.png")]}, "https: or data:", id="M28 http icon"),
         pytest.param({"icons": [Icon(src="javascript:alert(1)")]}, "https: or data:", id="M28 script icon"),
     ],
 )
-@pytest.mark.rule("M28", "D16", "D10")
+@pytest.mark.rule("M28", "D16", "D10", "X61")
 def test_a_bad_option_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(DeclarationError, match=why) as caught:
         App("test", version="1").tool(**options)(fine)

@@ -199,3 +199,18 @@ def template(uri: str, **fields: Any) -> Listed:
 def test_m19_the_server_is_named_as_the_snapshot_names_it() -> None:
     named = json.loads(b"{" + view(title="The Library").server + b"}")
     assert list(named.values()) == [{"name": "library", "version": "1.2.0", "title": "The Library"}]
+
+
+@pytest.mark.rule("X61")
+def test_only_a_uri_of_other_revisions_is_left_out_of_a_stream() -> None:
+    """A URI where nothing is may come to be; one that another revision has never does."""
+    wire = {"uri": "x://old", "name": "old"}
+    old = Definition(kind="resource", name="x://old", wire=wire, revisions=("2025-11-25",))
+    template = Definition(kind="template", name="y://{at}", wire={"name": "y"}, revisions=("2025-11-25",))
+    named = [Listed(pool="library", digest=each.digest, definition=each) for each in (old, template)]
+    policy = Policy.of(taken := snapshot(*named), hides_uncovered=False)
+    seen = view_of(taken, policy, policy.rights(ANYBODY, "2026-07-28"))
+    others = [uri for uri in ("x://old", "y://1", "x://new") if seen.is_of_other_revisions(uri)]
+    assert others == ["x://old", "y://1"]
+    former = view_of(taken, policy, policy.rights(ANYBODY, "2025-11-25"))
+    assert not former.is_of_other_revisions("x://old")

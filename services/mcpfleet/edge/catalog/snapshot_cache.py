@@ -115,8 +115,10 @@ class Snapshots:
         """Return the scopes of an endpoint's definitions, without definitions for some callers only (D10)."""
         return self._endpoints[endpoint].scopes
 
-    def view(self, name: str, principal: Principal) -> View | None:
+    def view(self, name: str, principal: Principal, revision: str | None = None) -> View | None:
         """Return a principal's view of an endpoint, without waiting; None before the first snapshot.
+
+        A revision leaves out what its requests do not have; without one, nothing is left out for it (X61).
 
         A snapshot in use is confirmed in the background once it is older than `snapshot_lasts`, so that no call waits
         for the catalog.
@@ -126,7 +128,7 @@ class Snapshots:
             self._refresh(name)
         if endpoint.snapshot is None or endpoint.policy is None:
             return None
-        rights = endpoint.policy.rights(principal)
+        rights = endpoint.policy.rights(principal, revision)
         view = endpoint.views.get(rights)
         if view is None:
             view = endpoint.views[rights] = view_of(endpoint.snapshot, endpoint.policy, rights, tasks=endpoint.tasks)

@@ -51,7 +51,7 @@ class Callers(NamedTuple):
         Raises:
             Rejection: 504 while the edge knows no snapshot of the endpoint.
         """
-        view = self.snapshots.view(exchange.endpoint, exchange.caller)
+        view = self.snapshots.view(exchange.endpoint, exchange.caller, exchange.revision.name)
         if view is None:
             raise not_answered("the catalog")
         return view
@@ -227,7 +227,7 @@ class Invoker:
         return request.newest_target(self._view(request.exchange))
 
     def _view(self, exchange: Exchange) -> View | None:
-        return self._snapshots.view(exchange.endpoint, exchange.caller)
+        return self._snapshots.view(exchange.endpoint, exchange.caller, exchange.revision.name)
 
     def _check_scopes(self, exchange: Exchange, target: Target) -> Target:
         self._admission.require(exchange.endpoint, exchange.caller, target.listed.definition.scopes)

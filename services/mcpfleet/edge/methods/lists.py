@@ -23,7 +23,6 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.views.view import LISTS, Target
 from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params, cannot_seal, internal
-from mcpfleet.wire.protocol import SERVED, SERVED_WITH_LEGACY
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
@@ -133,8 +132,7 @@ class Lists:
 
     async def discover(self, exchange: Exchange) -> None:
         """Answer `server/discover` (D15, M29)."""
-        has_2025 = self._settings.endpoints[exchange.endpoint].legacy
-        versions = SERVED_WITH_LEGACY if has_2025 else SERVED
+        versions = self._settings.endpoints[exchange.endpoint].revisions
         await exchange.reply(exchange.view.discover(versions, round(self._settings.discover_ttl * 1000)))
 
 

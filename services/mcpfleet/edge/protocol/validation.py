@@ -128,7 +128,8 @@ def check_notification(headers: Headers, message: Envelope, served: Sequence[str
     version = headers.version()
     if version == MODERN:
         headers.single(VERSION)  # M5: it mirrors nothing here, and stands once all the same
-    if (version is not None and version not in served) or message.method not in NOTIFICATIONS:
+    is_served = version in served if version is not None else MODERN in served
+    if not is_served or message.method not in NOTIFICATIONS:
         raise unsupported_notification()
 
 

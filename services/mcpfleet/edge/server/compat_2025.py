@@ -20,17 +20,23 @@ from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.wire import projection, reply
 from mcpfleet.wire.envelope import Envelope, RequestId
-from mcpfleet.wire.errors import Rejection, SessionFault, session_needed, unknown_method, unsupported_version
+from mcpfleet.wire.errors import (
+    Rejection,
+    SessionFault,
+    not_modern,
+    session_needed,
+    unknown_method,
+    unsupported_version,
+)
 from mcpfleet.wire.headers import SESSION, Headers
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     LEGACY,
     LOG_LEVEL_META_KEY,
+    MODERN,
     OLDEST,
     PROTOCOL_VERSION_META_KEY,
-    SERVED,
-    SERVED_WITH_LEGACY,
 )
 
 _MODERN_PARAMS: Final = ("inputResponses", "requestState")
@@ -104,7 +110,7 @@ class Compat2025:
 
     def served(self, endpoint: str) -> Sequence[str]:
         """Return the revisions that an endpoint serves, the newest first."""
-        return SERVED_WITH_LEGACY if self._endpoints[endpoint].legacy else SERVED
+        return self._endpoints[endpoint].revisions
 
     def in_session(self, exchange: Exchange) -> bool:
         """Return whether a request names a session, where the endpoint has sessions."""
@@ -115,7 +121,7 @@ class Compat2025:
 
         A session's notification needs no version header: it is of the session's revision (L4).
         """
-        version = exchange.headers.version()
+        version = self._endpoints[exchange.endpoint].stated(exchange.headers.version())
         if version is None:
             return self.in_session(exchange)
         return version in LEGACY and version in self.served(exchange.endpoint)
@@ -123,23 +129,32 @@ class Compat2025:
     def adapt(self, exchange: Exchange) -> None:
         """Choose the revision, from the body first (M1), and give a message of 2025 the members of a modern one.
 
-        A request that claims to be modern in its body is modern. So is one that claims nothing.
+        A request that claims to be modern in its body is modern. So is one that claims nothing, unless the endpoint has
+        one revision alone, of 2025. An endpoint without the modern revision answers modern requests by an empty 400, on
+        which clients send `initialize` (X62).
 
         Raises:
             Rejection: -32022 for a revision that is not served.
         """
-        message, served = exchange.message, self.served(exchange.endpoint)
+        message, endpoint = exchange.message, self._endpoints[exchange.endpoint]
+        served = endpoint.revisions
         exchange.revision = NEWEST
         if PROTOCOL_VERSION_META_KEY in message.meta:
+            if not endpoint.is_modern:
+                raise not_modern()
             return
         if message.method == "initialize":
             stated: str | None = _agreed(message.params.get("protocolVersion"), exchange.headers, served)
         else:
-            stated = exchange.headers.version()
+            stated = endpoint.stated(exchange.headers.version())
             if stated is not None and stated not in served:
+                if stated == MODERN:
+                    raise not_modern()
                 raise unsupported_version(stated, served)
             if stated is None and self.in_session(exchange):
                 stated = LEGACY[0]
+        if stated is None and not endpoint.is_modern:
+            raise not_modern()
         if stated in self._revisions:
             exchange.revision = self._revisions[stated]
             exchange.message = _as_modern(message, stated)

@@ -143,7 +143,7 @@ class RequestRouter:
 
     async def _answer_from_memory(self, exchange: Exchange) -> str | None:
         """Answer a method that needs neither admission nor limits nor a bus (D15, M32)."""
-        view = self._callers.snapshots.view(exchange.endpoint, ANONYMOUS)
+        view = self._callers.snapshots.view(exchange.endpoint, ANONYMOUS, exchange.revision.name)
         if view is None:
             raise ClientGone
         exchange.caller, exchange.view = ANONYMOUS, view

@@ -9,6 +9,7 @@ from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.methods.invoke import Callers
 from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
 from mcpfleet.edge.protocol.validation import check_events_welcome
+from mcpfleet.edge.server.compat_2025 import Revision2025InSession
 from mcpfleet.edge.sessions.elicitation import ClientRequests
 from mcpfleet.edge.sessions.event_streams import SessionStreams
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
@@ -44,7 +45,10 @@ class SessionEndpoint:
         """Return whether a GET or DELETE comes from a client of 2025: it names a session, or such a revision."""
         if exchange.http_method not in _METHODS or not self._endpoints[exchange.endpoint].has_sessions:
             return False
-        return bool(exchange.headers.all(SESSION)) or exchange.headers.version() in LEGACY
+        return bool(exchange.headers.all(SESSION)) or self._stated(exchange) in LEGACY
+
+    def _stated(self, exchange: Exchange) -> str | None:
+        return self._endpoints[exchange.endpoint].stated(exchange.headers.version())
 
     async def serve(self, exchange: Exchange) -> None:
         """Serve a session's stream, or end the session.
@@ -62,6 +66,7 @@ class SessionEndpoint:
             await self._sessions.end(found)
             await exchange.answer(204)
             return
+        exchange.revision = Revision2025InSession(found.session.revision)
         exchange.view = self._callers.view(exchange)
         await self._streams.serve(exchange, found)
 

@@ -117,6 +117,9 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         base_url: the beginning of the endpoints' URLs, as clients on this machine reach them.
     """
     settings, log, instruments = process.settings, process.log, EdgeInstruments(process.telemetry.metrics)
+    for name, endpoint in settings.endpoints.items():
+        if endpoint.legacy is not None:
+            log.warning("setting renamed", setting="MCPFLEET_ENDPOINTS", endpoint=name, **endpoint.renamed)
     snapshots = Snapshots(
         bus, CatalogClient(bus), settings.endpoints, settings=settings, tracer=process.telemetry.tracer, log=log
     )

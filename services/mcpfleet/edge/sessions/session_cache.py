@@ -129,6 +129,8 @@ class SessionCache:
         if kept is None:
             await self._limits.take_lookup(endpoint, principal)
         ref = kept.ref if kept is not None else await self._read_or_recall(key, owner)
+        if ref.session.revision not in self._settings.endpoints[endpoint].revisions:  # the endpoint had it once
+            raise UnknownSession
         stated = exchange.headers.version()
         if stated is not None and stated != ref.session.revision:
             raise other_revision()

@@ -211,7 +211,7 @@ class Hub:
         self._watchers.catalog_changed(endpoint)
 
     def _show(self, stream: Stream) -> None:
-        view = self._snapshots.view(stream.endpoint, stream.lease.principal)
+        view = self._snapshots.view(stream.endpoint, stream.lease.principal, stream.revision)
         if view is not None and view is not stream.view:
             stream.see(view)
 

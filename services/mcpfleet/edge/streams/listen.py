@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from mcpfleet.bus.errors import BusError
@@ -68,6 +69,9 @@ class ListenStreams:
         if len(str(exchange.id)) > LONGEST_STREAM_ID:
             raise bad_params(f"a stream's id has at most {LONGEST_STREAM_ID} characters")
         honoured = requested.supported(exchange.view.capabilities, tasks=takes_tasks(exchange))
+        if exchange.view.has_revisions:
+            uris = tuple(uri for uri in honoured.uris if not exchange.view.is_of_other_revisions(uri))
+            honoured = replace(honoured, uris=uris)
         if honoured.task_ids and not declares(exchange):
             raise missing_capabilities((TASKS,))  # before any look-up (D2)
         self._leases.check_scopes(exchange, honoured.uris)

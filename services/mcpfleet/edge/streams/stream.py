@@ -68,7 +68,7 @@ class Stream:
     __slots__ = (
         "_exchange", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
         "_written", "bound", "digests", "endpoint", "grant", "holds_until", "honoured", "id", "lease", "on_unwritten",
-        "on_written", "view",
+        "on_written", "revision", "view",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +91,7 @@ class Stream:
         """
         self.id = identifier
         self.endpoint = exchange.endpoint
+        self.revision = exchange.revision.name
         self.lease = lease
         self.holds_until = lease.expires
         """Monotonic seconds until which the stream may go on without a renewal."""

@@ -18,6 +18,7 @@ from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
+from mcpfleet.wire.protocol import MODERN, SERVED_WITH_LEGACY
 from mcpfleet.wire.strict import parse
 from tests.unit.edge.asgi import Exchange, Post
 
@@ -37,14 +38,14 @@ ROWS: tuple[Method, ...] = protocol_methods(UNNEEDED, UNNEEDED, UNNEEDED, UNNEED
 METHODS = MethodTable(ROWS)
 
 
-def router(*, legacy: bool = True) -> RequestRouter:
-    """The edge's order of checks over one endpoint."""
-    endpoints = {"mcp": Endpoint(path="/mcp", legacy=legacy)}
+def router(*revisions: str) -> RequestRouter:
+    """The edge's order of checks over one endpoint, which serves these revisions, or all."""
+    endpoints = {"mcp": Endpoint.model_validate({"path": "/mcp", "revisions": revisions or SERVED_WITH_LEGACY})}
     gate = Gate(endpoints, PATHS, HOSTS, Cors(()), (), UNNEEDED, UNNEEDED)
     return RequestRouter(gate, UNNEEDED, Compat2025(endpoints, UNNEEDED, UNNEEDED), METHODS, UNNEEDED)
 
 
-MODERN_ALONE = router(legacy=False)
+MODERN_ALONE = router(MODERN)
 
 
 def identified(
