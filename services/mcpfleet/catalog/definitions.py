@@ -24,6 +24,7 @@ _RULES: Final = {
     "asks": "asks: what a client can declare to answer (D16)",
     "may_ask": "may_ask: what a client can declare to answer (D16)",
     "scopes": "scopes: without space, quote or backslash (RFC 6749)",
+    "scopes_if": "scopes_if: of a tool, scopes with valid JSON Schemas",
     "only_for": "only_for: `tenant:`, `client:` or `subject:` and a pattern (D10)",
 }
 
@@ -101,6 +102,14 @@ def _word_faults(definition: Definition) -> Iterator[str]:
         check_scopes(definition.scopes)
     except Mistake:
         yield _RULES["scopes"]
+    try:
+        check_scopes(definition.scopes_if)
+        for condition in definition.scopes_if.values():
+            Validator(condition)
+        if definition.scopes_if and definition.kind != "tool":
+            yield _RULES["scopes_if"]
+    except Mistake:
+        yield _RULES["scopes_if"]
     try:
         check_only_for(definition.only_for)
     except Mistake:

@@ -19,6 +19,7 @@ from mcpfleet.app import (
     OutputError,
     ProtocolError,
     QuestionChanged,
+    ScopeNeeded,
     ToolError,
     TryAgain,
 )
@@ -33,12 +34,14 @@ from mcpfleet.contracts.call import (
     NOT_BEGUN,
     NOT_FOUND,
     REFUSED,
+    SCOPES_NEEDED,
     FrameKind,
 )
 from mcpfleet.contracts.manifest import Kind
 from mcpfleet.contracts.task_payloads import write_kept
 from mcpfleet.telemetry import names
 from mcpfleet.wire.reply import result_body, written
+from mcpfleet.wire.texts import needs_scopes
 from mcpfleet.worker import texts
 from mcpfleet.worker.replay import Replay
 from mcpfleet.worker.settings import WorkerSettings
@@ -100,14 +103,17 @@ class ResultEncoder:
             return self.raised(work, handler, why)
         return RunEnd(Ended(work.key, FrameKind.ASK, body), "")
 
-    def raised(self, work: Work, handler: Handler, error: BaseException) -> RunEnd:
+    def raised(self, work: Work, handler: Handler, error: BaseException) -> RunEnd:  # noqa: PLR0911  # one a kind
         """The end of a handler that raised. The text of a mistake goes to the log; the client gets a reference (D3)."""
         kind, reference = handler.definition.kind, work.trace.trace_id
         is_task = isinstance(work, TaskWork)
         if is_task and isinstance(error, TryAgain):
             return _another_attempt(work, error)
-        if isinstance(error, ProtocolError):
-            return self._authored(work, handler, error)
+        match error:
+            case ScopeNeeded():
+                return _lacks_scopes(work, kind, error)
+            case ProtocolError():
+                return self._authored(work, handler, error)
         # A task's arguments were checked when it was made, by the schema as it was then, and by no validator (K32).
         if isinstance(error, QuestionChanged) or (
             is_task and isinstance(error, InvalidArguments) and not isinstance(error, NotAccepted)
@@ -196,6 +202,14 @@ def _meant_for_caller(work: Work, kind: Kind, error: BaseException) -> RunEnd | 
         end = _failure(work, kind, _encodable(error), names.TOOL_ERROR)
         return end._replace(frame=replace(end.frame, header=REFUSED)) if work.purpose is Purpose.OUTCOME else end
     return None
+
+
+def _lacks_scopes(work: Work, kind: Kind, error: ScopeNeeded) -> RunEnd:
+    message = needs_scopes(error.scopes)
+    if isinstance(work, TaskWork):  # its client has the task's handle already
+        return _failure(work, kind, message, names.INSUFFICIENT_SCOPE)
+    line = " ".join((SCOPES_NEEDED, *error.scopes))
+    return RunEnd(_error(work, INTERNAL_ERROR, message, line=line), names.INSUFFICIENT_SCOPE)
 
 
 def _another_attempt(work: Work, error: TryAgain) -> RunEnd:

@@ -43,6 +43,7 @@ from mcpfleet.app.errors import (
     ProtocolError,
     QuestionChanged,
     RunError,
+    ScopeNeeded,
     ToolError,
     TryAgain,
 )
@@ -111,6 +112,7 @@ __all__ = [
     "Router",
     "RunError",
     "SamplingMessage",
+    "ScopeNeeded",
     "TextContent",
     "TextResourceContents",
     "Tool",

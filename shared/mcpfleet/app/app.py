@@ -30,6 +30,7 @@ from mcpfleet.app.resource import Lister, Resource, Template
 from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import Signature, read_signature
 from mcpfleet.app.site import Site, installed_version
+from mcpfleet.app.step_up import ScopesIf
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, Kind, Manifest, Tasking
@@ -104,6 +105,7 @@ class Router:
         output_schema: Mapping[str, Any] | None = None,
         structured: bool = True,
         rate: tuple[int, float] | None = None,
+        scopes_if: ScopesIf | None = None,
         sanitize: Sanitizer | None = None,
         task: Tasking | None = None,
         run_limit: float = 3600.0,
@@ -128,6 +130,8 @@ class Router:
             output_schema: the schema of the result, instead of the return annotation's.
             structured: False sends data as text alone, without an output schema.
             rate: `(calls, seconds)`: how often a caller, or its tenant, may call it.
+            scopes_if: further scopes, each with a JSON Schema: a call whose arguments fit the schema needs the scope
+                too. An absent argument counts by its default. `ctx.need` asks for scopes that code alone knows (X55).
             sanitize: takes the function's result and the call's Context, and returns the part that this caller may see.
                 It implies `per_caller`, and the output schema is checked after it. A task's result goes through it at
                 each read, for each reader (K13).
@@ -163,6 +167,7 @@ class Router:
                 signature,
                 annotations=annotations,
                 rate=rate,
+                scopes_if=scopes_if,
                 sanitize=sanitize,
                 tasking=TaskOptions(
                     task=task, run_limit=run_limit, retention=retention,

@@ -17,12 +17,14 @@ from mcp_types import CreateMessageResultWithTools, LoggingLevel, Root
 from mcpfleet.app import question
 from mcpfleet.app.cancellation import Cancelled
 from mcpfleet.app.client import Client, LogMessage, Progress, is_news
-from mcpfleet.app.errors import AskError
+from mcpfleet.app.declaration import check_scopes
+from mcpfleet.app.errors import AskError, Mistake, ScopeNeeded
 from mcpfleet.app.function import on_any_loop, on_loop, run_step, running_step
 from mcpfleet.app.input import NOBODY, Asker, Question
 from mcpfleet.app.lifespan import NOTHING
 from mcpfleet.app.task import TaskMaker
 from mcpfleet.app.unawaited import noted
+from mcpfleet.contracts.call import MOST_NEEDED
 from mcpfleet.contracts.hints import LISTS, check_published
 from mcpfleet.contracts.principal import Principal
 
@@ -72,10 +74,12 @@ class Context:
         "_last",
         "_lifespan",
         "_log",
+        "_needed",
         "_principal",
         "_publish",
         "_report",
         "_threads",
+        "is_used",
     )
 
     def __init__(
@@ -109,6 +113,9 @@ class Context:
         self._last: float | None = None
         self._ended = False
         self._has_begun = False
+        self._needed: tuple[str, ...] = ()
+        self.is_used = False
+        """Whether an awaitable method was called. For `need`, which stands before them."""
 
     @property
     def principal(self) -> Principal:
@@ -145,6 +152,30 @@ class Context:
     def sync(self) -> SyncContext:
         """The same for a handler that is a plain function, and so runs in a thread."""
         return SyncContext(self)
+
+    def need(self, *scopes: str) -> None:
+        """Go on only if the caller has these scopes; for what `scopes` and `scopes_if` of the declaration cannot tell.
+
+        Otherwise the call ends refused: its client gets 403 with all scopes of the call, asks the user for them, and
+        calls again. If the client has been sent anything, a model reads which scopes are missing. The handler runs
+        again from its top then, so no effect may stand before it. Its idempotency key stays free. Without credentials
+        nobody needs scopes.
+
+        Raises:
+            ScopeNeeded: the caller lacks one; let it through.
+            AskError: it stands behind another use of the Context, or a scope has no valid form.
+        """
+        if not 0 < len(scopes) <= MOST_NEEDED:
+            raise AskError(f"ctx.need takes 1 to {MOST_NEEDED} scopes, not {len(scopes)}")
+        try:
+            check_scopes(scopes)
+        except Mistake as mistake:
+            raise AskError(f"ctx.need: {mistake.why}") from None
+        if self.is_used:
+            raise AskError("ctx.need stands before any other use of ctx: what was told or done cannot be taken back")
+        self._needed = tuple(dict.fromkeys((*self._needed, *scopes)))
+        if not self.principal.holds(scopes):
+            raise ScopeNeeded(self._needed)
 
     @noted
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
@@ -385,7 +416,7 @@ class Context:
 
     def begin(self) -> None:
         """Note that the handler begins. For the runner of the handler."""
-        self._has_begun = True
+        self._has_begun, self.is_used = True, False
 
     def end(self) -> None:
         """End the call: later reports do nothing. For the runner of the handler."""
@@ -427,6 +458,10 @@ class SyncContext:
     def defer(self) -> None:
         """Make a durable task of the call, as `Context.defer` does."""
         self._run(self._context.defer)
+
+    def need(self, *scopes: str) -> None:
+        """Go on only if the caller has these scopes, as `Context.need` does."""
+        self._context.need(*scopes)
 
     def can_ask(self, name: str) -> bool:
         """Return whether the client can answer `name`, and the declaration names it."""

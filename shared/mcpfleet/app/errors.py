@@ -74,6 +74,18 @@ class ClientLacks(Exception):
         super().__init__(f"the client cannot answer {', '.join(self.names)}")
 
 
+class ScopeNeeded(Exception):
+    """Raised by `ctx.need` where the caller lacks a scope: the call ends refused, and its client may ask for more.
+
+    Attributes:
+        scopes: the needed scopes.
+    """
+
+    def __init__(self, scopes: Iterable[str]) -> None:
+        self.scopes = tuple(dict.fromkeys(scopes))
+        super().__init__(f"the caller lacks a scope of {', '.join(self.scopes)}")
+
+
 class ProtocolError(Exception):
     """Raised by a handler that answers with a JSON-RPC error, which the client's code sees, instead of a result.
 

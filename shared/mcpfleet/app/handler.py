@@ -15,7 +15,7 @@ import anyio
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import check_name
 from mcpfleet.app.dependency import DependencyPlan, InjectedCall
-from mcpfleet.app.errors import ClientLacks, NotFound, OutputError, ProtocolError, ToolError, TryAgain
+from mcpfleet.app.errors import ClientLacks, NotFound, OutputError, ProtocolError, ScopeNeeded, ToolError, TryAgain
 from mcpfleet.app.function import in_thread, is_async, when_sure
 from mcpfleet.app.lifespan import Scope
 from mcpfleet.app.outcome import Kept, Outcome
@@ -244,6 +244,7 @@ class Handler(ABC):
             OutputError: the handler's result breaks its declaration.
             NotFound: nothing exists under the URI.
             ClientLacks: the handler asked a question that the client cannot answer.
+            ScopeNeeded: the handler needs a scope that the caller lacks.
             ProtocolError, ToolError: the handler raised it; a tool makes a result of the second.
             Exception: any other error of the handler.
         """
@@ -335,9 +336,11 @@ class Handler(ABC):
         return begin
 
 
-def deliberate_error(group: ExceptionGroup[Exception]) -> ToolError | ProtocolError | NotFound | ClientLacks | None:
+def deliberate_error(
+    group: ExceptionGroup[Exception],
+) -> ToolError | ProtocolError | NotFound | ClientLacks | ScopeNeeded | None:
     """Return the error that a handler raised on purpose within a task group; None if the group holds more."""
     error: Exception = group
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return error if isinstance(error, ToolError | ProtocolError | NotFound | ClientLacks) else None
+    return error if isinstance(error, ToolError | ProtocolError | NotFound | ClientLacks | ScopeNeeded) else None

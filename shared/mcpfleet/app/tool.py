@@ -17,6 +17,7 @@ from mcpfleet.app.handler import Function, Handler, HandlerRequest, Request, San
 from mcpfleet.app.outcome import Kept, Outcome
 from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import Signature
+from mcpfleet.app.step_up import ScopesIf, conditions
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.contracts.manifest import Rate
 
@@ -34,6 +35,7 @@ class Tool(Handler):
         *,
         annotations: ToolAnnotations | None = None,
         rate: tuple[int, float] | None = None,
+        scopes_if: ScopesIf | None = None,
         sanitize: Sanitizer | None = None,
         tasking: TaskOptions | None = None,
     ) -> None:
@@ -53,6 +55,7 @@ class Tool(Handler):
             declaration.define(
                 wire,
                 rate=limit,
+                scopes_if=conditions(scopes_if, arguments.schema) if scopes_if else {},
                 per_caller=per_caller,
                 sanitizes=sanitize is not None and tasking.task is not None,
                 **tasking.members(),

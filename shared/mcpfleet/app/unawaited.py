@@ -32,10 +32,11 @@ _thread: Final = _Thread()
 
 
 def noted(method: Method) -> Method:
-    """Note the calls of an async method of the Context, where a plain function makes them."""
+    """Note that an async method of the Context was called; and where a plain function calls it, note the call."""
 
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Coroutine[Any, Any, Any]:
+        arguments[0].is_used = True
         coroutine = method(*arguments, **named)
         if _thread.calls is not None:
             frame = inspect.currentframe()

@@ -51,6 +51,10 @@ NOT_BEGUN: Final = "1 not-begun"
 """A result frame's line: the tool failed before its handler began, so an idempotency key stays free."""
 LACKING: Final = "1 lacking"
 """An error frame's line, followed by names of questions: the handler asked something that this client cannot answer."""
+SCOPES_NEEDED: Final = "1 scopes"
+"""An error frame's line, followed by scopes that the handler needs: the caller lacks one, and nothing was done."""
+MOST_NEEDED: Final = 8
+"""Scopes behind that line."""
 
 
 @dataclass(frozen=True, slots=True)

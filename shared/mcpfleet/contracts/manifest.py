@@ -127,6 +127,8 @@ class Definition(Message):
     """The questions that the handler asks of clients that can answer."""
     scopes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
     """The scopes that a caller's token needs: without them the definition is listed, but refused (D10)."""
+    scopes_if: dict[str, dict[str, Any]] = Field(default={}, max_length=MOST_WORDS)
+    """Further scopes, each with a JSON Schema: a call whose arguments fit the schema needs the scope too (X55)."""
     only_for: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
     """The callers it exists for, as `tenant:`, `client:` or `subject:` and a pattern (`*`, `?`); empty is everybody.
 
@@ -174,6 +176,11 @@ class Definition(Message):
     def files(self) -> tuple[FileRef, ...]:
         """The files that it names."""
         return () if self.file is None else (self.file,)
+
+    @cached_property
+    def named_scopes(self) -> tuple[str, ...]:
+        """All scopes that some call of it needs."""
+        return tuple(dict.fromkeys((*self.scopes, *self.scopes_if)))
 
     @cached_property
     def may_be_asked(self) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from mcpfleet.contracts.base import Message
@@ -25,6 +26,13 @@ class Principal(Message):
     def is_anonymous(self) -> bool:
         """Whether it is nobody in particular: it has no name of any kind, and no scope."""
         return self is ANONYMOUS or self == ANONYMOUS
+
+    def holds(self, scopes: Iterable[str]) -> bool:
+        """Return whether it has all of these scopes. Without credentials nobody has scopes, or needs any.
+
+        This one rule serves calls, tasks and hints: an edge that wants credentials admits nobody as `ANONYMOUS`.
+        """
+        return self.is_anonymous or set(scopes).issubset(self.scopes)
 
 
 ANONYMOUS: Final = Principal()

@@ -35,6 +35,8 @@ NATS: Final = "nats"
 """`messaging.system` of every hop on the bus."""
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of a tool result with `isError: true`."""
+INSUFFICIENT_SCOPE: Final = "insufficient_scope"
+"""`error.type` of a call whose handler found that its caller lacks a scope."""
 CANCELLED: Final = "cancelled"
 """`error.type` of work that was cancelled before its end."""
 

@@ -72,11 +72,8 @@ def is_of(definition: Definition, revision: str) -> bool:
 
 
 def holds(principal: Principal, scopes: Iterable[str]) -> bool:
-    """Return whether a principal has all of these scopes. Without credentials nobody has scopes, or needs any.
-
-    This one rule serves calls, tasks and hints: an edge that wants credentials admits nobody as `ANONYMOUS`.
-    """
-    return principal.is_anonymous or set(scopes).issubset(principal.scopes)
+    """Return whether a principal has all of these scopes, as `Principal.holds`."""
+    return principal.holds(scopes)
 
 
 def fits(rule: str, principal: Principal) -> bool:

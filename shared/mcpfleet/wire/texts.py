@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 CHECK_FIRST: Final = "Check with a read-only tool before you call it again."
@@ -47,3 +48,8 @@ KEY_UNCERTAIN: Final = (
 KEY_TOO_LARGE: Final = (
     "A call with this idempotency key has ended, and its result was too large to keep: nothing was run."
 )
+
+
+def needs_scopes(scopes: Iterable[str]) -> str:
+    """The caller lacks a scope, and nothing was done (X55)."""
+    return f"This needs the scopes {', '.join(scopes)}, and the caller lacks one of them. Nothing was done."

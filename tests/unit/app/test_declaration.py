@@ -137,13 +137,24 @@ def test_the_error_names_function_file_line_and_parameter(
         pytest.param({"only_for": "tenant:acme"}, "a collection of strings", id="only_for as one string"),
         pytest.param({"revisions": "2025-11-25"}, "a collection of strings", id="X61 revisions as one string"),
         pytest.param({"revisions": ["2024-11-05"]}, "known are '2025-06-18'", id="X61 unknown revision"),
+        pytest.param({"scopes_if": {"two words": {}}}, "scope", id="X55 scope with a space"),
+        pytest.param({"scopes_if": {"large": True}}, "maps scopes", id="X55 no schema"),
+        pytest.param({"scopes_if": ["large"]}, "maps scopes", id="X55 a list"),
+        pytest.param({"scopes_if": {"large": {"type": "no"}}}, "'large': the schema is not", id="X55 a bad schema"),
+        pytest.param(
+            {"scopes_if": {"large": {"properties": {"pages": {"minimum": 9}}}}},
+            "names the argument 'pages', and the tool has 'query'",
+            id="X55 another argument",
+        ),
+        pytest.param({"scopes_if": {"large": {"required": ["page"]}}}, "'page', and the tool", id="X55 required"),
+        pytest.param({"scopes_if": {f"s{number}": {} for number in range(65)}}, "over 64", id="X55 too many"),
         pytest.param({"rate": (0, 60)}, "rate", id="M40 no calls"),
         pytest.param({"rate": 5}, "rate", id="M40 no pair"),
         pytest.param({"icons": [Icon(src="http://example.com/a.png")]}, "https: or data:", id="M28 http icon"),
         pytest.param({"icons": [Icon(src="javascript:alert(1)")]}, "https: or data:", id="M28 script icon"),
     ],
 )
-@pytest.mark.rule("M28", "D16", "D10", "X61")
+@pytest.mark.rule("M28", "D16", "D10", "X55", "X61")
 def test_a_bad_option_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(DeclarationError, match=why) as caught:
         App("test", version="1").tool(**options)(fine)
@@ -160,10 +171,11 @@ def test_a_bad_option_is_refused(options: dict[str, Any], why: str) -> None:
         pytest.param({"icons": [Icon(src="data:image/png;base64,AA==")]}, id="M28 icon inside"),
         pytest.param({"asks": ASKS}, id="D16 all"),
         pytest.param({"asks": ["roots"]}, id="D16 as a list"),
+        pytest.param({"scopes_if": {"long": {"properties": {"query": {"minLength": 9}}}}}, id="X55 a condition"),
         pytest.param({"scopes": ["holds:write", "https://example.com/auth/read"]}, id="scopes"),
     ],
 )
-@pytest.mark.rule("M28", "M36", "D16")
+@pytest.mark.rule("M28", "M36", "D16", "X55")
 def test_a_good_option_is_taken(options: dict[str, Any]) -> None:
     App("test", version="1").tool(**options)(fine)
 

@@ -40,6 +40,8 @@ class CallRequest:
     arguments: dict[str, Any] = field(default_factory=dict)
     uri: str | None = None
     completing: Completing | None = None
+    scopes: tuple[str, ...] = ()
+    """The scopes that the call needs by its declaration and its arguments."""
     cursor: str | None = None
     """A lister's own cursor."""
     round: Round = FIRST

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from mcp_types import INTERNAL_ERROR
 from pydantic_core import from_json
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_ARGUMENTS, BAD_PARAMS, FAILED, LACKING, NOT_BEGUN, NOT_FOUND
+from mcpfleet.contracts.access import is_scope
+from mcpfleet.contracts.call import (
+    AUTHORED_ERROR,
+    BAD_ARGUMENTS,
+    BAD_PARAMS,
+    FAILED,
+    LACKING,
+    NOT_BEGUN,
+    NOT_FOUND,
+    SCOPES_NEEDED,
+)
 from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.in_flight import Call, End
 from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
@@ -16,7 +27,16 @@ from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.protocol.revision import Input
 from mcpfleet.telemetry import names
 from mcpfleet.wire import reply, texts
-from mcpfleet.wire.errors import NotAnswered, Rejection, bad_params, internal, missing_capabilities, unknown_resource
+from mcpfleet.wire.errors import (
+    NO_HEADERS,
+    NotAnswered,
+    Rejection,
+    bad_params,
+    forbidden,
+    internal,
+    missing_capabilities,
+    unknown_resource,
+)
 
 _UNCERTAIN: Final = {
     End.UNACCEPTED: texts.UNACCEPTED,
@@ -38,6 +58,8 @@ class CallEnd(NamedTuple):
     body: bytes
     error_type: str | None
     """None for a result."""
+    headers: Mapping[str, str] = NO_HEADERS
+    """Further headers, where the end is the whole answer."""
 
 
 def tool_failed(exchange: Exchange, text: str, error_type: str) -> CallEnd:
@@ -52,8 +74,14 @@ class NoAnswer(Exception):
 class CallEnds:
     """Composes ends."""
 
-    def __init__(self, continuation: Continuation, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self,
+        continuation: Continuation,
+        log: FilteringBoundLogger,
+        insufficient_scope: Callable[[str, tuple[str, ...]], Rejection] = lambda _endpoint, _scopes: forbidden(),
+    ) -> None:
         self._continuation = continuation
+        self._insufficient_scope = insufficient_scope
         self._log = log
 
     async def of_task(self, call: Call, request: CallRequest) -> CallEnd:
@@ -131,6 +159,8 @@ class CallEnds:
             return self._refused(request, unknown_resource(str(request.exchange.params.get("uri", ""))))
         if kind == BAD_PARAMS:
             return self._refused(request, bad_params(_message(call.body)))
+        if kind == SCOPES_NEEDED:
+            return self._lacks_scopes(request, words)
         if kind == LACKING:
             return self._lacking(request, [word for word in words if word in request.asks])
         status = request.exchange.revision.status(400) if kind == AUTHORED_ERROR else 200
@@ -145,6 +175,18 @@ class CallEnds:
                 return self._failed(request, f"{texts.CANNOT_ANSWER}{', '.join(capabilities)}.", "client_lacks")
             case Input.NONE:
                 return self._failed(request, texts.NEEDS_SESSION, "no_session")
+
+    def _lacks_scopes(self, request: CallRequest, scopes: Iterable[str]) -> CallEnd:
+        """Return that the caller lacks a scope that the handler found to be needed: 403 with all scopes (X55, M63).
+
+        A model reads them where the answer is a stream already.
+        """
+        needed = tuple(dict.fromkeys((*request.scopes, *filter(is_scope, scopes))))
+        if request.exchange.is_streaming:
+            return self._failed(request, texts.needs_scopes(needed), names.INSUFFICIENT_SCOPE)
+        rejection = self._insufficient_scope(request.exchange.endpoint, needed)
+        body = reply.error(request.exchange.id, rejection)
+        return CallEnd(rejection.status, body, names.INSUFFICIENT_SCOPE, rejection.headers)
 
     def _refused(self, request: CallRequest, rejection: Rejection) -> CallEnd:
         rejection = request.exchange.revision.rejection(rejection)

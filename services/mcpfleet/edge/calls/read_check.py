@@ -13,7 +13,16 @@ from typing import Final, NamedTuple
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.call import AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, OUTCOME_ONLY, REFUSED, CallBody
+from mcpfleet.contracts.call import (
+    AUTHORED_ERROR,
+    BAD_PARAMS,
+    LACKING,
+    NOT_FOUND,
+    OUTCOME_ONLY,
+    REFUSED,
+    SCOPES_NEEDED,
+    CallBody,
+)
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.calls.end import read_line
 from mcpfleet.edge.calls.in_flight import Call, End, Order
@@ -26,7 +35,7 @@ from mcpfleet.views.rights import holds
 from mcpfleet.views.view import Target
 from mcpfleet.wire.errors import Rejection, unknown_resource
 
-_REFUSALS: Final = frozenset({AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, REFUSED})
+_REFUSALS: Final = frozenset({AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, REFUSED, SCOPES_NEEDED})
 """The lines of errors by which a handler says no; any other error is a failure, which decides nothing."""
 
 

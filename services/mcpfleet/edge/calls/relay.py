@@ -157,5 +157,5 @@ class CallRelay:
 
 async def send_end(request: CallRequest, end: CallEnd) -> str | None:
     """Send the one end; return the error's type."""
-    await request.exchange.end(end.status, end.body)
+    await request.exchange.end(end.status, end.body, end.headers)
     return end.error_type

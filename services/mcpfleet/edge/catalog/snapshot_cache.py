@@ -195,7 +195,7 @@ class Snapshots:
         endpoint.snapshot = snapshot
         endpoint.tools = frozenset(each.definition.name for each in snapshot.listed if each.definition.kind == "tool")
         public = (each.definition for each in snapshot.listed if not each.definition.only_for)
-        endpoint.scopes = frozenset(scope for definition in public for scope in definition.scopes)
+        endpoint.scopes = frozenset(scope for definition in public for scope in definition.named_scopes)
         endpoint.policy = Policy.of(snapshot, hides_uncovered=self._settings.hide_uncovered)
         endpoint.views = OrderedDict()
         self._known.set()
@@ -206,7 +206,7 @@ class Snapshots:
 
     def _enforceable(self, endpoint: _Endpoint, snapshot: Snapshot) -> Snapshot:
         """Look at scopes that nobody enforces: leave their definitions out where strangers may call, else warn."""
-        scoped = [each.definition for each in snapshot.listed if each.definition.scopes]
+        scoped = [each.definition for each in snapshot.listed if each.definition.named_scopes]
         told, endpoint.unenforced = endpoint.unenforced, frozenset(each.name for each in scoped)
         is_refused = is_exposed(self._settings.bind, self._settings.public_names)
         if scoped and endpoint.unenforced - told:
@@ -216,5 +216,5 @@ class Snapshots:
         if not scoped or not is_refused:
             return snapshot
         return snapshot.model_copy(
-            update={"listed": tuple(each for each in snapshot.listed if not each.definition.scopes)}
+            update={"listed": tuple(each for each in snapshot.listed if not each.definition.named_scopes)}
         )

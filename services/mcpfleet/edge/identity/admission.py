@@ -190,7 +190,11 @@ class Admission:
             Rejection: 403, which names them all (M63).
         """
         if needed and not holds(principal, needed):
-            raise self._challenges.insufficient_scope(endpoint, needed) if self._challenges is not None else forbidden()
+            raise self.insufficient_scope(endpoint, needed)
+
+    def insufficient_scope(self, endpoint: str, needed: tuple[str, ...]) -> Rejection:
+        """Return the answer to a caller who lacks a scope: 403, which names them all (M63)."""
+        return self._challenges.insufficient_scope(endpoint, needed) if self._challenges is not None else forbidden()
 
     # -- revocations --------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ capabilities, and the limits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from mcpfleet.contracts.call import Completing
 from mcpfleet.contracts.manifest import Definition
@@ -23,6 +24,7 @@ from mcpfleet.edge.calls.updates import Elicited
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.limits import Limits
+from mcpfleet.edge.identity.step_up import ConditionalScopes
 from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.protocol.revision import Input
@@ -36,6 +38,8 @@ from mcpfleet.wire import mirror, reply, texts
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, not_answered, unknown_resource
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, missing
 from mcpfleet.wire.uri_template import UriTemplate
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Callers(NamedTuple):
@@ -77,6 +81,7 @@ class Invoker:
         self._elicitation = elicitation
         self._tasks = tasks
         self._idempotency = idempotency
+        self._scopes = ConditionalScopes()
 
     # -- the methods --------------------------------------------------------------------------------------------------
 
@@ -89,7 +94,7 @@ class Invoker:
             target = view.find("tool", params["name"])
             if target is None:
                 raise bad_params("unknown tool")
-            self._check_scopes(exchange, target)
+            self._check_scopes(exchange, target, arguments)
             if exchange.revision.mirrors_arguments:
                 mirror.check_parameters(exchange.headers, target.mirrored, arguments)
                 if self._settings.strict_headers:
@@ -156,6 +161,7 @@ class Invoker:
     async def _invoke(self, request: CallRequest) -> str | None:
         """Make the checks that the target decides, and answer by a task, or by a call within a session or without."""
         exchange, definition, params = request.exchange, request.definition, request.exchange.params
+        request.scopes = self._scopes.needed(request.target.listed, request.arguments)
         if "requestState" in params or "inputResponses" in params:
             request.round = self._continuation.begin(exchange)
         lacking = _lacking(exchange, definition)
@@ -229,8 +235,9 @@ class Invoker:
     def _view(self, exchange: Exchange) -> View | None:
         return self._snapshots.view(exchange.endpoint, exchange.caller, exchange.revision.name)
 
-    def _check_scopes(self, exchange: Exchange, target: Target) -> Target:
-        self._admission.require(exchange.endpoint, exchange.caller, target.listed.definition.scopes)
+    def _check_scopes(self, exchange: Exchange, target: Target, arguments: Mapping[str, Any] = _NOTHING) -> Target:
+        """Check the caller's scopes (group 11); a tool may need more of them for some arguments (X55)."""
+        self._admission.require(exchange.endpoint, exchange.caller, self._scopes.needed(target.listed, arguments))
         return target
 
 

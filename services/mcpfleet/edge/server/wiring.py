@@ -127,7 +127,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     callers = Callers(identity.admission, identity.limits, snapshots)
     sealer = Sealer(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
     continuation = Continuation(sealer, settings)
-    calls = _calls(process, bus, continuation, instruments)
+    calls = _calls(process, bus, identity, continuation, instruments)
     tasks = TasksClient(bus)
     sanitizer = Sanitizer(calls.queue, calls.large_results, snapshots, settings=settings, log=log)
     streams = _streams(process, bus, identity, callers, calls=calls, sanitizer=sanitizer)
@@ -180,14 +180,19 @@ def _identity(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, ba
 
 
 def _calls(
-    process: Process[EdgeSettings], bus: Bus, continuation: Continuation, instruments: EdgeInstruments
+    process: Process[EdgeSettings],
+    bus: Bus,
+    identity: Identity,
+    continuation: Continuation,
+    instruments: EdgeInstruments,
 ) -> CallParts:
     settings, log = process.settings, process.log
     calls = InFlightCalls(bus, settings, log)
     instruments.calls_running.observe(lambda: len(calls))
     results = LargeResults(bus, MemoryBudget(settings.result_room, "MCPFLEET_RESULT_ROOM"), settings)
     queue = CallQueue(calls, settings, instruments)
-    return CallParts(calls, queue, results, CallEnds(continuation, log), settings, log)
+    ends = CallEnds(continuation, log, identity.admission.insufficient_scope)
+    return CallParts(calls, queue, results, ends, settings, log)
 
 
 def _streams(

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.call import BAD_ARGUMENTS, LACKING, NOT_BEGUN
+from mcpfleet.contracts.call import BAD_ARGUMENTS, LACKING, NOT_BEGUN, SCOPES_NEEDED
 from mcpfleet.contracts.manifest import Definition, canonical, digest_of
 from mcpfleet.contracts.tasks import (
     Binding,
@@ -121,8 +121,8 @@ class _First:
             return "not_run"  # that changes nothing where its worker stored a result all the same
         if call.end in (End.RESULT, End.TASK, End.RESULT_LOST) or (call.end is None and goes_on):
             return None
-        needs_input = call.end is End.ASK or (call.end is End.ERROR and (call.line or "").startswith(LACKING))
-        return "not_run" if needs_input else "uncertain"
+        is_refused = call.end is End.ERROR and (call.line or "").startswith((LACKING, SCOPES_NEEDED))
+        return "not_run" if is_refused or call.end is End.ASK else "uncertain"
 
 
 @dataclass(slots=True, eq=False)

@@ -295,14 +295,14 @@ class HttpExchange:
         async with self._in_time():
             await self._send({"type": "http.response.body", "body": b""})
 
-    async def end(self, status: int, body: bytes) -> None:
+    async def end(self, status: int, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> None:
         """Send the end: the whole answer, or the last event where the answer is a stream already (D17).
 
         Raises:
             ClientStalled: the client does not read it.
         """
         if not self.is_streaming:
-            await self.answer(status, body)
+            await self.answer(status, body, headers)
             return
         self.is_ending = True
         await self.send_part(event(body))
