@@ -9,6 +9,7 @@ from typing import Final
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.service import bus_of, run_service
 from mcpfleet.catalog.actor import CatalogActor
+from mcpfleet.catalog.files import FileRepository
 from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.sweeper import CatalogSweeper
@@ -31,8 +32,9 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
     instruments = CatalogInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name) as store:
         repository = CatalogRepository(store, settings, log=log)
-        sweeper = CatalogSweeper(repository, bus, process, instruments)
-        catalog = CatalogActor(repository, sweeper, settings.endpoints, log=log)
+        files = FileRepository(store, settings)
+        sweeper = CatalogSweeper(repository, files, bus, process, instruments)
+        catalog = CatalogActor(repository, files, sweeper, settings.endpoints, log=log)
         beside = partial(serve_console, process, bus, Role.CATALOG)
         concurrency = settings.catalog_concurrency
         await run_service(

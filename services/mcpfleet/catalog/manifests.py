@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.bus.rpc import broken_rules
 from mcpfleet.catalog.definitions import faults
+from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.catalog import Listed, Snapshot, SnapshotAnswer
 from mcpfleet.contracts.manifest import DIGEST_LENGTH, Definition, Manifest, digest_of
@@ -36,7 +37,7 @@ def check_names(process: str, digest: str) -> None:
         raise _broken(f"digest: {DIGEST_LENGTH} hexadecimal digits")
 
 
-def read_manifest(text: str, digest: str, limit: int) -> Manifest:
+def read_manifest(text: str, digest: str, settings: CatalogSettings) -> Manifest:
     """Read an announced manifest, and check everything that a list needs of it.
 
     One malformed tool would make clients refuse the whole list, so one pool could harm the callers of all pools. The
@@ -45,12 +46,12 @@ def read_manifest(text: str, digest: str, limit: int) -> Manifest:
     Args:
         text: the manifest's exact JSON text.
         digest: the digest in the announcement.
-        limit: bytes that the manifest may have (MCPFLEET_MANIFEST_LIMIT).
+        settings: the bounds of manifests and files.
 
     Raises:
         Failed: `contract`, with the field and the rule, never the value.
     """
-    body = text.encode()
+    body, limit = text.encode(), settings.manifest_limit
     if len(body) > limit:
         raise _broken(f"manifest: {len(body)} bytes are over the limit of {limit} (MCPFLEET_MANIFEST_LIMIT)")
     if digest_of(body) != digest:
@@ -69,7 +70,17 @@ def read_manifest(text: str, digest: str, limit: int) -> Manifest:
         if (definition.kind, definition.name) in seen:
             raise _broken(f"{where}.name: another {definition.kind} of the manifest has this name")
         seen.add((definition.kind, definition.name))
+    _check_files(manifest, settings)
     return manifest
+
+
+def _check_files(manifest: Manifest, settings: CatalogSettings) -> None:
+    """Check the sizes of the files that a manifest names: edges hold what they fetch (X5)."""
+    sizes = [ref.size for ref in manifest.files.values()]
+    if sizes and max(sizes) > settings.file_limit:
+        raise _broken(f"manifest.files: a file is over {settings.file_limit} bytes (MCPFLEET_FILE_LIMIT)")
+    if sum(sizes) > settings.files_limit:
+        raise _broken(f"manifest.files: they are over {settings.files_limit} bytes together (MCPFLEET_FILES_LIMIT)")
 
 
 def _read(kind: type[Read], text: str, where: str) -> Read:

@@ -13,12 +13,14 @@ from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.catalog import observation
+from mcpfleet.catalog.files import missing_files, note_files
 from mcpfleet.catalog.manifests import read_manifest
 from mcpfleet.catalog.rebuild import Rebuilder, Rebuilt, read_snapshot
 from mcpfleet.catalog.rules import UNNUMBERED, Key, holdings
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import SCHEMA, endpoints, manifests, pools, workers
-from mcpfleet.contracts.catalog import Announce, Snapshot, SnapshotAnswer, Withdrawn
+from mcpfleet.contracts.catalog import Announce, Announced, Snapshot, SnapshotAnswer, Withdrawn
+from mcpfleet.contracts.manifest import Manifest
 from mcpfleet.store.engine import Store
 from mcpfleet.store.errors import StoreConflict
 from mcpfleet.store.migrate import check_migrated
@@ -26,6 +28,8 @@ from mcpfleet.store.sql import insert_into, now
 
 _READERS: Final = 2
 """Announced manifests that are parsed at once, each in a thread."""
+_MOST_MISSING: Final = 1_000
+"""Missing files that one answer names."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +62,28 @@ class CatalogRepository:
         async with self._store.write() as connection:
             return (await connection.execute(heard.values(announced_at=now()))).rowcount == 1
 
-    async def count_in(self, pool: str, announced: Announce) -> bool:
-        """Count a worker in with its manifest; false where the manifest is not known, and its text is needed.
+    async def count_in(self, pool: str, announced: Announce) -> Announced:
+        """Count a worker in with its manifest, unless the manifest's text or some of its files are missing.
+
+        Returns:
+            What is missing; nothing where the worker counts.
 
         Raises:
             Failed: `contract` where the announcement breaks a rule, `refused` where the pool has too many of a kind.
         """
+        manifest: Manifest | None = None
         if announced.manifest is not None:
-            await anyio.to_thread.run_sync(
-                read_manifest, announced.manifest, announced.digest, self._settings.manifest_limit,
+            manifest = await anyio.to_thread.run_sync(
+                read_manifest, announced.manifest, announced.digest, self._settings,
                 limiter=self._readers, abandon_on_cancel=True,
             )  # fmt: skip
         async with self._store.write() as connection:
             if not await _know(connection, announced):
-                return False
+                return Announced(wanted=True)
+            if manifest is not None:
+                await note_files(connection, announced.digest, manifest.files.values())
+            if missing := await missing_files(connection, pool, announced.digest, _MOST_MISSING):
+                return Announced(files=missing)
             await self._check_bounds(connection, pool, announced)
             await connection.execute(
                 insert_into(workers, connection)
@@ -80,7 +92,7 @@ class CatalogRepository:
                     index_elements=["pool", "process"], set_={"digest": announced.digest, "announced_at": now()}
                 )
             )
-        return True
+        return Announced()
 
     async def _check_bounds(self, connection: AsyncConnection, pool: str, announced: Announce) -> None:
         """Bound what one pool can make the catalog store: workers are the least trusted processes."""

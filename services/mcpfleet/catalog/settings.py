@@ -7,13 +7,14 @@ from typing import Final
 from pydantic import Field
 
 from mcpfleet.contracts.endpoints import EndpointSettings
+from mcpfleet.contracts.files import FileSettings
 from mcpfleet.process.settings import Bytes, ProcessSettings, Seconds
 from mcpfleet.store.settings import StoreSettings
 
 _MEBIBYTE: Final = 1024 * 1024
 
 
-class CatalogSettings(EndpointSettings, StoreSettings, ProcessSettings):
+class CatalogSettings(EndpointSettings, FileSettings, StoreSettings, ProcessSettings):
     """The settings that the catalog reads at its start."""
 
     catalog_revision: int = Field(
@@ -35,6 +36,9 @@ class CatalogSettings(EndpointSettings, StoreSettings, ProcessSettings):
     )
     snapshot_limit: Bytes = Field(
         default=4 * _MEBIBYTE, gt=0, description="The largest size of an endpoint's definitions together."
+    )
+    files_kept: Seconds = Field(
+        default=3600.0, description="How long the bytes of files are kept that no manifest names any more."
     )
     pool_workers: int = Field(default=1000, ge=1, description="How many workers one pool may have.")
     pool_manifests: int = Field(

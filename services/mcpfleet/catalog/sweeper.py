@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +13,7 @@ from anyio.abc import TaskStatus
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
+from mcpfleet.catalog.files import FileRepository
 from mcpfleet.catalog.observation import Observation
 from mcpfleet.catalog.rebuild import Rebuilt
 from mcpfleet.catalog.repository import CatalogRepository, SweepResult
@@ -28,6 +30,9 @@ from mcpfleet.telemetry.trace import TraceContext
 _MOST_CAUSES: Final = 32
 """Announcements that one sweep's span links to; a whole pool may announce at once."""
 
+_COLLECTIONS: Final = 12
+"""Collections of unnamed files within the time that they are kept."""
+
 
 class CatalogSweeper:
     """Sweeps at intervals, and at once when it is woken after a quiet time. It is the only task that merges changes."""
@@ -35,11 +40,14 @@ class CatalogSweeper:
     def __init__(
         self,
         repository: CatalogRepository,
+        files: FileRepository,
         bus: Bus,
         process: Process[CatalogSettings],
         instruments: CatalogInstruments,
     ) -> None:
         self._repository = repository
+        self._files = files
+        self._collected = -math.inf
         self._bus = bus
         self._settings = process.settings
         self._tracer = process.telemetry.tracer
@@ -87,6 +95,7 @@ class CatalogSweeper:
                 if first:
                     await self._repository.check()
                 swept = await self._repository.sweep(lost=lost)
+                await self._collect()
                 self._readiness.answered()
                 self._measure(swept.seen)
                 self.tell(swept.rebuilt, span.context if span is not None else None)
@@ -96,6 +105,12 @@ class CatalogSweeper:
             self._readiness.failed(error)
             return None
         return swept
+
+    async def _collect(self) -> None:
+        """Delete files that nothing names any more, now and then."""
+        if time.monotonic() - self._collected >= self._settings.files_kept / _COLLECTIONS:
+            await self._files.collect()
+            self._collected = time.monotonic()
 
     def _span(self, causes: list[TraceContext]) -> AbstractContextManager[Span | None]:
         """Start a span, unless the timer began the sweep."""

@@ -5,9 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
-from mcpfleet.contracts.manifest import DIGEST_LENGTH
+from mcpfleet.contracts.manifest import DIGEST_LENGTH, FILE_DIGEST_LENGTH
 from mcpfleet.store.migrate import Schema
 from mcpfleet.store.sql import Moment
 
@@ -57,6 +70,36 @@ endpoints: Final = Table(
 )
 """A row outlives its endpoint's setting, so that the number never falls."""
 
+manifest_files: Final = Table(
+    "catalog_manifest_files",
+    metadata,
+    Column("manifest", ForeignKey(manifests.c.digest, ondelete="CASCADE"), primary_key=True),
+    Column("digest", String(FILE_DIGEST_LENGTH), primary_key=True),
+)
+"""One row for each file that a manifest names; a release without files wrote none."""
+
+files: Final = Table(
+    "catalog_files",
+    metadata,
+    Column("pool", String(NAME_LENGTH), primary_key=True),
+    Column("digest", String(FILE_DIGEST_LENGTH), primary_key=True, comment="sha256: and 64 digits, of all its bytes"),
+    Column("size", BigInteger, nullable=False, comment="bytes"),
+    Column("is_whole", Boolean, nullable=False, comment="all parts are there, and the digest is right"),
+    Column("unused_since", Moment, comment="null while a manifest names it"),
+)
+
+chunks: Final = Table(
+    "catalog_file_chunks",
+    metadata,
+    Column("pool", String(NAME_LENGTH), primary_key=True),
+    Column("digest", String(FILE_DIGEST_LENGTH), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["pool", "digest"], [files.c.pool, files.c.digest], ondelete="CASCADE"),
+)
+"""The bytes of files, in parts that fit a message."""
+
+Index("catalog_manifest_files_digest", manifest_files.c.digest)
 Index("catalog_workers_digest", workers.c.digest)
 Index("catalog_workers_announced_at", workers.c.announced_at)
 

@@ -204,6 +204,7 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     )
     request_room: Bytes = Field(64 * 1024 * 1024, description="memory for large bodies of running requests")
     result_room: Bytes = Field(64 * 1024 * 1024, description="memory for large results on their way to clients")
+    file_room: Bytes = Field(64 * 1024 * 1024, description="memory for files of resources and skills, which are kept")
     large_body: Bytes = Field(
         256 * 1024,
         description="the largest body that is read before its token is checked; it takes none of MCPFLEET_REQUEST_ROOM",

@@ -78,6 +78,7 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
     settings, bus, pool = process.settings, worker.side.bus, worker.side.pool
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
+    worker.files.check()
     _warn_of_silent_tools(process, app)
     calls, tasks, thread, announcer = worker.calls, worker.tasks, worker.thread, worker.announcer
     watchers = WatcherCalls(app, settings.threads, process.log)
@@ -98,6 +99,7 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
         async with anyio.create_task_group() as announcing:
             announcing.start_soon(_announce, process, announcer, on_ready)
             announcing.start_soon(worker.host.run)
+            announcing.start_soon(worker.files.run)
             await process.stopping.wait()
             announcing.cancel_scope.cancel()
         with anyio.move_on_after(settings.drain):

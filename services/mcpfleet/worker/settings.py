@@ -7,11 +7,12 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from mcpfleet.contracts.call import MESSAGE_ROOM, FetchSettings
+from mcpfleet.contracts.files import FileSettings
 from mcpfleet.contracts.manifest import POOL_PATTERN
 from mcpfleet.process.settings import Bytes, ProcessSettings, Seconds
 
 
-class WorkerSettings(FetchSettings, ProcessSettings):
+class WorkerSettings(FileSettings, FetchSettings, ProcessSettings):
     """The settings of a worker."""
 
     target: str = Field("", description="the application: path/to/app.py or module:attribute")
@@ -58,6 +59,7 @@ class WorkerSettings(FetchSettings, ProcessSettings):
     task_drops: Seconds = Field(60.0, gt=0, description="how long this worker holds a task whose lease it cannot renew")
     task_leaves: Seconds = Field(5.0, gt=0, description="how long a draining worker waits for the handlers of tasks")
     sample_ratio: float = Field(1.0, ge=0, le=1, description="the share of announcements with changes that are traced")
+    files_reread: Seconds = Field(5.0, gt=0, description="how often the application's files are compared with the disk")
     blocked_after: Seconds = Field(
         1.0,
         gt=0,

@@ -13,6 +13,7 @@ from mcpfleet.telemetry.trace import TraceSampling
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.bus_side import BusSide
 from mcpfleet.worker.calls.actor import CallActor
+from mcpfleet.worker.files import AppFiles
 from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.host import WorkerHost
 from mcpfleet.worker.loop_bridge import LoopBridge
@@ -34,6 +35,7 @@ class Worker(NamedTuple):
     runner: Runner
     announcer: Announcer
     host: WorkerHost
+    files: AppFiles
 
 
 def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread: HandlerLoop | None = None) -> Worker:
@@ -54,8 +56,14 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread
     tasks = TaskActor(side, slots, calls, thread.order)
     publisher = Publisher(bus, pool, doubtful=settings.bus_question_every + settings.bus_dead_after, log=log)
     sampling = TraceSampling.of(settings.sample_ratio if telemetry.enabled else 0.0)
+    files = AppFiles(app, settings, log)
     announcer = Announcer(
-        side, app.manifest(), on_counted=publisher.counted, tracer=telemetry.tracer, sampling=sampling
+        side,
+        app.manifest(),
+        content=files.content,
+        on_counted=publisher.counted,
+        tracer=telemetry.tracer,
+        sampling=sampling,
     )
     host = WorkerHost(handlers, calls, tasks, announcer, publisher)
     frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasks).route)
@@ -64,4 +72,4 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread
         handlers, settings, recorded, tell=frames.put, publish=host.publish, requests=tasks.requests,
         lifespan=thread.lifespan,
     )  # fmt: skip
-    return Worker(side, calls, tasks, thread, runner, announcer, host)
+    return Worker(side, calls, tasks, thread, runner, announcer, host, files)

@@ -137,6 +137,7 @@ class Declarations:
             Mistake: they cannot be served, or a name is taken.
         """
         source.declarations = self
+        source.stamped = source.stamp()
         source.load(source.read())
         self.sources.append(source)
 

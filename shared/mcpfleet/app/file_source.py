@@ -7,7 +7,7 @@ file is a `FileResource`, whose definition names the file: edges answer its read
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import anyio
 
 from mcpfleet.app.context import Context
 from mcpfleet.app.errors import Mistake
-from mcpfleet.app.folder import Folder, Stamp
+from mcpfleet.app.folder import FileContent, Folder, Stamp
 from mcpfleet.app.handler import Answer, Function, Handler, HandlerRequest
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import Definition, FileRef, file_digest
@@ -65,6 +65,7 @@ class FileSource(ABC):
         site: the declaration, for errors.
         declarations: those that it is added to.
         reading: what was taken last.
+        stamped: the stamp of these files, from before they were read.
     """
 
     declarations: Declaring
@@ -73,6 +74,7 @@ class FileSource(ABC):
         self.folder = folder
         self.site = site
         self.reading = NOTHING_READ
+        self.stamped: Stamp = frozenset()
 
     @abstractmethod
     def stamp(self) -> Stamp:
@@ -157,3 +159,39 @@ class FileResource(Handler):
         block = {"uri": request.uri or self.definition.name, "mimeType": self._file.mime, name: text}
         meta = self.definition.wire.get("_meta")
         return Answer({"contents": [block | ({"_meta": meta} if meta else {})]})
+
+
+class OneFile(FileSource):
+    """A resource that is one file, under a URI of its own."""
+
+    def __init__(
+        self, folder: Folder, path: str, site: Site, define: Callable[[FileContent, FileRef], Definition]
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            folder: where the file is.
+            path: the file's, below the folder.
+            site: the declaration, for errors.
+            define: makes the definition of what was read, with the reference as its `file`; raises `Mistake`.
+        """
+        super().__init__(folder, site)
+        self._path = path
+        self._define = define
+        self._declared: tuple[FileResource, ...] = ()
+
+    def stamp(self) -> Stamp:
+        """Return the file's stamp."""
+        return self.folder.stamp(self._path)
+
+    def read(self) -> Reading:
+        """Read the file, and define it."""
+        content = self.folder.read(self._path)
+        definition = self._define(content, content.ref(self._path))
+        return Reading(definition.files, definition)
+
+    def take(self, reading: Reading) -> None:
+        """Declare the resource."""
+        made = (FileResource(self, reading.found),)
+        self.declarations.swap(self._declared, made)
+        self._declared = made

@@ -27,6 +27,8 @@ class Announced(Message):
 
     wanted: bool = False
     """The digest is unknown: announce again, with the manifest."""
+    files: tuple[str, ...] = ()
+    """Digests of files that the manifest names and the catalog lacks: it does not count until they are brought."""
     endpoints: tuple[str, ...] = ()
     """The endpoints that the pool may serve, which hear its workers' hints of resources."""
 

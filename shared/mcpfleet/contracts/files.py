@@ -25,9 +25,21 @@ from mcpfleet.bus.errors import UnreadableAnswer
 from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.manifest import CHUNK, FileDigest, FileRef, file_digest
+from mcpfleet.process.settings import Bytes, Settings
 
 _TIMEOUT: Final = 10.0
 """Seconds for a chunk to be stored or fetched."""
+
+
+class FileSettings(Settings):
+    """The bounds of files, which workers and the catalog share (X5)."""
+
+    file_limit: Bytes = Field(
+        5 * 1024 * 1024,
+        le=64 * 1024 * 1024,
+        description="the largest file of an application; 5 MiB of Base64 fit a result",
+    )
+    files_limit: Bytes = Field(256 * 1024 * 1024, description="the size of all files of a pool's application together")
 
 
 class PutChunk(Message):

@@ -27,6 +27,8 @@ MOST_WORDS: Final = 64
 """Entries of a definition's `asks`, `scopes` and the like."""
 LONGEST_NAME: Final = 2_048
 """Characters of a definition's name, which may be a URI; a tool's and a prompt's have 128."""
+FILE_DIGEST_LENGTH: Final = 71
+"""Characters of a file's digest."""
 LONGEST_PATH: Final = 1_024
 """Characters of a file's path below its folder."""
 CHUNK: Final = 1024 * 1024

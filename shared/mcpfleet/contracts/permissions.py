@@ -39,6 +39,8 @@ TABLE: Final = (
     Row("authorization.revoke", ("operator",), ("authorization",)),
     Row("hint.authority", ("authorization",), ("edge",)),
     Row("catalog.snapshot", ("edge",), ("catalog",)),
+    Row("catalog.file.put.{pool}", (POOL,), ("catalog",)),
+    Row("catalog.file.get", ("edge",), ("catalog",)),
     Row("catalog.withdraw", ("operator",), ("catalog",)),
     Row("catalog.announce.{pool}", (POOL,), ("catalog",)),
     Row("subscriptions.open", ("edge",), ("subscriptions",)),

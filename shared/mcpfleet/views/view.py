@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
-from mcpfleet.contracts.manifest import Definition, Kind
+from mcpfleet.contracts.manifest import Definition, FileRef, Kind
 from mcpfleet.views.rights import Policy, Rights, is_of
 from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.mirror import Mirrored, mirrored
@@ -38,6 +38,8 @@ class Target:
     listed: Listed
     mirrored: tuple[Mirrored, ...] = ()
     """The arguments of a tool that headers mirror."""
+    file: FileRef | None = None
+    """The file that edges answer a read with; None where a worker runs a handler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,16 @@ class View:
         )
 
     @cached_property
+    def has_files(self) -> bool:
+        """Whether any resource in it is a file."""
+        return any(target.file is not None for target in self.targets["resource"].values())
+
+    def file_state(self, uri: str) -> str | None:
+        """Return what changes where the file under a URI does; None where there is no file."""
+        target = self.find_resource(uri)
+        return None if target is None or target.file is None else target.file.digest
+
+    @cached_property
     def _templates(self) -> Sequence[tuple[UriTemplate, Target]]:
         """Return the templates, the most specific first."""
         parsed = [(UriTemplate.parse(name), target) for name, target in self.targets["template"].items()]
@@ -170,7 +182,7 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         definition = listed.definition
         if rights.shows(definition) and (tasks or definition.task != "required"):
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
-            targets[definition.kind][definition.name] = Target(listed, headers)
+            targets[definition.kind][definition.name] = Target(listed, headers, definition.file)
     is_private = rights.is_named or policy.depends_on_caller
     offered = [
         listed.definition

@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.catalog.repository import CatalogRepository
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.catalog.tables import pools, workers
-from mcpfleet.contracts.catalog import Announce, Snapshot
+from mcpfleet.contracts.catalog import Announce, Announced, Snapshot
 from mcpfleet.contracts.manifest import Definition, Manifest
 from mcpfleet.store.engine import Store
 
@@ -32,9 +32,9 @@ async def announce(books: CatalogRepository, pool: str, process: str, what: Mani
     """Announce as a worker does: by digest, and with the text where it is wanted."""
     if await books.hear(pool, process, what.digest):
         return
-    if not await books.count_in(pool, Announce(process=process, digest=what.digest)):
+    if (await books.count_in(pool, Announce(process=process, digest=what.digest))).wanted:
         whole = Announce(process=process, digest=what.digest, manifest=what.text)
-        assert await books.count_in(pool, whole)
+        assert await books.count_in(pool, whole) == Announced()
 
 
 async def snapshot(books: CatalogRepository, endpoint: str = "mcp") -> Snapshot:

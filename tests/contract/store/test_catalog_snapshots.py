@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from mcpfleet.bus.errors import Failed
 from mcpfleet.catalog.tables import manifests
-from mcpfleet.contracts.catalog import Announce
+from mcpfleet.contracts.catalog import Announce, Announced
 from mcpfleet.store.engine import Store
 from tests.contract.store.announcing import (
     age_emptiness,
@@ -20,6 +20,7 @@ from tests.contract.store.announcing import (
 )
 
 SEARCH = manifest("search")
+COUNTED = Announced()
 SEARCH_AND_READ = manifest("search", "read", version="2.0.0")
 
 
@@ -44,9 +45,11 @@ async def test_an_announcement_becomes_a_snapshot(store: Store) -> None:
 
 async def test_the_manifest_is_wanted_once(store: Store) -> None:
     books = repository(store)
-    assert not await books.count_in("library", Announce(process="a", digest=SEARCH.digest))
-    assert await books.count_in("library", Announce(process="a", digest=SEARCH.digest, manifest=SEARCH.text))
-    assert await books.count_in("library", Announce(process="b", digest=SEARCH.digest))
+    wanted = await books.count_in("library", Announce(process="a", digest=SEARCH.digest))
+    assert wanted == Announced(wanted=True)
+    whole = Announce(process="a", digest=SEARCH.digest, manifest=SEARCH.text)
+    assert await books.count_in("library", whole) == COUNTED
+    assert await books.count_in("library", Announce(process="b", digest=SEARCH.digest)) == COUNTED
 
 
 async def test_the_manifests_exact_text_is_kept(store: Store) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mcpfleet.app import App, Resource
 from mcpfleet.catalog.definitions import faults
 from mcpfleet.catalog.manifests import read_manifest
+from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.manifest import Definition, Kind
 
 SECRET = "hunter2"
@@ -99,4 +100,4 @@ def test_what_an_application_announces_is_taken() -> None:
         return []
 
     manifest = app.manifest()
-    assert read_manifest(manifest.text, manifest.digest, 1 << 20) == manifest
+    assert read_manifest(manifest.text, manifest.digest, CatalogSettings()) == manifest

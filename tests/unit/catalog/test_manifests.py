@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from mcpfleet.app.validation import MAX_SCHEMA_DEPTH
 from mcpfleet.bus.errors import Failed
 from mcpfleet.catalog.manifests import check_names, read_manifest
+from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS, Definition, Manifest, digest_of
 
 SECRET = "hunter2"
@@ -48,7 +49,7 @@ def wire_with(value: str) -> str:
 
 
 def read(text: str, digest: str | None = None, limit: int = 1 << 23) -> Manifest:
-    return read_manifest(text, digest or digest_of(text.encode()), limit)
+    return read_manifest(text, digest or digest_of(text.encode()), CatalogSettings(manifest_limit=limit))
 
 
 def refusal(text: str) -> str:

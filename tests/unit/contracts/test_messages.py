@@ -41,7 +41,8 @@ from mcpfleet.contracts.catalog import (
     Withdraw,
     Withdrawn,
 )
-from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.files import Chunk, ChunkStored, ChunkWanted, PutChunk
+from mcpfleet.contracts.manifest import Definition, FileRef
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.principal import Principal
@@ -79,6 +80,8 @@ DEFINITION = Definition(
     name="search",
     wire={"name": "search", "inputSchema": {"type": "object", "properties": {"q": {"default": None, "enum": [None]}}}},
 )
+FILE = FileRef(path="docs/a.md", digest="sha256:" + "0" * 64, size=1, mime="text/markdown")
+PAGE = Definition(kind="resource", name="library://page", wire={"uri": "library://page", "name": "page"}, file=FILE)
 LISTED = Listed(pool="library", digest=DEFINITION.digest, definition=DEFINITION)
 SNAPSHOT = Snapshot(endpoint="mcp", number=7, name="library", version="1", listed=(LISTED,))
 
@@ -152,6 +155,13 @@ MESSAGES = [
     Announce(process="w1", digest="d", manifest="{}", leaving=True),
     Announced(wanted=True),
     Announced(endpoints=("mcp", "other")),
+    Announced(files=(FILE.digest,)),
+    PutChunk(digest=FILE.digest, size=FILE.size, number=0, data="YQ=="),
+    ChunkStored(),
+    ChunkStored(whole=True),
+    ChunkWanted(pool="library", digest=FILE.digest, number=0),
+    Chunk(data="YQ=="),
+    Listed(pool="library", digest=PAGE.digest, definition=PAGE),
     SnapshotWanted(endpoint="mcp"),
     SnapshotWanted(endpoint="mcp", known=0),
     SnapshotAnswer(number=7),

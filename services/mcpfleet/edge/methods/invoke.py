@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from mcpfleet.contracts.call import Completing
-from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.manifest import Definition, FileRef
 from mcpfleet.contracts.tasks import Once, Reservation
 from mcpfleet.edge.calls import relay
 from mcpfleet.edge.calls.call_request import CallRequest, Finish
@@ -21,6 +21,7 @@ from mcpfleet.edge.calls.end import NoAnswer
 from mcpfleet.edge.calls.in_flight import Call, Order
 from mcpfleet.edge.calls.relay import CLIENT_GONE, CallParts
 from mcpfleet.edge.calls.updates import Elicited
+from mcpfleet.edge.catalog.files import Files
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.limits import Limits
@@ -34,7 +35,7 @@ from mcpfleet.edge.tasks.create import TaskCreation
 from mcpfleet.edge.tasks.idempotency import Idempotency, key_of, once_of
 from mcpfleet.edge.transport.http_exchange import ClientGone
 from mcpfleet.views.view import Target, View
-from mcpfleet.wire import mirror, reply, texts
+from mcpfleet.wire import file_contents, mirror, reply, texts
 from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, not_answered, unknown_resource
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, missing
 from mcpfleet.wire.uri_template import UriTemplate
@@ -73,6 +74,7 @@ class Invoker:
         *,
         tasks: TaskCreation,
         idempotency: Idempotency,
+        files: Files,
     ) -> None:
         self._calls = calls
         self._settings: EdgeSettings = calls.settings
@@ -82,6 +84,7 @@ class Invoker:
         self._tasks = tasks
         self._idempotency = idempotency
         self._scopes = ConditionalScopes()
+        self._files = files
 
     # -- the methods --------------------------------------------------------------------------------------------------
 
@@ -125,9 +128,25 @@ class Invoker:
                 raise unknown_resource(uri)
             return self._check_scopes(exchange, target)
 
-        request = CallRequest(exchange, find(exchange.view), find, uri=uri)
+        target = find(exchange.view)
+        if target.file is not None:
+            await self._answer_file(exchange, target, target.file, uri)
+            return None
+        request = CallRequest(exchange, target, find, uri=uri)
         request.finish = _with_cache_hints(exchange, request.definition)
         return await self._invoke(request)
+
+    async def _answer_file(self, exchange: Exchange, target: Target, file: FileRef, uri: str) -> None:
+        """Answer a read with a file, without a worker (X3)."""
+        if "requestState" in exchange.params:
+            self._continuation.begin(exchange)  # no file asks, so no state is one of its own
+        await self._limits.take_request(exchange.endpoint, exchange.caller)
+        definition = target.listed.definition
+        member = await self._files.member(target.listed.pool, file)
+        meta = definition.wire.get("_meta") if file is definition.file else None
+        contents = file_contents.block(uri, file.mime, meta, member)
+        finish = _with_cache_hints(exchange, definition)
+        await exchange.reply(finish(b'{"_meta":{},"resultType":"complete","contents":[%b]}' % contents))
 
     async def complete(self, exchange: Exchange) -> str | None:
         """Answer `completion/complete`; a declared argument without a completer has no values (L17)."""

@@ -11,6 +11,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.console.page import PATH as CONSOLE
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
+from mcpfleet.contracts.files import FilesClient
 from mcpfleet.contracts.sessions import SessionsClient
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.contracts.tasks import TasksClient
@@ -20,6 +21,7 @@ from mcpfleet.edge.calls.large_results import LargeResults
 from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.calls.read_check import ReadCheck
 from mcpfleet.edge.calls.relay import CallParts
+from mcpfleet.edge.catalog.files import Files
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.limits import Limits
@@ -129,6 +131,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     continuation = Continuation(sealer, settings)
     calls = _calls(process, bus, identity, continuation, instruments)
     tasks = TasksClient(bus)
+    files = Files(FilesClient(bus), settings.file_room, log=log)
     sanitizer = Sanitizer(calls.queue, calls.large_results, snapshots, settings=settings, log=log)
     streams = _streams(process, bus, identity, callers, calls=calls, sanitizer=sanitizer)
     sessions = _sessions(process, bus, identity, streams)
@@ -139,6 +142,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
         Elicitation(sessions.requests, settings),
         tasks=TaskCreation(tasks, settings.endpoints, log=log),
         idempotency=Idempotency(bus, tasks, log, settings.repeats_waiting),
+        files=files,
     )
     methods = MethodTable(
         protocol_methods(

@@ -26,6 +26,7 @@ from mcpfleet.edge.streams.task_updates import KEY, TaskUpdates
 from mcpfleet.edge.streams.watchers import Watchers, covers
 from mcpfleet.process.host import connections_within
 from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
 from mcpfleet.wire.notices import LIST_CHANGED, Notice, resource_updated
 
@@ -212,8 +213,19 @@ class Hub:
 
     def _show(self, stream: Stream) -> None:
         view = self._snapshots.view(stream.endpoint, stream.lease.principal, stream.revision)
-        if view is not None and view is not stream.view:
-            stream.see(view)
+        if view is None or view is stream.view:
+            return
+        former = stream.view
+        stream.see(view)
+        if view.has_files or former.has_files:
+            self._tell_files(stream, former)
+
+    def _tell_files(self, stream: Stream, former: View) -> None:
+        """Tell a stream of the files that it watches and that have changed since a former view."""
+        for uri in stream.honoured.uris:
+            state = stream.view.file_state(uri)
+            if state is not None and state != former.file_state(uri) and self._watchers.may_send(stream, uri):
+                stream.offer(uri, resource_updated(uri))
 
     def revoke(self, matches: Callable[[Principal], bool]) -> None:
         """Fence the streams whose rights may have ended, and renew their leases at once (S3).
