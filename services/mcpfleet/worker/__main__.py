@@ -86,9 +86,13 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
         await group.start(bus.run)
         await Discovery(bus, process.name).listen()
         group.start_soon(publish_stats, process, bus, pool)
-        if not await _enter(process, partial(group.start, thread.run, worker.runner, watchers.run)):
+        if not await _enter(
+            process, partial(group.start, thread.run, worker.runner, watchers.run, worker.permit_calls.run)
+        ):
             group.cancel_scope.cancel()
             return
+        group.start_soon(worker.permits.run)
+        await worker.permits.offer({each.definition.digest for each in app.handlers if each.permit is not None})
         await calls.listen({each.definition.digest: each.definition.kind for each in app.handlers})
         await group.start(tasks.run)
         if app.watchers:

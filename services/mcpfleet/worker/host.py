@@ -12,6 +12,7 @@ from mcpfleet.telemetry.trace import TraceContext, current
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.calls.actor import CallActor
 from mcpfleet.worker.loop_bridge import LoopBridge
+from mcpfleet.worker.permits import PermitActor
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import HandlerTable
 from mcpfleet.worker.tasks.actor import TaskActor
@@ -26,7 +27,14 @@ class WorkerHost:
     """Serves an App: its changes come on any thread, and are followed on the bus's loop."""
 
     def __init__(
-        self, handlers: HandlerTable, calls: CallActor, tasks: TaskActor, announcer: Announcer, publisher: Publisher
+        self,
+        handlers: HandlerTable,
+        calls: CallActor,
+        tasks: TaskActor,
+        announcer: Announcer,
+        *,
+        publisher: Publisher,
+        permits: PermitActor,
     ) -> None:
         """Hear nothing yet; made on the bus's loop.
 
@@ -36,6 +44,7 @@ class WorkerHost:
             tasks: takes tasks of it.
             announcer: announces it.
             publisher: sends hints of changed resources and lists.
+            permits: answers for its permits.
         """
         self._app = handlers.app
         self._handlers = handlers
@@ -43,10 +52,12 @@ class WorkerHost:
         self._tasks = tasks
         self._announcer = announcer
         self._publisher = publisher
+        self._permits = permits
         self._has_changed = AutoResetEvent()
         self._cause: TraceContext | None = None
         """The first work that changed the declaration since the last announcement."""
         self._changes: LoopBridge[_Change] = LoopBridge(asyncio.get_running_loop(), self._take)
+        self._permits_changed = LoopBridge(asyncio.get_running_loop(), permits.changed)
 
     def changed(self) -> None:
         """Hear that the App declares something else than before; on any thread."""
@@ -55,6 +66,10 @@ class WorkerHost:
     def publish(self, uri: str) -> None:
         """Tell the watchers of a URI that it has changed, or with `LISTS` the listeners of lists; on any thread."""
         self._changes.put((uri, current.get()))
+
+    def permits_changed(self, uris: frozenset[str]) -> None:
+        """Tell edges that permits decide otherwise now; on any thread."""
+        self._permits_changed.put(uris)
 
     def _take(self, change: _Change) -> None:
         uri, cause = change
@@ -82,6 +97,7 @@ class WorkerHost:
         handlers = {each.definition.digest: each for each in self._app.handlers}
         self._handlers.learn(handlers)
         await self._calls.join({digest: each.definition.kind for digest, each in handlers.items()})
+        await self._permits.offer({digest for digest, each in handlers.items() if each.permit is not None})
         tools = {each.definition.name: digest for digest, each in handlers.items() if each.definition.task is not None}
         await self._tasks.offer(tools)
         cause, self._cause = self._cause, None

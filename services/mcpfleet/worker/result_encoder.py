@@ -25,6 +25,7 @@ from mcpfleet.app import (
 )
 from mcpfleet.app.errors import NotAccepted
 from mcpfleet.app.outcome import Kept, may_hold_controls, without_controls
+from mcpfleet.app.permit import PermitFailed
 from mcpfleet.contracts.call import (
     AUTHORED_ERROR,
     BAD_ARGUMENTS,
@@ -35,6 +36,7 @@ from mcpfleet.contracts.call import (
     NOT_FOUND,
     REFUSED,
     SCOPES_NEEDED,
+    UNDECIDED,
     FrameKind,
 )
 from mcpfleet.contracts.manifest import Kind
@@ -120,6 +122,8 @@ class ResultEncoder:
         ):
             self._log.error("tool changed under its task", error=str(error), **_named(handler))
             return _failure(work, kind, texts.tool_changed(error), "changed_tool")
+        if isinstance(error, PermitFailed):
+            self._log.error("permit failed", error=str(error), exc_info=error.__cause__, **_named(handler))
         if (meant := _meant_for_caller(work, kind, error)) is not None:
             return meant
         if isinstance(error, OutputError):
@@ -196,8 +200,8 @@ def _meant_for_caller(work: Work, kind: Kind, error: BaseException) -> RunEnd | 
     if isinstance(error, ClientLacks):
         code, line = MISSING_REQUIRED_CLIENT_CAPABILITY, " ".join((LACKING, *error.names))
         return RunEnd(_error(work, code, texts.CANNOT_ANSWER, line=line), str(code))
-    if isinstance(error, NotFound) and kind in ("resource", "template"):
-        return RunEnd(_error(work, INVALID_PARAMS, texts.NO_RESOURCE, line=NOT_FOUND), str(INVALID_PARAMS))
+    if isinstance(error, NotFound | PermitFailed) and kind in ("resource", "template"):
+        return _not_read(work, error)
     if isinstance(error, ToolError):
         end = _failure(work, kind, _encodable(error), names.TOOL_ERROR)
         return end._replace(frame=replace(end.frame, header=REFUSED)) if work.purpose is Purpose.OUTCOME else end
@@ -210,6 +214,12 @@ def _lacks_scopes(work: Work, kind: Kind, error: ScopeNeeded) -> RunEnd:
         return _failure(work, kind, message, names.INSUFFICIENT_SCOPE)
     line = " ".join((SCOPES_NEEDED, *error.scopes))
     return RunEnd(_error(work, INTERNAL_ERROR, message, line=line), names.INSUFFICIENT_SCOPE)
+
+
+def _not_read(work: Work, error: NotFound | PermitFailed) -> RunEnd:
+    if isinstance(error, NotFound):
+        return RunEnd(_error(work, INVALID_PARAMS, texts.NO_RESOURCE, line=NOT_FOUND), str(INVALID_PARAMS))
+    return RunEnd(_error(work, INTERNAL_ERROR, texts.NO_PERMIT, line=UNDECIDED), "permit")
 
 
 def _another_attempt(work: Work, error: TryAgain) -> RunEnd:

@@ -52,6 +52,10 @@ class HandlerTable:
     def __getitem__(self, definition: str) -> Handler:
         return self._handlers[definition]
 
+    def get(self, definition: str) -> Handler | None:
+        """Return the handler of a definition; None if there is none any more."""
+        return self._handlers.get(definition)
+
     def learn(self, handlers: Mapping[str, Handler]) -> None:
         """Have these handlers too; on any thread."""
         self._handlers = {**self._handlers, **handlers}

@@ -17,6 +17,7 @@ RESULT_NOT_KEPT: Final = (
 )
 TASK_RESULT_NOT_KEPT: Final = f"The task has run, and its result could not be kept. {CHECK_FIRST}"
 CANNOT_ANSWER: Final = "The client cannot answer what is asked"
+NO_PERMIT: Final = "it could not be decided now whether you may read this: ask again"
 NO_RESOURCE: Final = "Resource not found"
 
 

@@ -17,6 +17,7 @@ from mcpfleet.worker.files import AppFiles
 from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.host import WorkerHost
 from mcpfleet.worker.loop_bridge import LoopBridge
+from mcpfleet.worker.permits import PermitActor, PermitCalls
 from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.router import FrameRouter
 from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
@@ -36,6 +37,8 @@ class Worker(NamedTuple):
     announcer: Announcer
     host: WorkerHost
     files: AppFiles
+    permits: PermitActor
+    permit_calls: PermitCalls
 
 
 def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread: HandlerLoop | None = None) -> Worker:
@@ -65,11 +68,13 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread
         tracer=telemetry.tracer,
         sampling=sampling,
     )
-    host = WorkerHost(handlers, calls, tasks, announcer, publisher)
+    permit_calls = PermitCalls(handlers, settings.threads, log)
+    permits = PermitActor(side, permit_calls)
+    host = WorkerHost(handlers, calls, tasks, announcer, publisher=publisher, permits=permits)
     frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasks).route)
     recorded = RunTelemetry(telemetry.tracer, side.instruments, log)
     runner = Runner(
         handlers, settings, recorded, tell=frames.put, publish=host.publish, requests=tasks.requests,
         lifespan=thread.lifespan,
     )  # fmt: skip
-    return Worker(side, calls, tasks, thread, runner, announcer, host, files)
+    return Worker(side, calls, tasks, thread, runner, announcer, host, files, permits, permit_calls)

@@ -53,6 +53,7 @@ from mcpfleet.app.input import Answers, Asker, Question
 from mcpfleet.app.lifespan import LifespanFailed
 from mcpfleet.app.loading import load
 from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
+from mcpfleet.app.permit import Caller, Variables
 from mcpfleet.app.resource import Page
 from mcpfleet.app.tool import Tool
 from mcpfleet.contracts.hints import BadUri
@@ -70,6 +71,7 @@ __all__ = [
     "BadUri",
     "BlobResourceContents",
     "CallNext",
+    "Caller",
     "CancelSignal",
     "Cancelled",
     "Client",
@@ -119,6 +121,7 @@ __all__ = [
     "ToolAnnotations",
     "ToolError",
     "TryAgain",
+    "Variables",
     "content",
     "load",
     "message",

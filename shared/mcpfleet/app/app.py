@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, Unpack, cast
+from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast
 
 from mcp_types import Annotations, ToolAnnotations
 
@@ -25,18 +25,22 @@ from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.inspection import with_visible_questions
 from mcpfleet.app.lifespan import LifespanFunction, Lifespans, LifespanValues
 from mcpfleet.app.outcome import without_controls
+from mcpfleet.app.permit import Permit, Permitting, Readable, show_face
 from mcpfleet.app.prompt import Prompt
-from mcpfleet.app.resource import Lister, Resource, Template
+from mcpfleet.app.resource import Lister, Reads, Resource, Template
 from mcpfleet.app.result import Returns
 from mcpfleet.app.signature import Signature, read_signature
 from mcpfleet.app.site import Site, installed_version
 from mcpfleet.app.step_up import ScopesIf
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
+from mcpfleet.contracts.hints import check_published
 from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, Kind, Manifest, Tasking
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 Around = TypeVar("Around", bound=Interceptor)
 Watching = TypeVar("Watching", bound=Callable[[frozenset[str]], Any])
 Opening = TypeVar("Opening", bound=Callable[..., Any])
@@ -209,14 +213,14 @@ class Router:
         size: int | None = None,
         ttl: float = 0.0,
         **options: Unpack[Options],
-    ) -> Callable[[Function], Function]:
+    ) -> Callable[[Callable[P, R]], Readable[P, R]]:
         """Declare a function as a resource; used as `@app.resource("library://books")`.
 
         A URI with variables is a template: `library://books/{book}` takes one part of the URI, and `{+path}` at the end
         takes the rest. The function's parameters are the variables, parsed to their types. A value that does not parse
         is not found (M42). Neither is a value with `..` among its parts, nor an absolute path in `file:` (M43). The
         function returns a text, bytes, contents blocks (one, or a list), `None` for nothing, or data, which becomes
-        JSON.
+        JSON. The function itself stays as it is; `@function.permit` declares who may read (see `permit`).
 
         Args:
             uri: absolute and normalized (RFC 3986), or a template (RFC 6570).
@@ -246,7 +250,47 @@ class Router:
                 raise Mistake("a template has no size: each resource that matches it has its own")
             return Template(handler, declaration, signature, **said)
 
-        return self._declaring("resource", None if isinstance(given, str) else given, make, options)
+        declare = self._declaring("resource", None if isinstance(given, str) else given, make, options)
+
+        def declare_readable(handler: Callable[P, R]) -> Readable[P, R]:
+            declare(handler)
+            show_face(handler, self.permit(uri))
+            return cast("Readable[P, R]", handler)
+
+        return declare_readable
+
+    def permit(self, of: Callable[..., Any] | str) -> Callable[[Permitting], Permitting]:
+        """Declare a function that decides who may read a resource; used as `@app.permit(account)`.
+
+        `@account.permit` is the same, below the declaration of the function `account`.
+
+        It takes the caller and a list of what it asks for: the variables of each URI, with the URI as their attribute
+        `uri`. It returns a list with True for what this caller may read, and False for what does not exist for it.
+        Anything else is no answer: reads get 504, and streams hear nothing. It takes at most 5 s.
+
+        It decides before each read, listen and subscription, before a change is told, and about completed values. It
+        runs outside of interceptors, and takes no slot. An async function runs on the handlers' event loop, a plain one
+        in a thread. It implies `per_caller`.
+
+        Args:
+            of: the function of an earlier declared resource or template, its URI, or the template's text.
+
+        Raises:
+            DeclarationError: there is no such resource, it has a permit, or the function takes other parameters.
+        """
+
+        def declare(function: Permitting) -> Permitting:
+            site = Site.of(function)
+            try:
+                permit = Permit(function)
+                for each in self._find_reads(of):
+                    each.permit_by(permit)
+            except Mistake as mistake:
+                raise DeclarationError(mistake.why, site, mistake.parameter) from mistake.__cause__
+            self.declared.changed()
+            return function
+
+        return declare
 
     def resources(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
         """Declare a function that lists resources without declarations; used as `@app.resources()`.
@@ -423,6 +467,22 @@ class Router:
         """
         self.declared.resources_changed()
 
+    def permits_changed(self, *uris: str) -> None:
+        """Tell all edges that permits may decide otherwise now; callable on any thread, for example after a write.
+
+        No stream hears of the URIs any more until their permits were asked again (X52). Several calls within a second
+        are one.
+
+        Args:
+            uris: the URIs that are concerned, as clients read them; none for all of this App's.
+
+        Raises:
+            BadUri: one is not absolute and normalized.
+        """
+        for uri in uris:
+            check_published(uri)
+        self.declared.permits_changed(frozenset(uris))
+
     def include(self, router: Router, *, prefix: str = "") -> None:
         """Let the declarations of a Router, or of another App, appear here too; used as `app.include(billing)`.
 
@@ -464,6 +524,12 @@ class Router:
             return handler
 
         return declare
+
+    def _find_reads(self, of: object) -> list[Reads]:
+        found = self.declared.find_reads(of)
+        if not found:
+            raise Mistake(f"{of!r} is no resource or template of this App; declare it first")
+        return found
 
     def _find_completable(self, of: object) -> Completes:
         found = self.declared.find_completable(of)

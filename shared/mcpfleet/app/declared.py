@@ -18,6 +18,7 @@ from mcpfleet.app.file_source import FileSource
 from mcpfleet.app.handler import Handler, Interceptor
 from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.lifespan import Scope
+from mcpfleet.app.resource import Reads
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS, Definition, Kind
 
@@ -117,6 +118,13 @@ class Declarations:
                     return found
         return None
 
+    def find_reads(self, of: object) -> list[Reads]:
+        """Return the resources and templates of a function, or of a URI or template here."""
+        kinds: tuple[Kind, ...] = ("resource", "template")
+        own = [handler for kind in kinds for handler in self.own[kind].values() if isinstance(handler, Reads)]
+        found = [each for each in own if each.function is of or each.definition.name == of]
+        return found or [each for inclusion in self.included for each in inclusion.inner.find_reads(of)]
+
     def add(self, function: object, handler: Handler) -> None:
         """Declare a function here, and wherever these declarations are included.
 
@@ -204,6 +212,10 @@ class Declarations:
     def resources_changed(self) -> None:
         """Tell listeners of lists, as `Hosts.resources_changed`."""
         self._tell(Hosts.resources_changed)
+
+    def permits_changed(self, uris: frozenset[str]) -> None:
+        """Tell edges that permits may decide otherwise now, as `Hosts.permits_changed`."""
+        self._tell(lambda hosts: hosts.permits_changed(uris))
 
     def _tell(self, what: Callable[[Hosts], None]) -> None:
         for each in self.outer():

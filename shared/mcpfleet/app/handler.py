@@ -19,6 +19,7 @@ from mcpfleet.app.errors import ClientLacks, NotFound, OutputError, ProtocolErro
 from mcpfleet.app.function import in_thread, is_async, when_sure
 from mcpfleet.app.lifespan import Scope
 from mcpfleet.app.outcome import Kept, Outcome
+from mcpfleet.app.permit import Permit
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.site import Site
 from mcpfleet.contracts.manifest import Definition
@@ -58,6 +59,8 @@ def _around(interceptor: Interceptor, inner: CallNext) -> CallNext:
     return lambda invocation: interceptor(invocation, inner)
 
 
+Guard = Callable[[Invocation, CallNext, "anyio.CapacityLimiter | None"], Awaitable[Any]]
+"""As an interceptor, with the bound of threads for plain functions."""
 Sanitizer = Callable[[Any, Context], Any]
 """Takes a handler's result and the call's Context; returns the part that this caller may see. Plain or async."""
 
@@ -178,6 +181,10 @@ class Handler(ABC):
         self._function = function
         self._sanitize = sanitize
         self.inner_interceptors: tuple[Callable[[], Sequence[Interceptor]], ...] = ()
+        self.permit: Permit | None = None
+        """Decides who may read it."""
+        self.guard: Guard | None = None
+        """Runs around everything else, and asks the permit."""
 
     @property
     def site(self) -> Site:
@@ -242,14 +249,15 @@ class Handler(ABC):
         Raises:
             InvalidArguments: the arguments break the declaration; the handler has not run.
             OutputError: the handler's result breaks its declaration.
-            NotFound: nothing exists under the URI.
+            NotFound: nothing exists under the URI, or its permit refuses the caller.
+            PermitFailed: its permit gave no answer.
             ClientLacks: the handler asked a question that the client cannot answer.
             ScopeNeeded: the handler needs a scope that the caller lacks.
             ProtocolError, ToolError: the handler raised it; a tool makes a result of the second.
             Exception: any other error of the handler.
         """
-        if self.inner_interceptors:
-            interceptors = (*interceptors, *(each for inner in self.inner_interceptors for each in inner()))
+        if self.inner_interceptors or self.guard is not None:
+            interceptors = self._around(interceptors, threads)
         try:
             if interceptors:
                 inner = self._inner(request, threads)
@@ -274,6 +282,16 @@ class Handler(ABC):
         if self._sanitize is not None and ctx.is_task:  # each reader of the task has it cleared for itself (K13)
             return self._keep(value)
         return self._finish(value, request)
+
+    def _around(
+        self, interceptors: Sequence[Interceptor], threads: anyio.CapacityLimiter | None
+    ) -> Sequence[Interceptor]:
+        """Return all that runs around the function, the outermost first."""
+        inner = [each for inner in self.inner_interceptors for each in inner()]
+        guard = self.guard
+        if guard is None:
+            return (*interceptors, *inner)
+        return (lambda invocation, call_next: guard(invocation, call_next, threads), *interceptors, *inner)
 
     async def sanitize_kept(self, kept: str, ctx: Context) -> Answer | Outcome:
         """Return the answer for a task's kept result, as the caller of the Context may see it (K13).

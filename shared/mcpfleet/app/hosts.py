@@ -14,13 +14,16 @@ from mcpfleet.contracts.hints import LISTS, check_published
 
 
 class Host(Protocol):
-    """A worker that serves an App; both methods are callable on any thread, and never wait."""
+    """A worker that serves an App; its methods are callable on any thread, and never wait."""
 
     def changed(self) -> None:
         """Hear that the App's declarations have changed."""
 
     def publish(self, uri: str) -> None:
         """Tell watchers of a URI that its content has changed; for `LISTS`, tell listeners to lists."""
+
+    def permits_changed(self, uris: frozenset[str]) -> None:
+        """Tell edges that permits of some URIs may decide otherwise now; of all, if there are none."""
 
 
 class Hosts:
@@ -54,6 +57,11 @@ class Hosts:
     def resources_changed(self) -> None:
         """Let one of them tell that the App's lists return something else."""
         self._tell(LISTS)
+
+    def permits_changed(self, uris: frozenset[str]) -> None:
+        """Let one of them tell that permits may decide otherwise now."""
+        for host in self._hosts[:1]:
+            host.permits_changed(uris)
 
     def _tell(self, what: str) -> None:
         for host in self._hosts[:1]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import types
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Union, get_args, get_origin
 
@@ -19,12 +20,14 @@ from mcpfleet.app.completion import Completer, Completes, completed
 from mcpfleet.app.context import Context
 from mcpfleet.app.declaration import Declaration, check_icons
 from mcpfleet.app.errors import InvalidArguments, Mistake, NotFound, OutputError, Problem
-from mcpfleet.app.handler import Answer, Function, Handler, HandlerRequest
+from mcpfleet.app.handler import Answer, CallNext, CompletionRequest, Function, Handler, HandlerRequest, Invocation
 from mcpfleet.app.outcome import mentions, refuse_foreign
+from mcpfleet.app.permit import Caller, Permit, PermitFailed, Variables
 from mcpfleet.app.schema import MISSING, adapter_for
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.uri import check_template, check_uri, escapes_folder, warn_of_https
 from mcpfleet.contracts.hints import is_uri
+from mcpfleet.contracts.manifest import Definition
 from mcpfleet.wire.reply import written
 from mcpfleet.wire.uri_template import UriTemplate
 
@@ -98,6 +101,57 @@ class Reads(Handler):
     """The common part of a resource and a template."""
 
     _contents: Contents
+
+    def permit_by(self, permit: Permit) -> None:
+        """Let a function decide who may read it: from now on the definition says so, and has another digest.
+
+        Raises:
+            Mistake: it has a permit already.
+        """
+        if self.permit is not None:
+            raise Mistake(f"{self.definition.name!r} has a permit already: {self.permit.site}")
+        self.permit, self.guard = permit, self._if_permitted
+        members = self.definition.model_dump() | {"permit": True, "per_caller": True}
+        self.definition = Definition(**members)  # a new one, since the text and digest of the old one are cached
+
+    def variables(self, uri: str) -> Variables:
+        """Return the variables of a URI, for the permit.
+
+        Raises:
+            NotFound: the URI is none of this resource.
+        """
+        return Variables(uri, {})
+
+    async def _if_permitted(
+        self, invocation: Invocation, call_next: CallNext, threads: anyio.CapacityLimiter | None
+    ) -> Any:
+        """Run the rest of a read only if the permit lets the caller read."""
+        uri = invocation.uri or self.definition.name
+        if invocation.kind != "completion" and await self.permits(invocation.ctx.principal, [uri], threads) != [True]:
+            raise NotFound(uri)
+        return await call_next(invocation)
+
+    async def permits(
+        self, caller: Caller, uris: Sequence[str], threads: anyio.CapacityLimiter | None = None
+    ) -> list[bool]:
+        """Return for each URI whether a caller may read it, as the permit says; not a URI of another resource.
+
+        Raises:
+            PermitFailed: the permit gave no answer.
+        """
+        asked: dict[int, Variables] = {}
+        for place, uri in enumerate(uris):
+            with suppress(NotFound):
+                asked[place] = self.variables(uri)
+        answers = dict(zip(asked, await self._permit_of(caller, [*asked.values()], threads), strict=True))
+        return [answers.get(place, False) for place in range(len(uris))]
+
+    async def _permit_of(
+        self, caller: Caller, asked: Sequence[Variables], threads: anyio.CapacityLimiter | None
+    ) -> list[bool]:
+        if self.permit is None:
+            raise PermitFailed(f"{self.site} has no permit")
+        return await self.permit.ask(caller, asked, threads)
 
     def _finish(self, value: Any, request: HandlerRequest) -> Answer:
         if request.completing is not None:
@@ -190,8 +244,32 @@ class Template(Reads, Completes):
     ) -> Awaitable[Any]:
         del arguments
         if request.completing is not None:
-            return self._complete(request.completing, ctx, threads)
+            completing = request.completing
+            if self.permit is not None:
+                return self._complete_permitted(completing, ctx, threads)
+            return self._complete(completing, ctx, threads)
         return self._function.start(self._variables(request.uri or ""), ctx, threads)
+
+    async def _complete_permitted(
+        self, asked: CompletionRequest, ctx: Context, threads: anyio.CapacityLimiter | None
+    ) -> Any:
+        """Offer only values whose resource the caller may read, as far as all other variables are settled."""
+        offer = await self._complete(asked, ctx, threads)
+        completion = offer.members["completion"] if isinstance(offer, Answer) else offer
+        settled = {**asked.context, asked.argument: ""}
+        if not set(self.template.variables) <= settled.keys():
+            return offer  # no URI is known, so the completer itself decides for the caller
+        uris = [self.template.expand({**settled, asked.argument: value}) for value in completion["values"]]
+        permitted = await self.permits(ctx.principal, uris, threads)
+        values = [value for value, may_read in zip(completion["values"], permitted, strict=True) if may_read]
+        if len(values) < len(uris):  # a total would tell how much is hidden
+            completion.pop("total", None)
+        completion["values"] = values
+        return offer
+
+    def variables(self, uri: str) -> Variables:
+        """Return the variables of a URI; raises `NotFound`."""
+        return Variables(uri, self._variables(uri))
 
     def _variables(self, uri: str) -> dict[str, Any]:
         """Parse the variables of the URI.

@@ -47,6 +47,8 @@ REFUSED: Final = "1 refused"
 FAILED: Final = "1 failed"
 """A result frame's line: the tool failed, so the edge's span, metric and audit line tell it without reading the
 result."""
+UNDECIDED: Final = "1 undecided"
+"""An error frame's line: the permit of the resource gave no answer, so nothing was read (X50)."""
 NOT_BEGUN: Final = "1 not-begun"
 """A result frame's line: the tool failed before its handler began, so an idempotency key stays free."""
 LACKING: Final = "1 lacking"

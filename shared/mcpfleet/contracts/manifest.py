@@ -140,6 +140,8 @@ class Definition(Message):
     """The revisions of MCP in whose requests it exists; empty is all (X61)."""
     per_caller: bool = False
     """Its answers depend on the reader, so no shared cache may keep them (M46)."""
+    permit: bool = False
+    """A function of the application decides who may read it, at `pool.{pool}.{definition}.permit` (X50)."""
     ttl: float = Field(default=0.0, ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
     """Seconds for which a client may keep a resource that it read."""
     completes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)

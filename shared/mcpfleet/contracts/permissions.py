@@ -59,6 +59,8 @@ TABLE: Final = (
     Row("process.pool.{pool}.*.nudge", ("tasks",), (POOL,)),
     Row("hint.task.*", ("tasks",), ("edge",)),
     Row("pool.{pool}.*.call", ("edge",), (POOL,)),
+    Row("pool.{pool}.*.permit", ("edge",), (POOL,)),
+    Row("hint.permits.{pool}", (POOL,), ("edge",)),
     Row("pool.{pool}.cancel", ("edge",), (POOL,)),
     Row("pool.{pool}.watched", ("edge",), (POOL,)),
     Row("process.pool.{pool}.*.cancel", ("edge",), (POOL,)),

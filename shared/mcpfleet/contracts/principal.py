@@ -16,6 +16,8 @@ class Principal(Message):
     client: str | None = None
     tenant: str | None = None
     scopes: tuple[str, ...] = ()
+    group: str | None = None
+    """The group that the operator's policy puts it into; None without a policy. Callers of a group see the same."""
 
     @property
     def partition(self) -> str | None:
@@ -25,7 +27,7 @@ class Principal(Message):
     @property
     def is_anonymous(self) -> bool:
         """Whether it is nobody in particular: it has no name of any kind, and no scope."""
-        return self is ANONYMOUS or self == ANONYMOUS
+        return self is ANONYMOUS or (self.subject is self.client is self.tenant is None and not self.scopes)
 
     def holds(self, scopes: Iterable[str]) -> bool:
         """Return whether it has all of these scopes. Without credentials nobody has scopes, or needs any.

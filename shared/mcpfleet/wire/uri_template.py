@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Self
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 MOST_VARIABLES: Final = 16
 """Variables of one template."""
@@ -83,6 +84,14 @@ class UriTemplate:
         except UnicodeDecodeError:
             return None
         return None if any("\0" in value for value in values) else dict(zip(self.variables, values, strict=True))
+
+    def expand(self, values: Mapping[str, str]) -> str:
+        """Return the URI of these values, percent-encoded; each variable needs one."""
+        parts = _EXPRESSION.split(self.text)
+        for place in range(1, len(parts), 2):
+            name = parts[place]
+            parts[place] = quote(values[name.removeprefix("+")], safe="/" if name.startswith("+") else "")
+        return "".join(parts)
 
     @cached_property
     def scheme(self) -> str:

@@ -14,7 +14,8 @@ from mcpfleet.contracts.call import BAD_PARAMS, NOT_FOUND, OUTCOME_ONLY, REFUSED
 from mcpfleet.contracts.catalog import CatalogClient, Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.calls.read_check import Decision, ReadCheck, ReadQuestion, Undecided
+from mcpfleet.edge.calls.permit_check import Decision, PermitCheck, ReadQuestion
+from mcpfleet.edge.calls.read_check import ReadCheck, Undecided
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.telemetry.instruments import StreamInstruments
@@ -44,7 +45,8 @@ class Checking:
         snapshots._take(snapshots._endpoints["mcp"], snapshot)
         limits = Limits(AuthorizationClient(at.edge), settings, edge="0" * 16, log=log)
         instruments = StreamInstruments(Metrics())
-        self.check = ReadCheck(at.queue, snapshots, limits, settings, instruments=instruments, log=log)
+        permits = PermitCheck(at.edge, settings, instruments=instruments, log=log)
+        self.check = ReadCheck(at.queue, snapshots, limits, settings, permits=permits, instruments=instruments, log=log)
         self.found: list[Decision | None] = []
 
     async def ask(self, principal: Principal = ANN, uri: str = URI) -> None:

@@ -26,6 +26,9 @@ class Heard:
     def publish(self, uri: str) -> None:
         self.published.append(uri)
 
+    def permits_changed(self, uris: frozenset[str]) -> None:
+        self.published.append(f"permits of {sorted(uris)}")
+
 
 def pay(amount: int) -> int:
     return amount

@@ -20,6 +20,7 @@ from mcpfleet.contracts import call, catalog, hints, pool_tasks, stats, tasks
 from mcpfleet.contracts.authorization import AUTHORITY_SUBJECT
 from mcpfleet.contracts.call import CallBody, Completing, Deferring, Pull
 from mcpfleet.contracts.manifest import Definition, Manifest, Rate, digest_of
+from mcpfleet.contracts.permits import permits_hint_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
 from mcpfleet.contracts.subscriptions import watch_report, watched_subject
@@ -190,6 +191,7 @@ def _subjects() -> Kind:
         **{call.frame_subject(EDGE, "library", CALL, kind): f"a frame: {kind.name}" for kind in call.FrameKind},
         call.pool_cancel_subject("library"): "a cancel, to all of a pool",
         call.process_cancel_subject("library", WORKER): "a cancel, to one worker",
+        permits_hint_subject("library"): "a hint: permits decide otherwise; the body is a PermitsChanged",
         watched_subject("library"): "what is watched; the body is a Watched",
         call.pull_subject("library", WORKER): "a result is fetched",
         AUTHORITY_SUBJECT: "a hint: permission has ended; the body is an Authority",

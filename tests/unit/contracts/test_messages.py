@@ -44,6 +44,7 @@ from mcpfleet.contracts.catalog import (
 from mcpfleet.contracts.files import Chunk, ChunkStored, ChunkWanted, PutChunk
 from mcpfleet.contracts.manifest import Definition, FileRef
 from mcpfleet.contracts.operator_tasks import StopTask
+from mcpfleet.contracts.permits import AskedByCaller, PermitsChanged, PermitsWanted, Permitted
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import (
@@ -207,6 +208,10 @@ MESSAGES = [
     WatchAgain(session=SESSION),
     WatchedAgain(),
     WatchedAgain(streams=(FIRST,)),
+    AskedByCaller(principal=Principal(subject="ann", group="staff"), uris=("acct://accounts/ann",)),
+    PermitsWanted(callers=(AskedByCaller(principal=Principal(subject="ann"), uris=("acct://accounts/ann",)),)),
+    Permitted(callers=((True, False), None)),
+    PermitsChanged(worker="w1", number=2, uris=("acct://accounts/ann",), since=1),
     Cancel(edge="e1", call="1"),
     Alive(worker="w1", calls=("1", "2")),
     AliveAnswer(),

@@ -19,6 +19,7 @@ from mcpfleet.contracts.call import (
     NOT_BEGUN,
     NOT_FOUND,
     SCOPES_NEEDED,
+    UNDECIDED,
 )
 from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.in_flight import Call, End
@@ -35,6 +36,7 @@ from mcpfleet.wire.errors import (
     forbidden,
     internal,
     missing_capabilities,
+    not_answered,
     unknown_resource,
 )
 
@@ -157,6 +159,8 @@ class CallEnds:
         kind, words = read_line(call.line)
         if kind == NOT_FOUND:
             return self._refused(request, unknown_resource(str(request.exchange.params.get("uri", ""))))
+        if kind == UNDECIDED:  # nothing was read
+            return self._refused(request, not_answered("the resource's permit"))
         if kind == BAD_PARAMS:
             return self._refused(request, bad_params(_message(call.body)))
         if kind == SCOPES_NEEDED:

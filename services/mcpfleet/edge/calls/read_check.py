@@ -1,14 +1,15 @@
 """Asks a resource's handler whether a caller may read a URI, and so may hear of its changes (S21).
 
 The handler decides reads, so it runs as for `resources/read`: for the caller's principal, in a worker's slot, behind
-the application's interceptors. Its result stays with the worker. A `permit` of the definition, which decides without
-reading, can take this place.
+the application's interceptors. Its result stays with the worker. A resource's permit, where it has one, is asked
+instead: it decides without reading, for many callers in one message (`permit_check`).
 """
 
 from __future__ import annotations
 
 import time
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 import anyio
 from structlog.typing import FilteringBoundLogger
@@ -23,9 +24,10 @@ from mcpfleet.contracts.call import (
     SCOPES_NEEDED,
     CallBody,
 )
-from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.catalog import Listed
 from mcpfleet.edge.calls.end import read_line
 from mcpfleet.edge.calls.in_flight import Call, End, Order
+from mcpfleet.edge.calls.permit_check import Decision, PermitCheck, ReadQuestion
 from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.limits import Limits
@@ -37,22 +39,6 @@ from mcpfleet.wire.errors import Rejection, unknown_resource
 
 _REFUSALS: Final = frozenset({AUTHORED_ERROR, BAD_PARAMS, LACKING, NOT_FOUND, REFUSED, SCOPES_NEEDED})
 """The lines of errors by which a handler says no; any other error is a failure, which decides nothing."""
-
-
-class ReadQuestion(NamedTuple):
-    """The question whether a caller may read a URI."""
-
-    endpoint: str
-    principal: Principal
-    uri: str
-
-
-class Decision(NamedTuple):
-    """The answer to a question."""
-
-    may_read: bool
-    definition: str | None
-    """The digest of the definition that decided; none where the caller's view has nothing under the URI."""
 
 
 class Undecided(Exception):
@@ -69,12 +55,14 @@ class ReadCheck:
         limits: Limits,
         settings: EdgeSettings,
         *,
+        permits: PermitCheck,
         instruments: StreamInstruments,
         log: FilteringBoundLogger,
     ) -> None:
         self._queue = queue
         self._snapshots = snapshots
         self._limits = limits
+        self._permits = permits
         self._within = settings.read_checked_within
         self._durations = instruments.read_checks
         self._log = log
@@ -83,6 +71,10 @@ class ReadCheck:
         """Find what serves a URI to a caller now; none where its view has nothing there."""
         view = self._snapshots.view(question.endpoint, question.principal)
         return None if view is None else view.find_resource(question.uri)
+
+    async def ask_permit(self, listed: Listed, questions: Sequence[ReadQuestion]) -> list[Decision | None]:
+        """Ask the permit of a definition about many; None where it gave no answer."""
+        return await self._permits.ask(listed, questions)
 
     async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
         """Ask whether a caller may read a URI.

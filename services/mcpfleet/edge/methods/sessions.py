@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from mcpfleet.edge.calls.read_check import ReadQuestion, Undecided
+from mcpfleet.edge.calls.permit_check import ReadQuestion
+from mcpfleet.edge.calls.read_check import Undecided
 from mcpfleet.edge.methods.invoke import Callers
 from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
 from mcpfleet.edge.sessions.event_stream import LISTS

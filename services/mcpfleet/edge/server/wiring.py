@@ -18,6 +18,7 @@ from mcpfleet.contracts.tasks import TasksClient
 from mcpfleet.edge.calls.end import CallEnds
 from mcpfleet.edge.calls.in_flight import InFlightCalls
 from mcpfleet.edge.calls.large_results import LargeResults
+from mcpfleet.edge.calls.permit_check import PermitCheck
 from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.calls.read_check import ReadCheck
 from mcpfleet.edge.calls.relay import CallParts
@@ -210,7 +211,15 @@ def _streams(
 ) -> _Streams:
     settings, log, tracer = process.settings, process.log, process.telemetry.tracer
     instruments = StreamInstruments(process.telemetry.metrics)
-    check = ReadCheck(calls.queue, callers.snapshots, callers.limits, settings, instruments=instruments, log=log)
+    check = ReadCheck(
+        calls.queue,
+        callers.snapshots,
+        callers.limits,
+        settings,
+        permits=PermitCheck(bus, settings, instruments=instruments, log=log),
+        instruments=instruments,
+        log=log,
+    )
     permits = UriPermits(check, settings, instruments=instruments, log=log)
     updates = TaskUpdates(bus, TasksClient(bus), sanitizer, settings, tracer=tracer, log=log)
     quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)

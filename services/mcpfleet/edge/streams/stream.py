@@ -147,6 +147,11 @@ class Stream:
         else:
             self.offer(key, notice)
 
+    def hold_back(self, key: str) -> bool:
+        """Take out a change that waits, or that no socket has; return whether one waited."""
+        self.grant.end()
+        return self._pending.pop(key, None) is not None
+
     def withdraw(self, key: str) -> None:
         """Remove a change that waits."""
         self._pending.pop(key, None)

@@ -2,6 +2,10 @@
 
 All streams and sessions of a caller share one decision for each URI. It holds as long as a lease (N6). While it holds,
 changes are sent at once. Later a change waits, as one bit, for a new check: no answer delays it, a refusal drops it.
+
+A resource without a permit decides by a reading, which costs a call. So readings are renewed by time, a few each
+second. A permit is asked again only before a change is sent, in batches, and its refusal ends the URI for the
+streams that watch it (X51).
 """
 
 from __future__ import annotations
@@ -10,20 +14,23 @@ import math
 import random
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.calls.read_check import Decision, ReadQuestion, Undecided
+from mcpfleet.edge.calls.permit_check import Decision, ReadQuestion
+from mcpfleet.edge.calls.read_check import Undecided
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.permit_batches import PermitBatches
 from mcpfleet.edge.streams.read_queue import ReadQueue
 from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.edge.streams.uri_permit import CallerPermits, UriPermit
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import Target
 
@@ -37,6 +44,13 @@ _RETRY: Final = 1.0
 """Seconds before a failed check is repeated; doubled after each further failure."""
 
 
+class PermitOf(NamedTuple):
+    """A definition whose permit is asked."""
+
+    pool: str
+    definition: str
+
+
 class ReadChecker(Protocol):
     """Decides whether callers may read: by the resource's handler, or by other means."""
 
@@ -46,63 +60,8 @@ class ReadChecker(Protocol):
     async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
         """Decide whether a caller may read a URI; raise `Undecided`."""
 
-
-@dataclass(slots=True, eq=False)
-class _Caller:
-    """One caller at one endpoint, with all its permits."""
-
-    key: tuple[str, Principal]
-    permits: dict[str, UriPermit] = field(default_factory=dict)
-    """By URIs."""
-
-
-@dataclass(slots=True, eq=False)
-class UriPermit:
-    """Whether a caller may receive changes of a URI."""
-
-    caller: _Caller
-    uri: str
-    streams: set[Stream] = field(default_factory=set)
-    """The caller's streams that watch the URI."""
-    may_read: bool | None = None
-    """The last decision; None before the first."""
-    definition: str | None = None
-    """The digest of the definition that decided."""
-    until: float = -math.inf
-    """Monotonic seconds until which the decision holds."""
-    has_change: bool = False
-    """A change waits for the decision."""
-    catalog: int = -1
-    """The endpoint's snapshot at which the definition was last found unchanged."""
-    generation: int = 0
-    """Rises when rights may have ended: a check that began before does not count."""
-    pool: str | None = None
-    """The pool that the current check asks; None without a check."""
-    outcome: anyio.Event | None = None
-    """Set when the current check has ended."""
-    awaited: int = 0
-    """Requests that wait for the decision."""
-    counts: bool = False
-    """The check counts against the caller's rate of requests, since a request or a change waits for it."""
-    retry_at: float = -math.inf
-    """Monotonic seconds at which a failed check may be repeated."""
-    failures: int = 0
-    """Failed checks in a row."""
-
-    @property
-    def principal(self) -> Principal:
-        """The caller."""
-        return self.caller.key[1]
-
-    @property
-    def question(self) -> ReadQuestion:
-        """The question of its check."""
-        return ReadQuestion(*self.caller.key, self.uri)
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the caller's view has the resource, and it refuses reads. A missing resource may come later (T12)."""
-        return self.may_read is False and self.definition is not None
+    async def ask_permit(self, listed: Listed, questions: Sequence[ReadQuestion]) -> list[Decision | None]:
+        """Decide by the permit of a definition; None where it gave no answer."""
 
 
 class UriPermits:
@@ -117,19 +76,20 @@ class UriPermits:
         self._pause = 1 / settings.read_checks_rate
         self._kept = settings.read_checks_kept
         self._log = log
-        self._callers: dict[tuple[str, Principal], _Caller] = {}
+        self._callers: dict[tuple[str, Principal], CallerPermits] = {}
         self._idle: OrderedDict[UriPermit, None] = OrderedDict()
         """Permits that no stream watches, the longest idle first."""
         self._queue: ReadQueue[UriPermit] = ReadQueue(self._decide)
+        self._batches: PermitBatches[PermitOf, UriPermit] = PermitBatches(self._decide_together)
         self._changed: set[str] = set()
         """Endpoints with a new snapshot."""
         self._catalogs: Counter[str] = Counter()
         """How many snapshots each endpoint has had."""
-        self._anonymous: dict[str, _Caller] = {}
+        self._anonymous: dict[str, CallerPermits] = {}
         """By endpoints, since thousands of streams may have an anonymous caller."""
         self._has_changed = anyio.Event()
         self._listener: Callable[[UriPermit, bool], None] = lambda _permit, _has_change: None
-        instruments.read_checks_waiting.observe(lambda: len(self._queue))
+        instruments.read_checks_waiting.observe(lambda: len(self._queue) + len(self._batches))
 
     def on_decision(self, listener: Callable[[UriPermit, bool], None]) -> None:
         """Call a listener with each decision that differs from the last, and whether a change waited for it."""
@@ -139,6 +99,7 @@ class UriPermits:
         """Make decisions, and renew those on watched URIs, until cancelled."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._queue.run)
+            await tasks.start(self._batches.run)
             tasks.start_soon(self._renew)
             task_status.started()
 
@@ -161,16 +122,16 @@ class UriPermits:
         if not permit.streams:
             self._release(permit)
 
-    def _caller(self, endpoint: str, principal: Principal) -> _Caller:
+    def _caller(self, endpoint: str, principal: Principal) -> CallerPermits:
         if principal is ANONYMOUS and (caller := self._anonymous.get(endpoint)) is not None:
             return caller
         key = endpoint, principal
-        caller = self._callers.get(key) or self._callers.setdefault(key, _Caller(key))
+        caller = self._callers.get(key) or self._callers.setdefault(key, CallerPermits(key))
         if principal is ANONYMOUS:
             self._anonymous[endpoint] = caller
         return caller
 
-    def _permit(self, caller: _Caller, uri: str) -> UriPermit:
+    def _permit(self, caller: CallerPermits, uri: str) -> UriPermit:
         permit = caller.permits.get(uri)
         if permit is None:
             permit = caller.permits[uri] = UriPermit(caller, uri)
@@ -179,7 +140,7 @@ class UriPermits:
     def _release(self, permit: UriPermit) -> None:
         """Keep a permit without streams for a while, where it has a decision or a running check."""
         permit.has_change = False
-        if permit.pool is not None and not permit.awaited and self._queue.cancel(permit, permit.pool, permit.caller):
+        if permit.pool is not None and not permit.awaited and self._cancel(permit, permit.pool):
             self._end_check(permit)
         if permit.pool is not None:
             return
@@ -189,6 +150,10 @@ class UriPermits:
         self._idle[permit] = None
         while len(self._idle) > self._kept:
             self._forget(self._idle.popitem(last=False)[0])
+
+    def _cancel(self, permit: UriPermit, pool: str) -> bool:
+        """Remove a check that waits; return False where it runs."""
+        return self._batches.cancel(permit) if permit.by_permit else self._queue.cancel(permit, pool, permit.caller)
 
     def _forget(self, permit: UriPermit) -> None:
         self._idle.pop(permit, None)
@@ -209,6 +174,8 @@ class UriPermits:
         """
         if time.monotonic() < permit.until and permit.definition == definition:
             return permit.may_read is True
+        if permit.has_ended(definition):
+            return False
         permit.has_change = True
         self._ask(permit)
         return False
@@ -273,8 +240,34 @@ class UriPermits:
                 permit.retry_at = -math.inf
                 end = now + random.uniform(0, self._lasts / 2) if spread else -math.inf  # noqa: S311  # no secret
                 permit.until = min(permit.until, end)
+                if permit.until <= now:
+                    self._hold_back(permit)
                 if permit in self._idle and permit.until <= now:
                     self._forget(permit)
+
+    def fence_pool(self, pool: str, uris: Collection[str]) -> None:
+        """Let no change of a pool's URIs pass before the pool's permits were asked again (X52).
+
+        Args:
+            pool: its name.
+            uris: the concerned URIs; none for all of the pool's.
+        """
+        for caller in list(self._callers.values()):
+            found = [caller.permits[uri] for uri in uris if uri in caller.permits] if uris else caller.permits.values()
+            for permit in [each for each in found if each.by_permit and each.served_by == pool]:
+                permit.generation += 1
+                permit.retry_at = permit.until = -math.inf
+                self._hold_back(permit)
+                if permit in self._idle:
+                    self._forget(permit)
+
+    def _hold_back(self, permit: UriPermit) -> None:
+        """Take a change of a URI out of the streams in which it waits: it waits for a new check instead."""
+        for stream in permit.streams:
+            if stream.hold_back(permit.uri):
+                permit.has_change = True
+        if permit.has_change:
+            self._ask(permit)
 
     def catalog_changed(self, endpoint: str) -> None:
         """Note a new snapshot: other definitions may serve an endpoint's URIs, so new checks follow."""
@@ -290,14 +283,20 @@ class UriPermits:
             return False
         permit.counts = not renews or (permit.counts and permit.pool is not None)
         if permit.pool is not None:
-            if not renews:
+            if not renews and not permit.by_permit:
                 self._queue.hasten(permit, permit.pool, permit.caller)
             return False
         target = self._checker.find(permit.question)
         if target is None:  # the caller's view has nothing there, which needs no check
+            self._end_check(permit)
             self._take(permit, Decision(may_read=False, definition=None), time.monotonic())
             return False
-        permit.pool, permit.outcome = target.listed.pool, anyio.Event()
+        permit.pool = permit.served_by = target.listed.pool
+        permit.outcome = permit.outcome or anyio.Event()
+        permit.by_permit = target.listed.definition.permit
+        if permit.by_permit:
+            self._batches.add(PermitOf(target.listed.pool, target.listed.digest), permit)
+            return False
         self._queue.add(permit, permit.pool, permit.caller, renews=renews)
         return True
 
@@ -322,6 +321,32 @@ class UriPermits:
             permit.retry_at = time.monotonic() + min(_RETRY * 2 ** (permit.failures - 1), self._lasts)
         if not permit.streams and not permit.awaited:
             self._release(permit)
+
+    async def _decide_together(self, asked: PermitOf, permits: list[UriPermit]) -> None:
+        """Ask a permit about many, and again about those whose rights may have ended meanwhile."""
+        generations, began = [permit.generation for permit in permits], time.monotonic()
+        target = self._checker.find(permits[0].question)
+        decisions: list[Decision | None] = [None] * len(permits)
+        if target is not None and (target.listed.pool, target.listed.digest) == asked:
+            try:
+                decisions = await self._checker.ask_permit(target.listed, [permit.question for permit in permits])
+            except Exception:
+                self._log.exception("permit not asked")
+        else:  # a rollout has replaced it meanwhile
+            generations = [-1] * len(permits)
+        for permit, generation, decision in zip(permits, generations, decisions, strict=True):
+            if permit.generation != generation and (permit.streams or permit.awaited):
+                permit.pool, permit.retry_at = None, -math.inf
+                self._ask(permit)
+                continue
+            self._end_check(permit)
+            if decision is not None and permit.generation == generation:
+                self._take(permit, decision, began)
+            else:
+                permit.failures += 1
+                permit.retry_at = time.monotonic() + min(_RETRY * 2 ** (permit.failures - 1), self._lasts)
+            if not permit.streams and not permit.awaited:
+                self._release(permit)
 
     @staticmethod
     def _end_check(permit: UriPermit) -> None:
@@ -360,5 +385,9 @@ class UriPermits:
 
     def _is_due(self, permit: UriPermit, changed: Collection[str]) -> bool:
         if permit.caller.key[0] in changed:
-            return not self.is_known(permit)
+            target = self._checker.find(permit.question)
+            asks_permit = target is not None and target.listed.definition.permit
+            return not asks_permit and not self.is_known(permit)
+        if permit.by_permit:  # asked again before a change is sent, and after silence
+            return (permit.has_change or permit.may_read is None) and permit.until <= time.monotonic()
         return permit.until <= time.monotonic()

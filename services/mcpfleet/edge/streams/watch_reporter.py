@@ -16,7 +16,7 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.subscriptions import watch_report, watched_subject
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.streams.uri_permits import UriPermit
+from mcpfleet.edge.streams.uri_permit import UriPermit
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.process.logs import reporting
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -9,18 +10,22 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
+from pydantic import ValidationError
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.actor import hint_span
 from mcpfleet.bus.bus import Bus
+from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_hint_subject, resource_key
 from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.permits import PermitsChanged, permits_hint_subject
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.stream import FanOut, Stream, Tell
-from mcpfleet.edge.streams.uri_permits import UriPermit, UriPermits
+from mcpfleet.edge.streams.uri_permit import UriPermit
+from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.edge.streams.watch_reporter import WatchReporter
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
@@ -29,6 +34,8 @@ from mcpfleet.views.view import View
 from mcpfleet.wire.notices import resource_updated
 
 _HINT: Final = "hint.resource.{endpoint}.{pool}.{key}"
+_MOST_HEARD: Final = 4_096
+"""Workers whose newest change of permits is remembered; that of a forgotten one counts as new."""
 
 
 class Watchers:
@@ -44,6 +51,10 @@ class Watchers:
         log: FilteringBoundLogger,
     ) -> None:
         self.permits = permits
+        self._bus = bus
+        self._log = log
+        self._heard: OrderedDict[tuple[str, str], int] = OrderedDict()
+        """The newest number of changed permits that was heard, by pools and workers."""
         self._fan_out = FanOut()
         self._tracer = tracer
         self._budget = settings.watched_room
@@ -58,6 +69,7 @@ class Watchers:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Decide what callers may receive, and report to pools what is watched, until cancelled."""
+        await self._bus.subscribe(permits_hint_subject("*"), self._on_permits)
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._interest.run)
             await tasks.start(self.permits.run)
@@ -176,6 +188,24 @@ class Watchers:
         # One span for all streams together.
         with hint_span(self._tracer, _HINT, lambda: resource_hint_subject(endpoint, pool, resource_key(uri)), cause):
             self._fan_out.begin((endpoint, pool, uri), watchers, lambda: self._sender(pool, uri, watchers))
+
+    def _on_permits(self, message: Incoming) -> None:
+        """Fence the URIs of a pool whose permits decide otherwise now (X52)."""
+        pool = message.subject.rpartition(".")[2]
+        try:
+            hint = PermitsChanged.model_validate_json(message.body)
+        except ValidationError:
+            self._log.warning("malformed hint", subject=message.subject)
+            return
+        key = pool, hint.worker
+        heard = self._heard.get(key)
+        if heard is not None and heard >= hint.number:
+            return
+        self._heard[key] = hint.number
+        self._heard.move_to_end(key)
+        if len(self._heard) > _MOST_HEARD:
+            self._heard.popitem(last=False)
+        self.permits.fence_pool(pool, hint.uris if heard == hint.since else ())
 
     def _on_decision(self, permit: UriPermit, has_change: bool) -> None:
         """Send a caller's streams the change that waited for a decision, or withdraw the changes that wait in them."""

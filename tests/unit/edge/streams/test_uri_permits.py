@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +14,12 @@ from structlog.testing import LogCapture
 
 from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.calls.read_check import Decision, ReadQuestion, Undecided
+from mcpfleet.edge.calls.permit_check import Decision, ReadQuestion
+from mcpfleet.edge.calls.read_check import Undecided
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.streams.uri_permits import UriPermit, UriPermits
+from mcpfleet.edge.streams.uri_permit import UriPermit
+from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.view import Target
@@ -41,13 +43,17 @@ class Resource:
     """By subjects; none is no answer."""
     asked: list[tuple[str | None, bool]] = field(default_factory=list)
     """By whom, and whether it counts against the caller's rate."""
+    together: list[int] = field(default_factory=list)
+    """How many were asked about in each question to its permit."""
+    has_permit: bool = False
     gate: anyio.Event | None = None
     """A reading waits for it, where there is one."""
     digest: str = DIGEST
 
     def find(self, question: ReadQuestion) -> Target | None:
         """All but one endpoint have it."""
-        listed = Listed(pool="bank", digest=self.digest, definition=tool("account"))
+        definition = tool("account").model_copy(update={"permit": self.has_permit})
+        listed = Listed(pool="bank", digest=self.digest, definition=definition)
         return None if question.endpoint == "other" else Target(listed)
 
     async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
@@ -59,6 +65,14 @@ class Resource:
         if answer is None:
             raise Undecided
         return Decision(answer, self.digest)
+
+    async def ask_permit(self, listed: Listed, questions: Sequence[ReadQuestion]) -> list[Decision | None]:
+        """Answer together."""
+        self.together.append(len(questions))
+        answers = [self.answers.get(each.principal.subject, False) for each in questions]
+        if self.gate is not None:
+            await self.gate.wait()
+        return [None if answer is None else Decision(answer, listed.digest) for answer in answers]
 
 
 @dataclass

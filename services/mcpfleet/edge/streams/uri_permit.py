@@ -1,0 +1,78 @@
+"""What is known of one caller and one URI: the last decision, and the check that makes the next one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import anyio
+
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.calls.permit_check import ReadQuestion
+from mcpfleet.edge.streams.stream import Stream
+
+
+@dataclass(slots=True, eq=False)
+class CallerPermits:
+    """One caller at one endpoint, with all its permits."""
+
+    key: tuple[str, Principal]
+    permits: dict[str, UriPermit] = field(default_factory=dict)
+    """By URIs."""
+
+
+@dataclass(slots=True, eq=False)
+class UriPermit:
+    """Whether a caller may receive changes of a URI."""
+
+    caller: CallerPermits
+    uri: str
+    streams: set[Stream] = field(default_factory=set)
+    """The caller's streams that watch the URI."""
+    may_read: bool | None = None
+    """The last decision; None before the first."""
+    definition: str | None = None
+    """The digest of the definition that decided."""
+    until: float = -math.inf
+    """Monotonic seconds until which the decision holds."""
+    has_change: bool = False
+    """A change waits for the decision."""
+    catalog: int = -1
+    """The endpoint's snapshot at which the definition was last found unchanged."""
+    generation: int = 0
+    """Rises when rights may have ended: a check that began before does not count."""
+    pool: str | None = None
+    """The pool that the current check asks; None without a check."""
+    outcome: anyio.Event | None = None
+    """Set when the current check has ended."""
+    awaited: int = 0
+    """Requests that wait for the decision."""
+    counts: bool = False
+    """The check counts against the caller's rate of requests, since a request or a change waits for it."""
+    retry_at: float = -math.inf
+    """Monotonic seconds at which a failed check may be repeated."""
+    failures: int = 0
+    """Failed checks in a row."""
+    served_by: str | None = None
+    """The pool that serves the URI, as far as it was asked."""
+    by_permit: bool = False
+    """The pool's permit decides, and no reading."""
+
+    @property
+    def principal(self) -> Principal:
+        """The caller."""
+        return self.caller.key[1]
+
+    @property
+    def question(self) -> ReadQuestion:
+        """The question of its check."""
+        return ReadQuestion(*self.caller.key, self.uri)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the caller's view has the resource, and it refuses reads. A missing resource may come later (T12)."""
+        return self.may_read is False and self.definition is not None
+
+    def has_ended(self, definition: str) -> bool:
+        """Whether the definition's permit has refused: its streams hear no more of the URI (X51)."""
+        return self.by_permit and self.may_read is False and self.definition == definition
