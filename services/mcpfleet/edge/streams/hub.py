@@ -272,6 +272,8 @@ class Hub:
                 self._tasks.send_again(stream, key.removeprefix(KEY))
             elif key in LIST_CHANGED or self._watchers.may_send(stream, key):
                 stream.offer(key, notice)
+            elif not self._watchers.waits(stream, key):
+                stream.withdraw(key)
 
     def catch_up(self, stream: Stream, uri: str) -> None:
         """Queue a possible change of a URI, or of the result of listers, where the stream's caller may receive it."""

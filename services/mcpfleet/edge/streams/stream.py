@@ -21,6 +21,9 @@ from mcpfleet.wire.notices import LIST_CHANGED, Notice
 _TURN: Final = 64
 """Streams that get an event in one turn of the event loop: with the writes that follow, milliseconds of work."""
 
+_NONE: Final[dict[str, bool]] = {}
+"""Nothing: most streams never have a half-written frame."""
+
 Tell: TypeAlias = Callable[["Stream"], None]
 """Tells one stream of an event."""
 
@@ -66,7 +69,7 @@ class Stream:
     """
 
     __slots__ = (
-        "_exchange", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_wake",
+        "_exchange", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_unsettled", "_wake",
         "_written", "bound", "digests", "endpoint", "grant", "holds_until", "honoured", "id", "lease", "on_unwritten",
         "on_written", "revision", "view",
     )  # fmt: skip
@@ -114,6 +117,9 @@ class Stream:
         self._pending: dict[str, Notice] = {}
         self._exit: Exit | None = None
         self._is_fenced = False
+        self._unsettled: dict[str, bool] = _NONE
+        """The changes of half-written frames of which it is not known yet whether they may go on; and whether each has
+        happened again meanwhile (X54)."""
         self._wake: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -131,6 +137,8 @@ class Stream:
             key: names what has changed: a list's kind or a URI.
             notice: the notification to write.
         """
+        if self._unsettled and self.settle(key):
+            return
         if self._exit is not None or key in self._pending:
             return
         if len(self._pending) >= self.bound:
@@ -142,6 +150,8 @@ class Stream:
 
     def offer_newest(self, key: str, notice: Notice) -> None:
         """Queue a change, in place of an older one with the same key."""
+        if self._unsettled:
+            self.settle(key)  # the half-written one is older
         if key in self._pending and self._exit is None:
             self._pending[key] = notice
         else:
@@ -155,6 +165,18 @@ class Stream:
     def withdraw(self, key: str) -> None:
         """Remove a change that waits."""
         self._pending.pop(key, None)
+        if key in self._unsettled:
+            self._unsettled = _NONE
+            self.grant.refuse()
+
+    def settle(self, key: str) -> bool:
+        """Note that a change may still be sent; return whether a half-written frame has it, and it need not wait."""
+        if key not in self._unsettled:
+            return False
+        is_again = self._unsettled.pop(key)
+        if not self._unsettled:
+            self.grant.confirm()
+        return not is_again
 
     def see(self, view: View) -> None:
         """Take the caller's newest view, and queue a change for each list that differs."""
@@ -174,13 +196,19 @@ class Stream:
         """Write again after a fence; return the changes that waited, which must be offered again to be written."""
         self._is_fenced = False
         waited, self._pending = self._pending, {}
+        half: dict[str, Notice] = self.grant.half_written()
+        self._unsettled = {key: key in waited for key in half} if half else _NONE
+        if not half:
+            self.grant.confirm()
         self._wake_up()
-        return waited
+        return half | waited
 
     def end(self, why: Exit) -> None:
         """End the stream. The first reason counts, and waiting changes are dropped (S12)."""
         if self._exit is None:
             self._exit = why
+            if self._is_fenced or self._unsettled or why is Exit.LEASE_ENDED:
+                self.grant.refuse()
             self._pending.clear()
             self._wake_up()
 
@@ -267,7 +295,7 @@ class Stream:
 
     async def _send_changes(self, pending: dict[str, Notice]) -> None:
         data = self._changes(pending.values())
-        await self._exchange.send_part(data, Frame(data, self.grant, lambda: self._take_back(pending)))
+        await self._exchange.send_part(data, Frame(data, self.grant, lambda: self._take_back(pending), pending))
         self._written = time.monotonic()
         self.on_written(len(pending))
 

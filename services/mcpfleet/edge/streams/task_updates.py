@@ -237,6 +237,10 @@ class TaskUpdates:
         except BusError:
             return False
         if view is None or not watch.lacks(task, view.version):
+            if view is None:
+                watch.stream.withdraw(KEY + task)
+            else:
+                watch.stream.settle(KEY + task)
             return True
         notice = await self._notice(watch, view, principal)
         if watch.stream.lease.principal != principal:  # it was sanitized for other rights than those of now
@@ -244,6 +248,8 @@ class TaskUpdates:
         if notice is not None and watch.lacks(task, view.version):
             watch.note_sent(task, view.version)
             watch.stream.offer_newest(KEY + task, notice)
+        elif notice is None:
+            watch.stream.withdraw(KEY + task)
         return True
 
     async def _notice(self, watch: _Watch, view: TaskView, principal: Principal) -> Notice | None:

@@ -153,6 +153,11 @@ class Watchers:
         permits = self._of(stream, (uri,))
         return bool(permits) and self._may_send(stream, permits[0], _serving(stream.view, uri))
 
+    def waits(self, stream: Stream, uri: str) -> bool:
+        """Return whether a change of a URI waits for a decision on its permit."""
+        permits = self._of(stream, (uri,))
+        return bool(permits) and permits[0].has_change
+
     def _may_send(self, stream: Stream, permit: UriPermit, listed: Listed | None) -> bool:
         if listed is None or not covers(listed.definition, stream.lease.principal):
             return False

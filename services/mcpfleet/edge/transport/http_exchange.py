@@ -229,14 +229,36 @@ class HttpExchange:
         if frame is not None and not frame.is_current:
             frame.drop()
             return
+        connection = self._connection if frame is not None and not self.http_version.startswith("2") else None
         for begin in range(0, len(data), _SLICE):
+            if begin and frame is not None:
+                await self._check_half(frame)
             part = data if len(data) <= _SLICE else data[begin : begin + _SLICE]
             try:
                 # `_in_time` would double the cost, and one change is sent to thousands of streams.
                 async with asyncio.timeout(self._write_timeout):
+                    if connection is not None:
+                        connection.frame = frame
                     await self._send({"type": "http.response.body", "body": part, "more_body": True, FRAME: frame})
             except TimeoutError:
                 raise ClientStalled from None
+            finally:
+                if connection is not None:
+                    connection.frame = None
+
+    async def _check_half(self, frame: Frame) -> None:
+        """Wait until the rest of a half-written frame may be sent.
+
+        Raises:
+            ClientStalled: its right has ended, so the answer is cut (X54).
+        """
+        if frame.is_current:
+            return
+        if not await frame.goes_on():
+            frame.drop()
+            if self._connection is not None and not self.http_version.startswith("2"):
+                self._connection.hang_up()
+            raise ClientStalled
 
     async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Answer a request whose body still arrives, and close its connection.

@@ -8,6 +8,7 @@ from typing import Any
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS
 from mcpfleet.edge.protocol.exchange import Exchange as Listening
+from mcpfleet.edge.protocol.revision import NEWEST
 from mcpfleet.edge.streams.lease import StreamLease
 from mcpfleet.edge.streams.stream import Stream, StreamBounds
 from mcpfleet.edge.transport.http_exchange import ClientStalled
@@ -50,7 +51,7 @@ def stream(honoured: Filter | None = None, *, write_timeout: float = 5.0, **sett
     """A stream of the tool list and of one resource, unless told otherwise, that has yet to run."""
     exchange = Exchange(Post(), parts=[])
     request = Listening(exchange.scope, exchange.receive, exchange.send, closing=False, write_timeout=write_timeout)
-    request.endpoint, request.view = "mcp", seen("search")
+    request.endpoint, request.revision, request.view = "mcp", NEWEST, seen("search")
     chosen: dict[str, Any] = {"keepalive": 60.0, "lasts": 60.0, "pending": 4} | settings
     lease = chosen.pop("lease", StreamLease(ANONYMOUS))
     wanted = Filter(frozenset({"tools"}), (URI,)) if honoured is None else honoured

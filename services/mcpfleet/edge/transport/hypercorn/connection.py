@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from h2.exceptions import ProtocolError
@@ -22,6 +22,7 @@ from mcpfleet.edge.transport.grant import Frame
 from mcpfleet.edge.transport.hypercorn.http1 import Http1
 from mcpfleet.edge.transport.hypercorn.http2.frames import PartialHead
 from mcpfleet.edge.transport.hypercorn.http2.protocol import Http2
+from mcpfleet.edge.transport.hypercorn.http2.stream import FramedData
 from mcpfleet.edge.transport.hypercorn.lifetimes import Waits
 
 CONNECTION: Final = "mcpfleet.connection"
@@ -31,6 +32,8 @@ _DISCARDED: Final = 16 * 1024 * 1024
 """Bytes that are read and dropped from a client that has its answer already, at most."""
 _READ: Final = 16 * 1024
 """Bytes that each read counts for then, at least."""
+_NOWHERE: Final = -1
+"""The place of a frame whose bytes cannot be left out any more."""
 _BATCH: Final = 64 * 1024
 """Bytes that may wait for the end of the event loop's turn; with more, the sender waits for the client to read."""
 
@@ -63,6 +66,12 @@ class Connection(TCPServer):
         self._unwritten_size = 0
         self._frames: list[tuple[int, Frame]] = []
         """The chunks among the unwritten bytes that may be written only while a grant lasts, by their places."""
+        self.frame: Frame | None = None
+        """That of the part of an HTTP/1.1 answer that Hypercorn is sending."""
+        self._given = 0
+        """Bytes that the transport was given in all."""
+        self._unsent: list[tuple[int, Frame]] = []
+        """The frames that the socket does not have to their end, each with the end of its bytes."""
         self._is_over = False
         self._is_passing_on = False
         """Received bytes are being passed on. That waits while the client has sent more than the current request."""
@@ -185,6 +194,7 @@ class Connection(TCPServer):
             await self.protocol.handle(Closed())
         finally:
             self._is_over = True
+            self._forget_unsent()
             self._waits.multiplexed.pop(self, None)
             if isinstance(self.protocol.protocol, Http2):
                 self.protocol.protocol.forget()
@@ -262,17 +272,21 @@ class Connection(TCPServer):
     async def protocol_send(self, event: Event) -> None:
         """Send an event to the client. A client that has left starts no idle timer."""
         if isinstance(event, RawData):
-            await self._send(event.data)
+            await self._send(event.data, event.frames if isinstance(event, FramedData) else ())
         elif isinstance(event, Closed) and self._begin_to_linger():
             pass
         elif not (self._is_over and isinstance(event, Updated)):
             self._write()
             await super().protocol_send(event)
 
-    async def _send(self, data: bytes) -> None:
+    async def _send(self, data: bytes, frames: Iterable[Frame] = ()) -> None:
         """Write small parts together at the end of the event loop's turn; wait where the client does not read."""
         if not data:
             return
+        if self.frame is not None:
+            self._frames.append((len(self._unwritten), self.frame))
+        for frame in frames:  # their bytes stand between other frames of HTTP/2, and cannot be left out any more
+            self._frames.append((_NOWHERE, frame))
         self._write_soon(data)
         if self._unwritten_size > _BATCH or self.writer.transport.get_write_buffer_size() > 0:
             self._write()
@@ -316,18 +330,55 @@ class Connection(TCPServer):
 
     def _write(self) -> None:
         if self._unwritten:
-            if self._frames:
-                self._leave_out()
+            frames = self._leave_out() if self._frames else ()
             data = b"".join(self._unwritten)
             self._unwritten.clear()
             self._unwritten_size = 0
             if not self.writer.transport.is_closing():
                 self.writer.write(data)
+                self._given += len(data)
+                if frames or self._unsent:
+                    self._note_unsent(frames)
 
-    def _leave_out(self) -> None:
-        """Leave out the chunks whose grants have ended."""
+    def _leave_out(self) -> list[Frame]:
+        """Leave out the chunks whose grants have ended; return the frames of the others."""
         frames, self._frames = self._frames, []
+        left: list[Frame] = []
         for place, frame in frames:
-            if not frame.is_current:
+            if frame.is_current or frame.is_begun:
+                frame.is_begun = True
+                left.append(frame)
+            else:
                 self._unwritten[place] = b""
                 frame.drop()
+        return left
+
+    def _note_unsent(self, frames: Iterable[Frame]) -> None:
+        """Note the frames that wait in the transport for a client that does not read."""
+        sent = self._given - self.writer.transport.get_write_buffer_size()
+        left: list[tuple[int, Frame]] = []
+        for end, frame in self._unsent:
+            if end > sent:
+                left.append((end, frame))
+            else:
+                frame.unwatch(self._on_outcome)
+        for frame in frames if self._given > sent else ():
+            left.append((self._given, frame))
+            frame.watch(self._on_outcome)
+        self._unsent = left
+
+    def _on_outcome(self) -> None:
+        """Cut the connection where a frame has bytes that no socket was given, and its right has ended (X54).
+
+        The bytes stand before those of other requests, in HTTP/2 too, so that nothing less takes them back.
+        """
+        self._note_unsent(())
+        if any(frame.is_cut for _, frame in self._unsent):
+            self.writer.transport.abort()
+            self._forget_unsent()
+
+    def _forget_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for _, frame in unsent:
+            frame.unwatch(self._on_outcome)
+            frame.drop()

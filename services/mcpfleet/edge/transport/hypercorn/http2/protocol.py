@@ -6,6 +6,8 @@
 - A draining edge leads its clients away by GOAWAY (RFC 9113, 6.8), as HTTP/2 has no `Connection: close`.
 """
 
+# Longer than 400 lines: one class of Hypercorn's, whose methods share its state.
+
 from __future__ import annotations
 
 import asyncio
@@ -13,6 +15,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from h2.connection import ConnectionState
@@ -39,7 +42,7 @@ from hyperframe.frame import GoAwayFrame
 from mcpfleet.edge.transport.hypercorn.http2.budget import DRIBBLED, SENT, SMALL, SMALL_READ, Budget
 from mcpfleet.edge.transport.hypercorn.http2.frames import FrameReader
 from mcpfleet.edge.transport.hypercorn.http2.state import ServerState
-from mcpfleet.edge.transport.hypercorn.http2.stream import RequestStream, SendBuffer
+from mcpfleet.edge.transport.hypercorn.http2.stream import FramedData, RequestStream, SendBuffer
 from mcpfleet.edge.transport.hypercorn.lifetimes import GoAways, MultiplexedRequests
 
 _log: Final = logging.getLogger("hypercorn.error")
@@ -287,7 +290,8 @@ class Http2(H2Protocol):
         pseudo = {name: value for name, value in request.headers if name in _NEEDED}
         stream_id = request.stream_id
         self.streams[stream_id] = stream = RequestStream(self, stream_id, self.end_handler)
-        self.stream_buffers[stream_id] = SendBuffer(self.context.event_class)
+        on_outcome = partial(self._resume_soon, stream_id)
+        self.stream_buffers[stream_id] = SendBuffer(self.context.event_class, on_outcome=on_outcome)
         self._handlers.add(stream_id)
         self._requests.count += 1
         self._arriving[stream_id] = asyncio.get_running_loop().time()
@@ -333,6 +337,8 @@ class Http2(H2Protocol):
             return
         window = min(self.connection.outbound_flow_control_window, stream.outbound_flow_control_window)
         data = await buffer.pop(max(0, min(window, self.connection.max_outbound_frame_size)))
+        if buffer.waits_for_outcome and not data:
+            return
         ends = buffer.complete
         try:
             if data or ends:
@@ -347,9 +353,25 @@ class Http2(H2Protocol):
         except DenialOfServiceError as error:
             await self._end(error)
             return
-        await self._flush()
+        if (unsent := self.connection.data_to_send()) != b"":
+            await self.send(FramedData(unsent, frames=buffer.take_sent()))
         if ends:
             await self._release(stream_id)
+
+    def _resume_soon(self, stream_id: int) -> None:
+        """Go on with a stream whose half-written frame waited for an outcome, or cut it (X54)."""
+        if not self.closed:
+            self.task_group.spawn(self._resume, stream_id)
+
+    async def _resume(self, stream_id: int) -> None:
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is None or buffer.waits_for_outcome:
+            return
+        if buffer.is_cut:
+            await self._give_up([stream_id])
+        elif stream_id not in self._stalled:
+            self._ready[stream_id] = None
+            await self.has_data.set()
 
     def _count(self, buffer: SendBuffer, sent: int) -> None:
         """Earn budget for a sent frame, to which the client may reply; charge one that its window made small."""
