@@ -116,15 +116,27 @@ async def test_calls_and_errors_of_handlers_are_short_lines_and_the_authors_own_
 
 
 async def test_a_mistake_in_the_application_ends_dev_and_is_one_line(tmp_path: Path) -> None:
-    """It names the function and the parameter, once for all workers."""
+    """It names the function and the parameter. One process alone has imported the application."""
     application = tmp_path / "broken.py"
-    application.write_text(BROKEN)
+    application.write_text(COUNTING + BROKEN)
     with dev(application, "--workers", 2) as terminal:
         assert await terminal.ended() == 2
     assert terminal.errors == [
-        f"{application}:3: broken.f, parameter 'x': has no annotation: its type is the schema that clients see"
+        f"{application}:7: broken.f, parameter 'x': has no annotation: its type is the schema that clients see"
     ]
     assert terminal.said == []
+    assert (tmp_path / "imports").read_text() == "."
+
+
+async def test_a_start_imports_once_for_each_worker_and_warns_once(tmp_path: Path) -> None:
+    application = tmp_path / "silent.py"
+    application.write_text(COUNTING + SILENT)
+    with dev(application, "--workers", 2, "--no-reload") as terminal:
+        await terminal.ready(1)
+        await terminal.say("warning ")
+        assert (tmp_path / "imports").read_text() == ".."
+        warned = [line for line in terminal.errors if "description" in line]
+        assert warned == [f"warning  {application}:7: the tool 'mute' has no description: models choose by it"]
 
 
 async def test_an_application_that_cannot_be_imported_is_told_with_its_own_frames(tmp_path: Path) -> None:
@@ -212,6 +224,12 @@ async def test_a_second_control_c_ends_dev_at_once(tmp_path: Path) -> None:
             assert time.monotonic() - began < 20
 
 
+COUNTING = """
+import pathlib
+with pathlib.Path(__file__).with_name("imports").open("a") as file:
+    file.write(".")
+"""
+SILENT = "from mcpfleet.app import App\napp = App('silent', version='1')\n@app.tool()\nasync def mute() -> None: ...\n"
 HOLDING = """
 from pathlib import Path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -48,18 +49,23 @@ async def test_a_setting_gives_the_pool_another_name(server: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "pool"),
+    ("text", "why"),
     [
         pytest.param(
-            "import os\nfrom mcpfleet.app import App\napp = App('a')\nos._exit(3)\n", "my-server", id="it ends"
+            "import os\nfrom mcpfleet.app import App\napp = App('a')\nos._exit(3)\n",
+            "my_server.py: the import ends its process with code 3",
+            id="it ends",
         ),
-        pytest.param("app = App(", "my-server", id="it is no Python"),
+        pytest.param("app = App(", "my_server.py:1: SyntaxError: '(' was never closed", id="it is no Python"),
     ],
 )
-async def test_an_application_that_does_not_load_has_the_pool_of_its_file(tmp_path: Path, text: str, pool: str) -> None:
+async def test_an_application_that_does_not_load_is_told_before_nats_starts(
+    tmp_path: Path, text: str, why: str
+) -> None:
     file = tmp_path / "my_server.py"
     file.write_text(text)
-    assert await pool_of(str(file), launcher(), {}) == pool
+    with pytest.raises(ConfigurationError, match=re.escape(why)):
+        await pool_of(str(file), launcher(), {})
 
 
 async def test_a_name_that_is_no_token_is_refused() -> None:

@@ -1,8 +1,4 @@
-"""The pool of an application's workers, before any of them runs: NATS needs a user for it first.
-
-`python -m mcpfleet.cli.app_pool TARGET` prints it. The author's code runs there, so it is a process of its own, whose
-other output is dropped: a worker shows it.
-"""
+"""The pool of an application's workers, before any of them runs: NATS needs a user for it first."""
 
 from __future__ import annotations
 
@@ -12,77 +8,67 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import anyio
 
 from mcpfleet.cli.child import Launch
+from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.contracts.manifest import POOL_PATTERN, pool_named
 from mcpfleet.process.errors import ConfigurationError
 
 SETTING: Final = "MCPFLEET_POOL"
-_WITHIN: Final = 20.0
-"""Seconds that the import may take; a worker that takes longer is reported by the fleet."""
-_LONGEST: Final = 1024
+_WITHIN: Final = 60.0
+"""Seconds that the import may take."""
+_GRACE: Final = 10.0
+"""Seconds beyond that for the process to start, and to tell; code outside of Python never does."""
 
 
-async def pool_of(target: str, launch: Launch, environment: Mapping[str, str]) -> str:
+async def pool_of(
+    target: str, launch: Launch, environment: Mapping[str, str], imported: ImportReport | None = None
+) -> str:
     """Return the pool of an application: that of `MCPFLEET_POOL`, else the one named after its App.
-
-    An application that cannot be imported has the pool of its file's name: its workers end, and say why.
 
     Args:
         target: the application.
-        launch: starts the process that imports it.
+        launch: starts the process that imports it, if nobody has.
         environment: the variables of a worker.
+        imported: what an import has found.
 
     Raises:
-        ConfigurationError: MCPFLEET_POOL is no name of a pool.
+        ConfigurationError: MCPFLEET_POOL is no name of a pool, or the application cannot be imported.
     """
     if chosen := environment.get(SETTING, ""):
         if not re.fullmatch(POOL_PATTERN, chosen):
             raise ConfigurationError(f"{SETTING}: {chosen!r} is not a pool's name: it must match {POOL_PATTERN}")
         return chosen
+    report = imported or await _inspected(target, launch, environment)
+    if report.mistake is not None:
+        raise ConfigurationError(report.mistake.text)
+    return pool_named(report.name)
+
+
+async def _inspected(target: str, launch: Launch, environment: Mapping[str, str]) -> ImportReport:
+    """Import an application in a process of its own, whose other output is dropped: a worker shows it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        process = await launch([sys.executable, "-m", __spec__.name, target], environment, nowhere)
+        command = [sys.executable, "-m", "mcpfleet.cli.inspection", target, str(_WITHIN)]
+        process = await launch(command, environment, nowhere)
     finally:
         os.close(nowhere)
-    said = b""
+    said, why = b"", f"the import is not finished after {_WITHIN:g} s, outside of Python's code"
     try:
-        with anyio.move_on_after(_WITHIN):
+        with anyio.move_on_after(_WITHIN + _GRACE):
             assert process.stdout is not None
-            said = (await process.stdout.read(_LONGEST)).strip()
-            await process.wait()
+            said = (await process.stdout.read(-1)).strip()
+            if not said:
+                why = f"the import ends its process with code {await process.wait()}"
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
             with anyio.CancelScope(shield=True):
                 await process.wait()
-    found = said.decode(errors="replace")
-    return found if re.fullmatch(POOL_PATTERN, found) else pool_named(_file_name(target))
-
-
-def _file_name(target: str) -> str:
-    path = target.partition(":")[0]
-    return Path(path).stem if path.endswith(".py") else path.rpartition(".")[2]
-
-
-def main() -> None:
-    """Import the target and print its pool; end without waiting for anything that the application has started."""
-    from mcpfleet.app import load  # noqa: PLC0415  # who asks imports no application
-
-    target = sys.argv[1]
-    sys.argv[1:] = []  # the application's own reading of arguments finds none
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        os.write(answer, pool_named(load(target).name).encode())
-    finally:
-        os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
+    if not said:
+        raise ConfigurationError(f"{target}: {why}")
+    return ImportReport.model_validate_json(said)

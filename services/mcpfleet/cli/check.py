@@ -52,14 +52,13 @@ def inspected(target: str, within: float) -> ImportReport:
         target: the application.
         within: seconds that the import may take.
     """
-    reader, writer = os.pipe()
-    command = [sys.executable, "-m", "mcpfleet.cli.inspection", target, str(writer), str(within)]
     process = subprocess.Popen(  # noqa: S603  # this interpreter
-        command, pass_fds=[writer], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
-    )
-    os.close(writer)
+        [sys.executable, "-m", "mcpfleet.cli.inspection", target, str(within)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
     try:
-        said = _read(reader, within + _GRACE)
+        said = _read(process.stdout.fileno(), within + _GRACE)
         if said:
             return ImportReport.model_validate_json(said)
         if said is None:
@@ -67,7 +66,7 @@ def inspected(target: str, within: float) -> ImportReport:
         code = process.wait()
         return _failed(target, f"{target}: the import ends its process with code {code}")
     finally:
-        os.close(reader)
+        process.stdout.close()
         with suppress(ProcessLookupError):  # and what it has started
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -18,6 +18,13 @@ from typing import Final, Protocol, TypeAlias
 
 import anyio
 
+from mcpfleet.process.names import TOKEN_VARIABLE
+
+OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
+"""Prefixes of the variables that hold secrets which only the services need."""
+_NOT_INHERITED: Final = (
+    "MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", TOKEN_VARIABLE, *OF_SERVICES
+)  # fmt: skip
 _PR_SET_PDEATHSIG: Final = 1
 _KILLED_WITHIN: Final = 5.0
 """Seconds to wait until a killed process is gone."""
@@ -51,13 +58,33 @@ Launch: TypeAlias = Callable[[Sequence[str], Mapping[str, str], int | None], Awa
 """Starts a command with an environment, in a process group of its own; the descriptor is for its standard error."""
 
 
+def inherited() -> dict[str, str]:
+    """Our own environment without variables for one process: a worker must not see the others' secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
+
+
 def die_with_parent() -> None:
     """Have Linux end this process when its parent is killed, since a killed parent cannot drain it."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-async def execute(command: Sequence[str], environment: Mapping[str, str], stderr: int | None) -> Started:
-    """Start a command as a process; its standard error is ours where no descriptor is given."""
+async def execute(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stderr: int | None,
+    *,
+    passing: Sequence[int] = (),
+    unread: int = _CHUNK,
+) -> Started:
+    """Start a command as a process.
+
+    Args:
+        command: the command.
+        environment: all of its variables.
+        stderr: the descriptor of its standard error; None for ours.
+        passing: further descriptors that it keeps.
+        unread: bytes of its output that may wait here before it has to wait.
+    """
     # It gets its own process group, so that ^C reaches only us, and we drain it.
     return await asyncio.create_subprocess_exec(
         *command,
@@ -65,6 +92,8 @@ async def execute(command: Sequence[str], environment: Mapping[str, str], stderr
         stdout=PIPE,
         stderr=stderr,
         env=environment,
+        pass_fds=passing,
+        limit=unread,
         start_new_session=True,
         preexec_fn=die_with_parent if sys.platform == "linux" else None,
     )
@@ -101,7 +130,8 @@ class Child:
         self._command = list(command)
         self.environment = dict(environment)
         self.log = log
-        self._launch = launch
+        self.launch = launch
+        """Starts it."""
         self._process: Started | None = None
         self._unheard = anyio.Event()
         """Set while nobody reads the process's output."""
@@ -128,7 +158,7 @@ class Child:
         if self.ready.is_set():
             self.ready = anyio.Event()
         with self.log.open("ab") if self.log else nullcontext() as stderr:
-            self._process = await self._launch(self._command, self.environment, stderr.fileno() if stderr else None)
+            self._process = await self.launch(self._command, self.environment, stderr.fileno() if stderr else None)
 
     async def listen(self) -> int:
         """Read the process's standard output until it ends; returns its exit code."""

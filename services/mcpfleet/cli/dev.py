@@ -64,8 +64,7 @@ class Development:
                     _note(fleet) if self._note else nullcontext(),
                     anyio.create_task_group() as beside,
                 ):
-                    reports = filter(None, map(fleet.report_of, fleet.workers))
-                    say_ready(fleet.urls, fleet.edges[0].console, next(reports, None))
+                    say_ready(fleet.urls, fleet.edges[0].console, fleet.report_of(fleet.workers[0]))
                     if fleet.nats is not None:
                         beside.start_soon(self._keep_nats, fleet.nats)
                     await (self._replace_workers(fleet) if self._reload else anyio.sleep_forever())
@@ -177,11 +176,6 @@ def _why_taken(port: int, host: str = LOCALHOST) -> str:
         except OSError as error:
             return error.strerror or str(error)
     return ""
-
-
-async def develop(plan: Plan, reload: bool, note: bool = True) -> None:
-    """Run a fleet as `Development.run` does."""
-    await Development(plan, reload=reload, note=note).run()
 
 
 @asynccontextmanager

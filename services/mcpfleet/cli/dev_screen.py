@@ -15,8 +15,10 @@ from mcpfleet.process.logs import coloured
 
 _MOST_TOOLS: Final = 8
 """Tools that are named."""
-_MOST_WARNINGS: Final = 2
-"""Warnings that are shown; `mcpfleet check` shows all."""
+_MOST_LINES: Final = 6
+"""Lines until the fleet is ready."""
+_MOST_URLS: Final = 2
+"""URLs that have a line each; more share one."""
 _OTHERS: Final = (("prompt", "prompts"), ("resource", "resources"), ("template", "templates"))
 
 
@@ -29,22 +31,26 @@ def say_ready(urls: Sequence[str], console: str | None, report: ImportReport | N
     """Say that the fleet serves: where, what, and how to call it.
 
     Args:
-        urls: the edges' URLs; each is a line `ready <url>` on standard output, for programs too.
+        urls: the edges' URLs, in lines `ready <url>` on standard output, for programs too. More than two share one.
         console: the console's URL.
         report: what a worker has imported.
     """
-    for url in urls:
-        typer.echo(f"ready {url}")
-    if console is not None:
-        say(f"console  {console}", "cyan")
-    if report is None:
-        return
-    say(f"offers   {offers(report)}", "cyan")
-    example = example_call(urls[0], report)
-    if example is not None:
-        say(f"try      {example}", "cyan")
-    for warning in report.warnings[:_MOST_WARNINGS]:
-        say(f"warning  {warning.message}", "yellow")
+    heads = list(urls) if len(urls) <= _MOST_URLS else [" ".join(urls)]
+    for head in heads:
+        typer.echo(f"ready {head}")
+    lines = [] if console is None else [f"console  {console}"]
+    if report is not None:
+        example = example_call(urls[0], report)
+        lines += [f"offers   {offers(report)}", *([] if example is None else [f"try      {example}"])]
+    for line in lines:
+        say(line, "cyan")
+    warnings = [] if report is None else [warning.message for warning in report.warnings]
+    room = _MOST_LINES - len(heads) - len(lines)
+    if len(warnings) > room:
+        rest = len(warnings) - room
+        warnings = [*warnings[: room - 1], f"{warnings[room - 1]} (`mcpfleet check` shows {rest} more)"]
+    for warning in warnings:
+        say(f"warning  {warning}", "yellow")
 
 
 def offers(report: ImportReport) -> str:

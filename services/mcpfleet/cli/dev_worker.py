@@ -1,41 +1,80 @@
-"""A worker of `mcpfleet dev`: it leaves a report of what it imports (`python -m mcpfleet.cli.dev_worker TARGET FILE`).
+"""A worker of `mcpfleet dev`: it leaves a report of what it imported (`python -m mcpfleet.cli.dev_worker TARGET FILE`).
 
-`dev` shows the mistake of an import that fails, so this prints none.
+`dev` shows the mistake of an import that fails, so this prints none. The first worker gets the descriptor of a socket
+as well: it sends the report, and then waits for its variables. They name a NATS that starts meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import socket
 import sys
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from mcpfleet.app import App
+from mcpfleet.cli.first_worker import WITHIN
+from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.cli.inspection import inspect
-from mcpfleet.cli.services import SETTINGS
-from mcpfleet.process.errors import ConfigurationError
-from mcpfleet.process.run import Process, Service, run
-from mcpfleet.worker.__main__ import serve_app
-from mcpfleet.worker.settings import WorkerSettings
+from mcpfleet.process.names import MISCONFIGURED
+
+if TYPE_CHECKING:  # a first worker reports before it imports these
+    from mcpfleet.process.run import Process
+    from mcpfleet.worker.settings import WorkerSettings
 
 
-async def serve(process: Process[WorkerSettings], target: str, file: Path) -> None:
-    """Import the application, leave the report, and run the worker."""
-    report, app = inspect(target)
-    made = file.with_suffix(".new")
-    made.write_text(report.model_dump_json())
-    made.replace(file)
-    if app is None:
-        raise ConfigurationError  # the report has the mistake
-    await serve_app(process, app)
+def work(app: App, target: str) -> int:
+    """Run a worker that serves an application; returns its exit code."""
+    from mcpfleet.cli.services import SETTINGS  # noqa: PLC0415
+    from mcpfleet.process.run import Service, run  # noqa: PLC0415
+    from mcpfleet.worker.__main__ import serve_app  # noqa: PLC0415
+    from mcpfleet.worker.settings import WorkerSettings  # noqa: PLC0415
+
+    async def serve(process: Process[WorkerSettings]) -> None:
+        await serve_app(process, app, tells_silent_tools=False)  # `dev` shows the report's warnings
+
+    os.environ["MCPFLEET_TARGET"] = target
+    return run(Service("worker", serve, WorkerSettings), known=SETTINGS.values())
+
+
+def wait_for_variables(report: ImportReport, descriptor: int) -> bool:
+    """Send the report, and take the variables that come back; return whether any came."""
+    with socket.socket(fileno=descriptor) as parent:
+        parent.sendall(report.model_dump_json().encode())
+        parent.shutdown(socket.SHUT_WR)
+        if report.mistake is not None:
+            return False
+        from mcpfleet.worker import __main__  # noqa: F401, PLC0415  # others start meanwhile
+
+        with parent.makefile("rb") as said:
+            variables = said.read()
+    if variables:
+        os.environ.update(json.loads(variables))
+    return bool(variables)
+
+
+async def _inspect(target: str, within: float | None) -> tuple[ImportReport, App | None]:
+    return inspect(target, within)
 
 
 def main() -> int:
     """Run the worker; returns its exit code."""
-    target, file = sys.argv[1], Path(sys.argv[2])
+    target, file, *descriptor = sys.argv[1:]
     sys.argv[1:] = []  # the application's own reading of arguments finds none
-    os.environ["MCPFLEET_TARGET"] = target
-    service = Service("worker", partial(serve, target=target, file=file), WorkerSettings)
-    return run(service, known=SETTINGS.values())
+    if descriptor:
+        os.set_inheritable(int(descriptor[0]), False)
+    # In a loop, as other workers import it: what such an import may not do, this one may not do either.
+    report, app = asyncio.run(_inspect(target, WITHIN if descriptor else None))
+    if descriptor:
+        if not wait_for_variables(report, int(descriptor[0])):
+            return MISCONFIGURED
+    else:
+        made = Path(file).with_suffix(".new")
+        made.write_text(report.model_dump_json())
+        made.replace(file)
+    return MISCONFIGURED if app is None else work(app, target)
 
 
 if __name__ == "__main__":

@@ -19,23 +19,18 @@ from anyio.abc import TaskStatus
 from pydantic import SecretStr
 
 from mcpfleet.cli.app_pool import SETTING, pool_of
-from mcpfleet.cli.child import Child, Launch, execute
+from mcpfleet.cli.child import OF_SERVICES, Child, Launch, execute, inherited
 from mcpfleet.cli.embedded_nats import EmbeddedNats
+from mcpfleet.cli.first_worker import FirstWorker
 from mcpfleet.cli.import_report import ImportReport
 from mcpfleet.cli.services import STORED
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
-from mcpfleet.process.names import TOKEN_VARIABLE
 from mcpfleet.process.settings import ProcessSettings
 
 OPERATOR: Final = "operator"
 _EDGE: Final = "edge"
-_OF_SERVICES: Final = ("MCPFLEET_TOKENS", "MCPFLEET_INTROSPECTION_SECRET")
-"""Prefixes of the variables that hold secrets which only the services need."""
-_NOT_INHERITED: Final = (
-    "MCPFLEET_NATS_PASSWORD", "MCPFLEET_NATS_USER", "MCPFLEET_STORE_URL", TOKEN_VARIABLE, *_OF_SERVICES
-)  # fmt: skip
 _NATS_URL: Final = "MCPFLEET_NATS_URL"
 _BIND: Final = "MCPFLEET_BIND"
 _READY_WITHIN: Final = 60.0
@@ -79,8 +74,9 @@ class Plan:
     """The folder with a file of each process's standard error; None shows it on ours."""
     launch: Launch = execute
     """Starts the processes that are ours."""
-    reports: bool = False
-    """Workers leave a report of what they import, for `report_of`, and print no mistake of it."""
+    first: FirstWorker | None = None
+    """The first worker, which has imported the application. All workers then leave a report of what they import, for
+    `report_of`, and print no mistake of it."""
     settings: ProcessSettings = field(default_factory=ProcessSettings)
 
 
@@ -120,10 +116,12 @@ class FleetProcesses:
         """Start the embedded NATS, if the plan wants one, and describe the processes that use it.
 
         Raises:
-            ConfigurationError: NATS could not be started, or MCPFLEET_POOL is no name of a pool.
+            ConfigurationError: NATS could not be started, the application cannot be imported, or MCPFLEET_POOL is no
+                name of a pool.
         """
         plan = self.plan
-        self.pool = await pool_of(plan.target, plan.launch, {**_inherited(), **plan.environment})
+        imported = None if plan.first is None else plan.first.report
+        self.pool = await pool_of(plan.target, plan.launch, {**inherited(), **plan.environment}, imported)
         users = (*STORED, _EDGE, OPERATOR, pool_user(self.pool))
         self._passwords = {user: secrets.token_urlsafe(24) for user in users}
         # The services share a process, and a password; workers, the least trusted, have their own.
@@ -131,7 +129,7 @@ class FleetProcesses:
         if plan.nats_url is None:
             self.nats = EmbeddedNats(self._directory, [self.pool], plan.settings, self._passwords.__getitem__)
             await self.nats.start()
-        secret = {name: value for name, value in os.environ.items() if name.startswith(_OF_SERVICES)}
+        secret = {name: value for name, value in os.environ.items() if name.startswith(OF_SERVICES)}
         store = {**secret, "MCPFLEET_STORE_URL": self.plan.store_url or f"sqlite:///{self._directory / 'store.db'}"}
         if self.plan.apart:
             await self._migrate(store)
@@ -141,6 +139,9 @@ class FleetProcesses:
             module = ["mcpfleet.cli.services"]
             self.service_processes = [self._child(name, module, STORED[0], store) for name in names]
         self.workers = [self._worker(number, self.plan.target) for number in range(self.plan.workers)]
+        if plan.first is not None:
+            plan.first.stand_for(self.workers[0])
+            self._reports[self.workers[0]].write_text(plan.first.report.model_dump_json())
         self.edges = [self._edge(number) for number in range(self.plan.edges)]
         if self.plan.route is not None:
             for child in (*self.service_processes, *self.workers, *self.edges):
@@ -256,7 +257,7 @@ class FleetProcesses:
 
     def _worker(self, number: int, target: str) -> Child:
         command, report = ["mcpfleet.cli", "worker", target], None
-        if self.plan.reports:
+        if self.plan.first is not None:
             report = self._directory / f"import-{len(self._reports)}.json"
             command = ["mcpfleet.cli.dev_worker", target, str(report)]
         child = self._child(f"worker {number + 1}", command, pool_user(self.pool), {SETTING: self.pool})
@@ -282,7 +283,7 @@ class FleetProcesses:
         return Child(
             name,
             [sys.executable, "-m", *module],
-            {**_inherited(), **own},
+            {**inherited(), **own},
             log=self.plan.logs / f"{name}.log" if self.plan.logs else None,
             launch=self.plan.launch,
         )
@@ -291,11 +292,6 @@ class FleetProcesses:
         if self.nats is None:
             return {_NATS_URL: self.plan.nats_url or ""}
         return {_NATS_URL: self.nats.url, "MCPFLEET_NATS_PASSWORD": self._passwords[user]}
-
-
-def _inherited() -> dict[str, str]:
-    """Our own environment without variables for one process: a worker must not see the others' secrets."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
 
 
 @asynccontextmanager

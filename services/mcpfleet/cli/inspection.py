@@ -1,7 +1,8 @@
-"""Imports an application and says what it declares, or why it cannot: `python -m mcpfleet.cli.inspection TARGET FD S`.
+"""Imports an application and says what it declares, or why it cannot: `python -m mcpfleet.cli.inspection TARGET S`.
 
 The author's code runs here, so this is a process of its own: it may print, hang or end as it likes. The report goes to
-the descriptor, and an import that takes longer than `S` seconds is a mistake.
+standard output, and all that the application prints goes to standard error. An import that takes longer than `S`
+seconds is a mistake.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Final, NoReturn
 
 from mcpfleet.app import App, DeclarationWarning, Handler, load
+from mcpfleet.app.effects import effects_before_questions
 from mcpfleet.app.load_problem import load_problem
 from mcpfleet.cli.import_report import Declared, Finding, ImportReport
 from mcpfleet.process.tracebacks import SourceLine, is_own, own_frames, place_of
@@ -51,7 +53,8 @@ def inspect(target: str, within: float | None = None) -> tuple[ImportReport, App
     files = _own_files(mistake)
     if app is None:
         return ImportReport(target=target, mistake=mistake, began=began, files=files), None
-    warned = [_warned(str(each.message), SourceLine(each.filename, each.lineno)) for each in told] + _undescribed(app)
+    warned = [_warned(str(each.message), SourceLine(each.filename, each.lineno)) for each in told]
+    warned += [*_undescribed(app), *_repeated(app)]
     declared = tuple(map(_declared, app.handlers))
     report = ImportReport(
         target=target,
@@ -68,7 +71,9 @@ def inspect(target: str, within: float | None = None) -> tuple[ImportReport, App
 def _loaded(target: str, within: float | None) -> tuple[App | None, Finding | None]:
     try:
         with nullcontext() if within is None else _limited(within):
-            return load(target), None
+            app = load(target)
+            app.lifespans()  # a handler may take one that nobody declares
+            return app, None
     except KeyboardInterrupt:
         raise
     except _TooLong as error:
@@ -129,18 +134,27 @@ def _undescribed(app: App) -> list[Finding]:
     ]
 
 
+def _repeated(app: App) -> Iterator[Finding]:
+    """Warn of likely effects before a question: the handler runs again from its top once it is answered."""
+    for handler in app.handlers:
+        for effect in effects_before_questions(handler) if handler.questions else ():
+            why = f"`{effect.text}` happens again after each answer to a question of {handler.definition.name!r}"
+            yield _warned(f"{why}: put it in ctx.step, or behind the question", SourceLine(effect.file, effect.line))
+
+
 def _warned(message: str, place: SourceLine) -> Finding:
     return Finding(message=f"{place}: {message}", file=place.file, line=place.line)
 
 
 def main() -> None:
     """Import the target, report, and end without waiting for anything that the application has started."""
-    target, descriptor, within = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    os.set_inheritable(descriptor, False)
+    target, within = sys.argv[1], float(sys.argv[2])
     sys.argv[1:] = []  # the application's own reading of arguments finds none
-    os.write(descriptor, BEGINS)
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    os.write(answer, BEGINS)
     report, _ = inspect(target, within)
-    with os.fdopen(descriptor, "wb") as out:
+    with os.fdopen(answer, "wb") as out:
         out.write(report.model_dump_json().encode())
     sys.stdout.flush()
     sys.stderr.flush()

@@ -35,16 +35,31 @@ async def serve(process: Process[WorkerSettings]) -> None:
     await serve_app(process, _load(process.settings.target))
 
 
-async def serve_app(process: Process[WorkerSettings], app: App) -> None:
-    """The same, for an application that is loaded."""
+async def serve_app(process: Process[WorkerSettings], app: App, *, tells_silent_tools: bool = True) -> None:
+    """The same, for an application that is loaded; the log need not tell of tools without a description."""
     pool = process.settings.pool or pool_named(app.name)
-    await serve_over(process, bus_of(process, pool_user(pool)), app, pool, partial(say_ready, process.log))
+    say = partial(say_ready, process.log)
+    await serve_over(process, bus_of(process, pool_user(pool)), app, pool, say, tells_silent_tools=tells_silent_tools)
 
 
 async def serve_over(
-    process: Process[WorkerSettings], bus: Bus, app: App, pool: str, on_ready: Callable[[], None] = lambda: None
+    process: Process[WorkerSettings],
+    bus: Bus,
+    app: App,
+    pool: str,
+    on_ready: Callable[[], None] = lambda: None,
+    *,
+    tells_silent_tools: bool = True,
 ) -> None:
-    """Run a worker over a bus, for an application that is loaded; `on_ready` is called once it is ready.
+    """Run a worker over a bus, for an application that is loaded.
+
+    Args:
+        process: its process.
+        bus: connects it.
+        app: the application.
+        pool: its pool.
+        on_ready: called once it is ready.
+        tells_silent_tools: whether the log warns of tools without a description.
 
     Raises:
         ConfigurationError: the application cannot be served.
@@ -54,6 +69,8 @@ async def serve_over(
         lifespans = app.lifespans()
     except DeclarationError as error:
         raise ConfigurationError(str(error)) from error
+    if tells_silent_tools:
+        _warn_of_silent_tools(process, app)
     told: list[LifespanFailed] = []
 
     def fail(failure: LifespanFailed) -> None:
@@ -79,7 +96,6 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
     worker.files.check()
-    _warn_of_silent_tools(process, app)
     calls, tasks, thread, announcer = worker.calls, worker.tasks, worker.thread, worker.announcer
     watchers = WatcherCalls(app, settings.threads, process.log)
     async with anyio.create_task_group() as group:

@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 from structlog.typing import FilteringBoundLogger
 
-STARTING_FOR: Final = 10.0
+STARTING_FOR: Final = 30.0
 """Seconds after its start in which a process does not warn of another that is not there: all of them are starting."""
 
 

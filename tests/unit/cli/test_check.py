@@ -35,6 +35,18 @@ def terms() -> str:
 def item(number: int) -> str:
     return ''
 """
+ASKING = """
+from mcpfleet.app import App, Context
+app = App('shop', version='2')
+ORDERS: list[str] = []
+
+@app.tool()
+async def order(item: str, ctx: Context) -> str:
+    '''Order something.'''
+    ORDERS.append(item)
+    await ctx.elicit('Where to?', {'type': 'object', 'properties': {'city': {'type': 'string'}}})
+    return item
+"""
 
 
 def check(tmp_path: Path, text: str, within: float = 30.0) -> ImportReport:
@@ -93,6 +105,28 @@ def test_what_is_probably_a_mistake_is_a_warning(tmp_path: Path, capfd: pytest.C
         ["warning", f"{file}:3: the tool 'buy' has no description: models choose by it"],
         ["warning", f"{file}:3: scopes are not enforced, since MCPFLEET_AUTHORIZATION is none: buy"],
     ]
+
+
+@pytest.mark.rule("M53")
+def test_effects_before_a_question_are_warnings_with_their_lines(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The handler runs again from its top, and would repeat them."""
+    file = tmp_path / "shop.py"
+    file.write_text(ASKING)
+    assert run_check(str(file), as_json=False, within=30.0) == 0
+    told = "`ORDERS.append(item)` happens again after each answer to a question of 'order'"
+    assert capfd.readouterr().err == f"warning: {file}:9: {told}: put it in ctx.step, or behind the question\n"
+
+
+def test_a_lifespan_that_nobody_declares_is_a_mistake(tmp_path: Path) -> None:
+    text = "from typing import Any\nfrom mcpfleet.app import App, Lifespan\napp = App('shop', version='2')\n"
+    mistake = check(tmp_path, text + "@app.tool()\ndef buy(db: Lifespan[Any]) -> None:\n    '''Buy.'''\n").mistake
+    assert mistake is not None
+    assert (mistake.file, mistake.line) == (str(tmp_path / "shop.py"), 4)
+    assert mistake.message.endswith(
+        "shop.py:4: shop.buy: takes `Lifespan[…]`, and its App has no lifespan: declare one by @app.lifespan"
+    )
 
 
 def test_an_application_with_callers_has_its_scopes_enforced(

@@ -14,7 +14,8 @@ async def test_a_worker_never_gets_what_services_alone_need(monkeypatch: pytest.
     secrets = {"MCPFLEET_TOKENS_FILE": "tokens.toml", "MCPFLEET_INTROSPECTION_SECRET": "hunter2"}
     for name, value in secrets.items():
         monkeypatch.setenv(name, value)
-    fleet = FleetProcesses(Plan("app.py", services=2, nats_url="nats://127.0.0.1:1"), tmp_path)
+    plan = Plan("app.py", services=2, nats_url="nats://127.0.0.1:1", environment={"MCPFLEET_POOL": "shop"})
+    fleet = FleetProcesses(plan, tmp_path)
     await fleet.start_nats()
     assert [child.name for child in fleet.service_processes] == ["services", "services 2"]
     for child in fleet.service_processes:

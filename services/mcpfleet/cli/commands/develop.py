@@ -30,24 +30,32 @@ def dev(  # noqa: PLR0917  # the command line's options are its parameters
     """Run the whole system in one terminal: embedded NATS, SQLite, all services, edges and workers."""
     import anyio  # noqa: PLC0415
 
-    from mcpfleet.cli.dev import check_ports, console_port, develop  # noqa: PLC0415
-    from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
-    from mcpfleet.process.settings import ProcessSettings  # noqa: PLC0415
-
     os.environ.setdefault("MCPFLEET_LOG_FORMAT", "console")
     os.environ.setdefault("MCPFLEET_LOG_LEVEL", "warning")
     # No load balancer stands before a laptop's edges, so a drain need not wait for one to notice.
     os.environ.setdefault("MCPFLEET_LAME", "0")
     os.environ.setdefault("MCPFLEET_CONSOLE", "true")
-    _refuse_unknown_names()
     _check_target(target)
-    check_ports(port, edges, host)
-    plan = Plan(
-        target=target, edges=edges, workers=workers, host=host, port=port, nats_url=nats, store_url=store,
-        own={"edge 1": {"MCPFLEET_ADMIN_BIND": f"127.0.0.1:{console_port(port)}"}}, reports=True,
-        settings=ProcessSettings.load(),
-    )  # fmt: skip
-    anyio.run(develop, plan, reload, note)
+
+    async def develop() -> None:
+        from mcpfleet.cli.first_worker import importing  # noqa: PLC0415
+
+        async with importing(target) as first:  # while we import what a fleet needs
+            from mcpfleet.cli.dev import Development, check_ports, console_port  # noqa: PLC0415
+            from mcpfleet.cli.fleet import Plan  # noqa: PLC0415
+            from mcpfleet.process.settings import ProcessSettings  # noqa: PLC0415
+
+            _refuse_unknown_names()
+            check_ports(port, edges, host)
+            await first.hear()
+            own = {"edge 1": {"MCPFLEET_ADMIN_BIND": f"127.0.0.1:{console_port(port)}"}}
+            plan = Plan(
+                target=target, edges=edges, workers=workers, host=host, port=port, nats_url=nats, store_url=store,
+                own=own, first=first, settings=ProcessSettings.load(),
+            )  # fmt: skip
+            await Development(plan, reload=reload, note=note).run()
+
+    anyio.run(develop)
 
 
 def check(
