@@ -90,6 +90,7 @@ async def serve_over(
             await process.stopping.wait()
             await drain(edge, settings, lead_away)
             stopped.set()
+        edge.audit.write()
         tasks.cancel_scope.cancel()
 
 

@@ -64,10 +64,12 @@ class SubscriptionsSweeper:
     async def _look(self, *, first: bool) -> bool:
         lost = self.lost
         try:
-            if first:
+            if first:  # nothing is silent yet, and calls wait for a service that starts
                 await self._repository.check()
-            gone = await self._repository.sweep(lost=lost)
-            await self._end_sessions()
+                gone = []
+            else:
+                gone = await self._repository.sweep(lost=lost)
+                await self._end_sessions()
         except StoreError as error:
             self._window.interrupt()
             self._readiness.failed(error)

@@ -52,8 +52,8 @@ class TaskSweeper:
             await self._pause()
         task_status.started()
         while True:
+            await self._pause()  # also at first: a service that starts has calls waiting for it
             await self._try(self._sweep)
-            await self._pause()
 
     async def _pause(self) -> None:
         # Random pauses move replicas apart, so that one of them writes for all.

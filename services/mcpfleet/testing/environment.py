@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import tempfile
 from collections import deque
@@ -10,10 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
-from pydantic_settings import EnvSettingsSource
 from structlog.processors import TimeStamper, add_log_level, format_exc_info
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
@@ -24,18 +24,13 @@ from mcpfleet.contracts.permissions import permissions, users
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
 from mcpfleet.process.logs import ConsoleLines
-from mcpfleet.process.settings import ProcessSettings, Settings, loaded
+from mcpfleet.process.settings import ProcessSettings, Settings
 from mcpfleet.process.settings_table import scaled, unknown_names
 from mcpfleet.store.settings import StoreSettings
 from mcpfleet.testing.service import LocalService, S, Serve
 
-AnySettings = TypeVar("AnySettings", bound=Settings)
-
 AT_ONCE: Final[Mapping[str, str]] = MappingProxyType({"MCPFLEET_LAME": "0", "MCPFLEET_DRAIN_GRACE": "0"})
 """Variables by which a draining edge waits only for running requests, and not for clients that may still come."""
-_NOBODYS: Final = "NOT_IN_THIS_ENVIRONMENT_"
-"""A prefix that no variable has, so that a class of settings reads nothing from this process's environment."""
-
 _KEPT: Final = 10_000
 """Log lines that are kept; the oldest are dropped first."""
 _MIGRATED: Final[deque[bytes]] = deque(maxlen=1)
@@ -58,6 +53,11 @@ class LogLines:
             wrapper_class=structlog.make_filtering_bound_logger(level),
         )
         return log
+
+    def keep_composed(self, lines: str) -> None:
+        """Keep lines that a service has composed itself: JSON, or text."""
+        for line in lines.splitlines():
+            self._kept.append(json.loads(line) if line.startswith("{") else {"event": line})
 
     def of(self, event: str) -> list[dict[str, Any]]:
         """The lines of one event, with their fields."""
@@ -88,8 +88,11 @@ class LocalEnvironment:
     def service(self, name: str, cls: type[S], serve: Serve[S], *, user: str) -> LocalService[S]:
         """Describe a service that connects as one of the users."""
         password = {"MCPFLEET_NATS_PASSWORD": self.passwords[user]} if self.passwords else {}
-        settings = read(cls, {**self.variables, **password})
-        return LocalService(name, user, settings, serve, switch=self.switch, log=self.lines.logger(settings.log_level))
+        settings = cls.of({**self.variables, **password})
+        log = self.lines.logger(settings.log_level)
+        return LocalService(
+            name, user, settings, serve, switch=self.switch, log=log, write_composed=self.lines.keep_composed
+        )
 
 
 @asynccontextmanager
@@ -109,8 +112,8 @@ async def local_environment(
         file = directory / "store.db"
         store = {"MCPFLEET_EMBEDDED": "true", "MCPFLEET_STORE_URL": f"sqlite:///{file}"}
         own = {**store, "MCPFLEET_SEAL_KEYS": str(make_keys(directory)), **variables}
-        await _make_tables(read(StoreSettings, own), None if "MCPFLEET_STORE_URL" in variables else file)
-        settings = read(ProcessSettings, own)
+        await _make_tables(StoreSettings.of(own), None if "MCPFLEET_STORE_URL" in variables else file)
+        settings = ProcessSettings.of(own)
         if not nats:
             prefix = settings.subject_prefix
             rights = {user: permissions(user, own, prefix) for user, own in users([pool]).items()}
@@ -141,17 +144,6 @@ def _copy(file: Path) -> bool:
 
 def _keep(file: Path) -> None:
     _MIGRATED.append(file.read_bytes())
-
-
-def read(cls: type[AnySettings], variables: Mapping[str, str]) -> AnySettings:
-    """Read settings as a process with only these variables would.
-
-    Raises:
-        ConfigurationError: a value breaks its field's rule.
-    """
-    source = EnvSettingsSource(cls)
-    source.env_vars = {name.lower(): value for name, value in variables.items()}
-    return loaded(lambda: cls(_env_prefix=_NOBODYS, **source()))
 
 
 def check_names(variables: Mapping[str, str], classes: Iterable[type[Settings]]) -> None:

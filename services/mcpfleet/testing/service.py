@@ -38,6 +38,7 @@ class LocalService(Generic[S]):
         *,
         switch: Switch | None,
         log: FilteringBoundLogger,
+        write_composed: Callable[[str], None],
     ) -> None:
         """Describe a service.
 
@@ -48,9 +49,11 @@ class LocalService(Generic[S]):
             serve: runs it.
             switch: connects it; None for NATS.
             log: takes its log lines.
+            write_composed: takes lines that it has composed itself.
         """
         self.process = Process(name, settings)
         self.process.log = log.bind(service=name, process=self.process.id)
+        self.process.write_composed = write_composed
         self.process.health = self._health = _Watched(self.process.stopping, self.process.log)
         self.ended = anyio.Event()
         """Set when it no longer runs."""

@@ -12,7 +12,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -84,6 +84,12 @@ def logger(service: str, process: str) -> FilteringBoundLogger:
     return bound
 
 
+def write_composed(lines: str) -> None:
+    """Write composed lines to the present standard error; raises OSError or ValueError if nobody can read them."""
+    sys.stderr.write(lines)
+    sys.stderr.flush()
+
+
 class _StandardError:
     """Writes lines to the present standard error; a line that cannot be written costs no work."""
 
@@ -91,11 +97,8 @@ class _StandardError:
         pass
 
     def msg(self, line: str) -> None:
-        try:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):  # nobody reads: a log line is not worth a call
-            pass
+        with suppress(OSError, ValueError):  # nobody reads: a log line is not worth a call
+            write_composed(line + "\n")
 
     debug = info = warning = error = critical = fatal = log = msg
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from mcpfleet.process.lifecycle import Health, Stopping
-from mcpfleet.process.logs import logger
+from mcpfleet.process.logs import logger, write_composed
 from mcpfleet.process.settings import ProcessSettings
 from mcpfleet.telemetry.setup import Telemetry
 
@@ -54,6 +54,7 @@ class Process(Generic[S]):
         id: 16 random hexadecimal digits that name this process on the bus.
         settings: read once, frozen.
         log: its lines name the service and the process.
+        write_composed: writes lines that are composed already to where the log goes.
         stopping: set by the first SIGTERM or SIGINT; then the service ends its work and returns.
         health: the conditions that /readyz tells.
         telemetry: the tracer and the metrics.
@@ -73,6 +74,7 @@ class Process(Generic[S]):
         self.id = secrets.token_hex(8)
         self.settings = settings
         self.log = logger(name, self.id)
+        self.write_composed: Callable[[str], None] = write_composed
         self.stopping = stopping if stopping is not None else Stopping(settings.last_deadline)
         self.health = Health(self.stopping, self.log)
         self.telemetry = Telemetry(name, self.id, log=self.log)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
@@ -93,11 +94,20 @@ class Settings(BaseSettings):
         return loaded(cls)
 
     @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Self:
+        """Read the settings as a process would that has only these variables; raises as `load` does."""
+        source = _Variables(cls)
+        source.env_vars = {name.lower(): value for name, value in variables.items() if value}
+        settings = cls.__new__(cls)
+        loaded(lambda: BaseModel.__init__(settings, **source()))  # the class's own would read our environment
+        return settings
+
+    @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], *_args: PydanticBaseSettingsSource, **sources: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources: arguments, variables, secret files; no dotenv, which would be read unseen."""
-        return sources["init_settings"], sources["env_settings"], _SecretFiles(settings_cls)
+        return sources["init_settings"], _Variables(settings_cls), _SecretFiles(settings_cls)
 
 
 class ProcessSettings(Settings):
@@ -190,6 +200,22 @@ def variable(field: str) -> str:
 def is_secret(field: FieldInfo) -> bool:
     """Return whether the field's value prints as stars."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
+
+
+class _Variables(EnvSettingsSource):
+    """Reads the fields whose variables are set. Pydantic's own examines the types of all fields, which takes longer."""
+
+    def __call__(self) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, field in self.settings_cls.model_fields.items():
+            if variable(name).lower() not in self.env_vars:
+                continue
+            value, _, is_complex = self.get_field_value(field, name)
+            try:
+                values[name] = self.prepare_field_value(name, field, value, is_complex)
+            except ValueError as error:
+                raise SettingsError(f'error parsing value for field "{name}"') from error
+        return values
 
 
 class _SecretFiles(PydanticBaseSettingsSource):

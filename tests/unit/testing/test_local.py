@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from mcpfleet.app import App
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.testing.local import LocalFleet
+from tests.kit.cost import parses
+
+ROOT = Path(__file__).parents[3]
 
 app = App("tested", version="1")
 
@@ -91,3 +98,48 @@ async def test_a_failing_assertion_is_raised_by_itself_with_the_log_below_it() -
             raise AssertionError("two is not three") from cause
     assert failed.value.__cause__ is cause
     assert failed.value.__notes__[0].startswith("the fleet's log:\n")
+
+
+async def test_its_audit_lines_are_in_its_log_up_to_its_end_and_not_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with LocalFleet(app) as fleet, fleet.client() as client:
+        await client.call_tool("add", {"left": 1, "right": 2})
+    assert [(line["target"], line["outcome"]) for line in fleet.lines("audit")] == [("add", "ok")]
+    assert "add" in fleet.logs()
+    assert capsys.readouterr() == ("", "")
+
+
+STRICT = """
+import asyncio
+from tests.unit.testing.test_local import LocalFleet, app
+
+async def call():
+    async with LocalFleet(app) as fleet, fleet.client() as client:
+        await client.call_tool("add", {"left": 1, "right": 2})
+
+asyncio.run(call())
+"""
+
+
+def test_it_ends_without_a_warning_where_python_looks_for_mistakes() -> None:
+    """Unclosed sockets, files and databases are told at the interpreter's end, and slow callbacks in its loop."""
+    strict = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", STRICT],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = [line for line in strict.stderr.splitlines() if not line.startswith("Executing <")]  # a slow machine
+    assert (strict.returncode, lines) == (0, [])
+
+
+def test_a_call_is_possible_soon_after_a_fleet_begins() -> None:
+    """The fleet and its first call take at most 65 parses, which are 0.3 s here; the process has had a fleet before."""
+
+    async def call() -> float:
+        began = time.process_time()  # the store works in threads of its own
+        async with LocalFleet(app) as fleet, fleet.client() as client:
+            await client.call_tool("add", {"left": 1, "right": 2})
+            return time.process_time() - began
+
+    asyncio.run(call())
+    assert parses(lambda: asyncio.run(call()), tries=4) < 65

@@ -16,7 +16,9 @@ from mcpfleet.testing.service import LocalService, Serve
 
 
 def part(serve: Serve[ProcessSettings]) -> LocalService[ProcessSettings]:
-    return LocalService("tested", "edge", ProcessSettings(), serve, switch=None, log=LogLines().logger("info"))
+    lines = LogLines()
+    log, keep = lines.logger("info"), lines.keep_composed
+    return LocalService("tested", "edge", ProcessSettings(), serve, switch=None, log=log, write_composed=keep)
 
 
 @asynccontextmanager

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from pydantic_core import to_json
 
 from mcpfleet.edge.protocol.exchange import Exchange
-from mcpfleet.process.logs import ConsoleLines, Format, coloured
+from mcpfleet.process.logs import ConsoleLines, Format, coloured, write_composed
 from mcpfleet.telemetry.metrics import Counter
 
 _EVERY: Final = 0.1
@@ -30,7 +31,16 @@ _HEADS: Final = 1_000
 class Audit:
     """Writes the lines to standard error with all other lines, in their form."""
 
-    def __init__(self, service: str, process: str, *, is_on: bool, lost: Counter, form: Format = "json") -> None:
+    def __init__(
+        self,
+        service: str,
+        process: str,
+        *,
+        is_on: bool,
+        lost: Counter,
+        form: Format = "json",
+        out: Callable[[str], None] = write_composed,
+    ) -> None:
         """Write nothing yet.
 
         Args:
@@ -39,7 +49,9 @@ class Audit:
             is_on: lines are written at all.
             lost: counts the lines that could not be written.
             form: JSON for machines, or text for people.
+            out: takes the composed lines; it raises OSError or ValueError if they cannot be written.
         """
+        self._out = out
         self._text = ConsoleLines(coloured(sys.stderr)) if form == "console" else None
         self._of_process = {"level": "info", "service": service, "process": process, "event": "audit"}
         self._is_on = is_on
@@ -113,8 +125,7 @@ class Audit:
         if not lines:
             return
         try:
-            sys.stderr.write("\n".join(lines) + "\n")
-            sys.stderr.flush()
+            self._out("\n".join(lines) + "\n")
         except (OSError, ValueError):  # nobody reads: a line is not worth a call, and could not say so itself
             self._lost.add(len(lines))
 

@@ -103,6 +103,7 @@ class Edge(NamedTuple):
     sealer: Sealer
     hub: Hub
     sessions: SessionParts
+    audit: Audit
 
 
 class _Streams(NamedTuple):
@@ -154,18 +155,21 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
             SessionMethods(sessions.cache, sessions.streams, callers, streams.permits, settings),
         )
     )
-    router = RequestRouter(
-        _gate(process, identity, callers, sessions),
-        callers,
-        Compat2025(settings.endpoints, sessions.cache, sessions.in_flight),
-        methods,
-        Audit(process.name, process.id, is_on=settings.audit, lost=instruments.audit_lost, form=settings.log_format),
+    audit = Audit(
+        process.name,
+        process.id,
+        is_on=settings.audit,
+        lost=instruments.audit_lost,
+        form=settings.log_format,
+        out=process.write_composed,
     )
+    compat = Compat2025(settings.endpoints, sessions.cache, sessions.in_flight)
+    router = RequestRouter(_gate(process, identity, callers, sessions), callers, compat, methods, audit)
     # Where nothing is exported nothing is sampled, and no trace is begun only to be dropped.
     ratio = settings.sample_ratio if process.telemetry.enabled else 0.0
     spans = RequestSpans(process.telemetry.tracer, TraceSampling.of(ratio, settings.trusted_networks))
     application = Application(router, snapshots, settings, spans=spans, instruments=instruments, log=log)
-    return Edge(application, snapshots, calls.calls, identity, sealer, streams.hub, sessions)
+    return Edge(application, snapshots, calls.calls, identity, sealer, streams.hub, sessions, audit)
 
 
 def _identity(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, base_url: str) -> Identity:
