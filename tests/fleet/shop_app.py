@@ -57,6 +57,12 @@ async def think(ctx: Context) -> str:
 
 
 @app.tool()
+async def ship(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+    """Ship to a region, which proxies read in a header."""
+    return f"shipped to {region}"
+
+
+@app.tool()
 async def picture() -> ImageContent:
     """Draw."""
     return ImageContent(type="image", data="AAAA", mime_type="image/png")

@@ -183,3 +183,11 @@ async def test_a_task_is_answered_in_the_terminal_where_no_fields_are_given(url:
             assert await command.ended() == 0, command.said
         assert await watching.ended() == 0
         assert '"status": "completed"' in watching.said
+
+
+@pytest.mark.rule("M6")
+async def test_a_task_sends_the_headers_that_its_tool_declares(url: str) -> None:
+    """An edge refuses the call without them."""
+    for command in ("call", "tasks start"):
+        shipped = await mcpfleet(*command.split(), url, "ship", "region=Östland")
+        assert (shipped.returncode, shipped.stdout.strip()) == (0, "shipped to Östland"), shipped.stderr

@@ -13,7 +13,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import Implementation
 
-from mcpfleet.cli.endpoint import authorization, checked_url, not_a_server, refusal, with_path
+from mcpfleet.cli.credentials import Credentials
+from mcpfleet.cli.endpoint import checked_url, not_a_server, refusal, with_path
 from mcpfleet.process.errors import leaves
 
 _CONNECTED_WITHIN: Final = 30.0
@@ -35,11 +36,15 @@ class EndpointClient:
     def __init__(self, url: str, token: str | None = None) -> None:
         """Describe the endpoint.
 
+        Args:
+            url: the endpoint's URL.
+            token: the caller's token, or `@` and a file that has it; it is read again for each request.
+
         Raises:
-            ConfigurationError: the token or the URL is malformed.
+            ConfigurationError: the token or the URL is malformed, or the file cannot be read.
         """
         self.url = checked_url(url)
-        self._headers = authorization(token)
+        self._credentials = Credentials(token)
         self._status = 0
         self._refusal: str | None = None
 
@@ -70,7 +75,7 @@ class EndpointClient:
         info = Implementation(name="mcpfleet", version=version("mcpfleet"))
         async with AsyncExitStack() as attempt:
             http = await attempt.enter_async_context(
-                httpx2.AsyncClient(headers=self._headers, timeout=silence, event_hooks={"response": [self._hear]})
+                httpx2.AsyncClient(timeout=silence, event_hooks={"request": [self._identify], "response": [self._hear]})
             )
             transport = streamable_http_client(self.url, http_client=http)
             client = await attempt.enter_async_context(
@@ -78,6 +83,9 @@ class EndpointClient:
             )
             stack.push_async_exit(attempt.pop_all())
         return client
+
+    async def _identify(self, request: httpx2.Request) -> None:
+        request.headers.update(self._credentials.headers())
 
     async def _hear(self, response: httpx2.Response) -> None:
         self._status = response.status_code

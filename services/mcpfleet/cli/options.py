@@ -57,7 +57,8 @@ Token = Annotated[
     typer.Option(
         envvar=TOKEN_VARIABLE,
         show_default=False,
-        help="The caller's token. Prefer the environment variable: other users can see a process's command line.",
+        metavar="@FILE",
+        help="The file of the caller's token, or the token itself, which other users then see in the command line.",
     ),
 ]
 

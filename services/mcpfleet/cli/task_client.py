@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any, Final, Self, TypeAlias
 
 import anyio
 import httpx2
 
-from mcpfleet.cli.endpoint import authorization, checked_url, not_a_server, refusal, with_path
+from mcpfleet.cli.credentials import Credentials
+from mcpfleet.cli.endpoint import checked_url, not_a_server, refusal, with_path
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -37,8 +39,24 @@ class TaskClient:
     def __init__(
         self, url: str, *, timeout: float, token: str | None = None, transport: httpx2.AsyncBaseTransport | None = None
     ) -> None:
+        """Describe the endpoint.
+
+        Args:
+            url: the endpoint's URL.
+            timeout: seconds for each answer.
+            token: the caller's token, or `@` and a file that has it; it is read again for each request.
+            transport: takes the requests; by default the network's.
+
+        Raises:
+            ConfigurationError: the token or the URL is malformed, or the file cannot be read.
+        """
         self.url = checked_url(url)
-        self._http = httpx2.AsyncClient(headers=authorization(token), timeout=timeout, transport=transport)
+        credentials = Credentials(token)
+
+        async def identify(request: httpx2.Request) -> None:
+            request.headers.update(credentials.headers())
+
+        self._http = httpx2.AsyncClient(timeout=timeout, transport=transport, event_hooks={"request": [identify]})
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,7 +83,9 @@ class TaskClient:
             cursor = {"cursor": page["nextCursor"]}
         return {}, names
 
-    async def post(self, method: str, name: str | None, params: dict[str, Any]) -> dict[str, Any]:
+    async def post(
+        self, method: str, name: str | None, params: dict[str, Any], further: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
         """Send a request, and return its result.
 
         A URL without a path that is no endpoint is tried with `/mcp`, and `url` is then that one.
@@ -74,6 +94,7 @@ class TaskClient:
             method: the MCP method.
             name: the task's id, or the tool's name; None for a method without a target.
             params: the method's parameters.
+            further: further headers.
 
         Raises:
             NoResult: the answer is an error, or is not an MCP server's.
@@ -92,6 +113,7 @@ class TaskClient:
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": MODERN,
             "Mcp-Method": method,
+            **further,
         }
         if name is not None:
             headers["Mcp-Name"] = name

@@ -14,6 +14,7 @@ from mcpfleet.cli.ask import Answerer, GivenAnswers, MissingAnswer, Terminal, ab
 from mcpfleet.cli.known_names import KnownNames
 from mcpfleet.cli.results import Output, complain, say, show_result
 from mcpfleet.cli.signatures import tool_signature
+from mcpfleet.cli.stdio.parameters import headers_of
 from mcpfleet.cli.task_client import NoResult, TaskClient
 from mcpfleet.cli.typed_arguments import WrongArguments, near, parameters, read_arguments, split
 from mcpfleet.contracts.tasks import Status
@@ -64,7 +65,11 @@ def run_start(owner: TaskCaller, tool: str, pairs: Sequence[str], key: str | Non
         if key is not None:
             params["_meta"] = {IDEMPOTENCY_KEY: key}
         try:
-            result = await client.post("tools/call", tool, params)
+            headers = headers_of(schema, arguments)
+        except ValueError as error:
+            raise NoResult(f"the tool {tool!r} cannot be called over HTTP: {error}") from None
+        try:
+            result = await client.post("tools/call", tool, params, headers)
         except NoResult as error:
             raise NoResult(f"{error}{'' if entry else near(tool, names)}") from None
         if entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -47,6 +48,17 @@ async def test_a_request_names_its_task_and_declares_the_extension() -> None:
     meta = json.loads(request.content)["params"]["_meta"]
     capabilities = meta["io.modelcontextprotocol/clientCapabilities"]
     assert capabilities["extensions"] == {"io.modelcontextprotocol/tasks": {}}
+
+
+async def test_a_token_in_a_file_is_read_for_each_request(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    server = Server(result(status="working"), result(status="working"))
+    client = TaskClient(URL, timeout=1, token=f"@{token}", transport=httpx2.MockTransport(server.answer))
+    await client.ask("tasks/get", TASK)
+    token.write_text("second\n")
+    await client.ask("tasks/get", TASK)
+    assert [request.headers["authorization"] for request in server.asked] == ["Bearer first", "Bearer second"]
 
 
 async def test_each_change_is_shown_once_until_the_end() -> None:

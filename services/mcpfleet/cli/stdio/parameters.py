@@ -62,8 +62,21 @@ class ToolHeaders:
         """Return the headers of a call."""
         name, arguments = call.params.get("name"), call.params.get("arguments")
         paths = self._tools.get(name, {}) if isinstance(name, str) else {}
-        values = ((header, _value_at(arguments, path)) for header, path in paths.items())
-        return {f"Mcp-Param-{header}": encode(text) for header, value in values if (text := _text(value)) is not None}
+        return _headers(paths, arguments)
+
+
+def headers_of(schema: Any, arguments: Any) -> dict[str, str]:
+    """Return the headers of a call of a tool with this input schema.
+
+    Raises:
+        ValueError: the schema's annotations break the rules; the sentence says how.
+    """
+    return _headers(dict(_paths(schema)), arguments)
+
+
+def _headers(paths: Paths, arguments: Any) -> dict[str, str]:
+    values = ((header, _value_at(arguments, path)) for header, path in paths.items())
+    return {f"Mcp-Param-{header}": encode(text) for header, value in values if (text := _text(value)) is not None}
 
 
 def without_bad_tools(answer: RawMessage) -> dict[str, Any]:
