@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 from mcp_types import Icon, Prompt, PromptArgument, Resource, ResourceTemplate, Tool
@@ -10,10 +10,18 @@ from pydantic import BaseModel, Field, ValidationError
 
 from mcpfleet.app.declaration import check_asks, check_icons, check_name, check_only_for, check_scopes
 from mcpfleet.app.errors import Mistake
+from mcpfleet.app.extension_names import (
+    LARGEST_SETTINGS,
+    check_filter,
+    check_identifier,
+    check_method,
+    check_notification,
+    check_settings,
+)
 from mcpfleet.app.uri import check_template, check_uri
 from mcpfleet.app.validation import Validator, check_input_root
 from mcpfleet.bus.rpc import broken_rules
-from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.manifest import OWN_KINDS, Definition
 
 _MOST_ICONS: Final = 64
 """Icons of a definition, and sizes of an icon."""
@@ -66,12 +74,24 @@ _WIRES: Final[dict[str, tuple[type[BaseModel], str]]] = {
 """The MCP type of each kind in a list, and the member that names it there."""
 
 
+_OWN: Final[dict[str, tuple[Callable[[str], None], str]]] = {
+    "method": (check_method, "parts with slashes between them, the first none of MCP's own"),
+    "notification": (check_notification, "`notifications/` and parts, the first none of MCP's own"),
+    "extension": (check_identifier, "a domain backwards, a slash and a name, none of MCP's own"),
+    "experimental": (check_identifier, "a domain backwards, a slash and a name, none of MCP's own"),
+}
+"""The check of each own kind's name, and its rule."""
+
+
 def faults(definition: Definition) -> Iterator[str]:
     """Yield the rules that a definition breaks: each names a field and a rule, and never a value."""
     yield from _word_faults(definition)
     if definition.kind == "lister":
         if definition.wire:
             yield "wire: must be empty for a lister"
+        return
+    if definition.kind in OWN_KINDS:
+        yield from _own_faults(definition)
         return
     model, name = _WIRES[definition.kind]
     try:
@@ -114,6 +134,28 @@ def _word_faults(definition: Definition) -> Iterator[str]:
         check_only_for(definition.only_for)
     except Mistake:
         yield _RULES["only_for"]
+
+
+def _own_faults(definition: Definition) -> Iterator[str]:
+    """The rules of own extensions: no name of MCP's own, in any revision (X41, X42)."""
+    check, rule = _OWN[definition.kind]
+    try:
+        check(definition.name)
+    except Mistake:
+        yield f"name: {rule}"
+    if definition.kind in ("method", "notification"):
+        if definition.extension is None:
+            yield "extension: must name the one that it belongs to"
+    else:
+        try:
+            check_settings("wire", definition.wire)
+        except Mistake:
+            yield f"wire: an object of up to {LARGEST_SETTINGS} bytes"
+    if definition.kind == "notification":
+        try:
+            check_filter(definition.filter or "")
+        except Mistake:
+            yield "filter: a name that is none of MCP's own filter"
 
 
 def _kind_faults(definition: Definition, wire: Any) -> Iterator[str]:

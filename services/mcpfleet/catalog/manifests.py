@@ -13,7 +13,7 @@ from mcpfleet.catalog.definitions import faults
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.base import Message
 from mcpfleet.contracts.catalog import Listed, Snapshot, SnapshotAnswer
-from mcpfleet.contracts.manifest import DIGEST_LENGTH, Definition, Manifest, digest_of
+from mcpfleet.contracts.manifest import DIGEST_LENGTH, OWN_KINDS, Definition, Manifest, digest_of
 
 _PROCESS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DIGEST: Final = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}")
@@ -57,12 +57,16 @@ def read_manifest(text: str, digest: str, settings: CatalogSettings) -> Manifest
     if digest_of(body) != digest:
         raise _broken("digest: must be the digest of the manifest's text")
     manifest = _read(Manifest, text, "manifest")
-    if sum(each.count("{") for each in manifest.definitions) > _MOST_OBJECTS:
+    texts = [("definitions", index, text) for index, text in enumerate(manifest.definitions)]
+    texts += [("extensions", index, text) for index, text in enumerate(manifest.extensions)]
+    if sum(text.count("{") for _, _, text in texts) > _MOST_OBJECTS:
         raise _broken(f"manifest.definitions: at most {_MOST_OBJECTS} JSON objects")
     seen = set()
-    for index, each in enumerate(manifest.definitions):
-        where = f"manifest.definitions.{index}"
+    for member, index, each in texts:
+        where = f"manifest.{member}.{index}"
         definition = _read(Definition, each, where)
+        if (definition.kind in OWN_KINDS) != (member == "extensions"):
+            raise _broken(f"{where}.kind: {definition.kind} belongs to the other member")
         for fault in faults(definition):
             raise _broken(f"{where}.{fault}")
         if not _is_handed_on_whole(definition):

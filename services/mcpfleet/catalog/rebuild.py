@@ -149,7 +149,7 @@ class Rebuilder:
                 return None
             values |= {"number": number, "digest": merged.digest, "body": body}
         await connection.execute(update(endpoints).where(endpoints.c.endpoint == state.endpoint).values(**values))
-        return Rebuilt(state.endpoint, number, is_new, len(merged.snapshot.listed), merged.refusals)
+        return Rebuilt(state.endpoint, number, is_new, len(merged.snapshot.every), merged.refusals)
 
     async def _former(self, connection: AsyncConnection, state: EndpointState) -> Snapshot | None:
         """Read the endpoint's snapshot; None where it has none, or this release cannot read it."""

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.contracts.manifest import Definition, Manifest, digest_of
+from mcpfleet.contracts.manifest import OWN_KINDS, Definition, Manifest, digest_of
 
 Key = tuple[str, str]
 """Name and kind: no two definitions of an endpoint share both."""
@@ -220,11 +220,21 @@ def is_change(state: EndpointState, merged: Merged) -> bool:
 
 def holdings(snapshot: Snapshot) -> dict[Key, ShownDefinition]:
     """The definitions of a snapshot, by name and kind."""
-    return {_key(listed.definition): ShownDefinition(listed.pool, _size(listed)) for listed in snapshot.listed}
+    return {
+        key: ShownDefinition(listed.pool, _size(listed))
+        for listed in snapshot.every
+        for key in _keys(listed.definition)
+    }
 
 
 def _key(definition: Definition) -> Key:
     return definition.name, definition.kind
+
+
+def _keys(definition: Definition) -> tuple[Key, ...]:
+    """Return all that no other pool may have: a notification also has the field of its filter (X42)."""
+    key = _key(definition)
+    return (key,) if definition.filter is None else (key, (definition.filter, "filter"))
 
 
 def _holds(held: Mapping[Key, ShownDefinition], pool: str, key: Key) -> bool:
@@ -241,11 +251,23 @@ def _owners(
     owners: dict[Key, str] = {}
     for pool in admitted:
         for _, definition in pool.manifest.named:
-            key = _key(definition)
-            is_free = key not in owners or _holds(held, pool.pool, key)
-            if is_free and endpoint.allows(pool.pool, definition.name):
-                owners[key] = pool.pool
+            for key in _keys(definition):
+                is_free = key not in owners or _holds(held, pool.pool, key)
+                if is_free and endpoint.allows(pool.pool, definition.name):
+                    owners[key] = pool.pool
     return owners
+
+
+def _rival(owners: Mapping[Key, str], pool: str, definition: Definition) -> str | None:
+    """Return why another pool's claim comes first; None where none does."""
+    for name, kind in _keys(definition):
+        if owners.get((name, kind)) != pool:
+            what = "that name" if name == definition.name else f"the {kind} {name!r}"
+            return f"the pool {owners.get((name, kind))} has {what}"
+    if definition.extension is not None and (owner := owners.get((definition.extension, "extension"))) != pool:
+        whose = "no pool serves" if owner is None else f"the pool {owner} has"
+        return f"{whose} its extension {definition.extension!r}"
+    return None
 
 
 def _claims(
@@ -261,8 +283,8 @@ def _claims(
         key = _key(definition)
         if not endpoint.allows(pool.pool, definition.name):
             merging.refuse(pool.pool, definition, "the endpoint's `names` do not allow it (MCPFLEET_ENDPOINTS)")
-        elif owners.get(key) != pool.pool:
-            merging.refuse(pool.pool, definition, f"the pool {owners.get(key)} has that name")
+        elif (why := _rival(owners, pool.pool, definition)) is not None:
+            merging.refuse(pool.pool, definition, why)
         else:
             listed = Listed(pool=pool.pool, digest=digest, definition=definition)
             size = _size(listed)
@@ -281,7 +303,8 @@ def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[PoolManifest], l
         version=manifest.version if manifest else endpoint.version,
         title=endpoint.title or (manifest.title if manifest else None),
         instructions=endpoint.instructions or (manifest.instructions if manifest else None),
-        listed=listed,
+        listed=tuple(each for each in listed if each.definition.kind not in OWN_KINDS),
+        extensions=tuple(each for each in listed if each.definition.kind in OWN_KINDS),
     )
 
 

@@ -25,8 +25,9 @@ _GRACE: Final = 3.0
 _CHUNK: Final = 64 * 1024
 _SHOWN: Final[dict[DeclaredKind, str]] = {
     "tool": "tools", "prompt": "prompts", "resource": "resources", "template": "templates",
+    "method": "methods",
 }  # fmt: skip
-"""The kinds that have entries in lists, and the words for several of them."""
+"""The kinds that are shown, and the words for several of them."""
 
 
 def run_check(target: str, *, as_json: bool, within: float) -> int:
@@ -129,6 +130,8 @@ def signature(declared: Declared) -> str:
     match declared.kind:
         case "tool":
             return tool_signature(declared.name, declared.wire.get("inputSchema"))
+        case "method":
+            return tool_signature(declared.name, declared.wire.get("params"))
         case "prompt":
             return prompt_signature(declared.name, declared.wire.get("arguments"))
         case _:

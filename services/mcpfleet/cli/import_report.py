@@ -6,9 +6,10 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from mcpfleet.contracts.manifest import Kind
 from mcpfleet.process.tracebacks import SourceLine
 
-DeclaredKind: TypeAlias = Literal["tool", "prompt", "resource", "template", "lister"]
+DeclaredKind: TypeAlias = Kind
 
 
 class _Value(BaseModel):

@@ -78,7 +78,7 @@ class Announcer:
             if await self._announce(is_known=False, because=self._span()):
                 break
             await self._rest(pause)
-        self._log.info("announced", pool=self._pool, definitions=len(self._manifest.definitions))
+        self._log.info("announced", pool=self._pool, definitions=len(self._manifest.named))
         task_status.started()
         while True:
             await self._rest(self._interval)

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import anyio
 
+from mcpfleet.contracts.hints import Change
 from mcpfleet.process.auto_reset_event import AutoResetEvent
 from mcpfleet.telemetry.trace import TraceContext, current
 from mcpfleet.worker.announcer import Announcer
@@ -17,8 +18,8 @@ from mcpfleet.worker.publisher import Publisher
 from mcpfleet.worker.runner import HandlerTable
 from mcpfleet.worker.tasks.actor import TaskActor
 
-_Change: TypeAlias = tuple[str | None, TraceContext | None]
-"""A URI, or None if the App declares something else; and the work that changed it."""
+_Told: TypeAlias = tuple[Change | None, TraceContext | None]
+"""What has changed, or None if the App declares something else; and the work that changed it."""
 _SETTLES: Final = 0.05
 """Seconds in which several changes become one."""
 
@@ -56,25 +57,25 @@ class WorkerHost:
         self._has_changed = AutoResetEvent()
         self._cause: TraceContext | None = None
         """The first work that changed the declaration since the last announcement."""
-        self._changes: LoopBridge[_Change] = LoopBridge(asyncio.get_running_loop(), self._take)
+        self._changes: LoopBridge[_Told] = LoopBridge(asyncio.get_running_loop(), self._take)
         self._permits_changed = LoopBridge(asyncio.get_running_loop(), permits.changed)
 
     def changed(self) -> None:
         """Hear that the App declares something else than before; on any thread."""
         self._changes.put((None, current.get()))
 
-    def publish(self, uri: str) -> None:
-        """Tell the watchers of a URI that it has changed, or with `LISTS` the listeners of lists; on any thread."""
-        self._changes.put((uri, current.get()))
+    def publish(self, change: Change) -> None:
+        """Tell those who watch it that something has changed; on any thread."""
+        self._changes.put((change, current.get()))
 
     def permits_changed(self, uris: frozenset[str]) -> None:
         """Tell edges that permits decide otherwise now; on any thread."""
         self._permits_changed.put(uris)
 
-    def _take(self, change: _Change) -> None:
-        uri, cause = change
-        if uri is not None:
-            self._publisher.publish(uri, cause)
+    def _take(self, told: _Told) -> None:
+        change, cause = told
+        if change is not None:
+            self._publisher.publish(change, cause)
             return
         self._cause = self._cause or cause
         self._has_changed.set()

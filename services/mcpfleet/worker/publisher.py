@@ -1,4 +1,4 @@
-"""Sends the hints that resources and lists have changed, and sends them again if a lost link may have lost them."""
+"""Sends the hints of changes, and sends them again if a lost link may have lost them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.catalog import Announced
-from mcpfleet.contracts.hints import LISTS, list_hint_subject, resource_hint_subject, resource_key
+from mcpfleet.contracts.hints import (
+    LISTS,
+    Change,
+    OwnChange,
+    extension_hint_subject,
+    list_hint_subject,
+    resource_hint_subject,
+    resource_key,
+)
 from mcpfleet.telemetry.trace import TraceContext
 
 _KEPT: Final = 10_000
-"""URIs that are remembered; the oldest go first, and `ttlMs` bounds how long a client goes without them."""
+"""Changes that are remembered; the oldest go first, and `ttlMs` bounds how long a client goes without them."""
 
 
 class Publisher:
@@ -34,8 +42,8 @@ class Publisher:
         self._pool = pool
         self._doubtful = doubtful
         self._log = log
-        self._recent: OrderedDict[str, tuple[float, TraceContext | None]] = OrderedDict()
-        """When each URI, and `LISTS`, was published last (monotonic), and because of what."""
+        self._recent: OrderedDict[Change, tuple[float, TraceContext | None]] = OrderedDict()
+        """When each change was published last (monotonic), and because of what."""
         self._lost_at: float | None = None
         self.endpoints: tuple[str, ...] = ()
         """The endpoints whose streams are told; the catalog names them."""
@@ -48,30 +56,33 @@ class Publisher:
             self._send_again(since=0.0)
         self.endpoints = answer.endpoints
 
-    def publish(self, uri: str, cause: TraceContext | None = None) -> None:
+    def publish(self, change: Change, cause: TraceContext | None = None) -> None:
         """Tell every endpoint that the pool may serve.
 
         Args:
-            uri: the URI of a resource that has changed; `LISTS` if lists have.
+            change: what has changed.
             cause: the work that changed it.
         """
-        self._recent[uri] = time.monotonic(), cause
-        self._recent.move_to_end(uri)
+        self._recent[change] = time.monotonic(), cause
+        self._recent.move_to_end(change)
         if len(self._recent) > _KEPT:
             self._recent.popitem(last=False)
-        self._send(uri, cause)
+        self._send(change, cause)
 
-    def _send(self, uri: str, cause: TraceContext | None) -> None:
+    def _send(self, change: Change, cause: TraceContext | None) -> None:
+        body = (change.text if isinstance(change, OwnChange) else change).encode()
         try:
             for endpoint in self.endpoints:
-                self._bus.hint(self._subject(endpoint, uri), uri.encode(), cause)
+                self._bus.hint(self._subject(endpoint, change), body, cause)
         except BusError as error:
             self._log.debug("hint not sent", error=str(error))
 
-    def _subject(self, endpoint: str, uri: str) -> str:
-        if uri == LISTS:
+    def _subject(self, endpoint: str, change: Change) -> str:
+        if isinstance(change, OwnChange):
+            return extension_hint_subject(endpoint, self._pool, resource_key(change.text))
+        if change == LISTS:
             return list_hint_subject(endpoint, self._pool)
-        return resource_hint_subject(endpoint, self._pool, resource_key(uri))
+        return resource_hint_subject(endpoint, self._pool, resource_key(change))
 
     def _on_link(self, is_up: bool) -> None:
         """Send again what may not have arrived."""
@@ -83,6 +94,6 @@ class Publisher:
         self._send_again(since)
 
     def _send_again(self, since: float) -> None:
-        for uri, (published, cause) in list(self._recent.items()):
+        for change, (published, cause) in list(self._recent.items()):
             if published >= since:
-                self.publish(uri, cause)
+                self.publish(change, cause)

@@ -21,6 +21,7 @@ from mcpfleet.app.lifespan import NOTHING, LifespanValues
 from mcpfleet.app.outcome import Kept
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import BAD_ARGUMENTS, FAILED, CallBody, FrameKind
+from mcpfleet.contracts.hints import Change
 from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Reservation
 from mcpfleet.process.task_owner import TaskOwner
@@ -119,7 +120,7 @@ class Runner:
         telemetry: RunTelemetry,
         *,
         tell: Callable[[Frame], None],
-        publish: Callable[[str], None] | None = None,
+        publish: Callable[[Change], None] | None = None,
         requests: TaskRequests | None = None,
         lifespan: LifespanValues = NOTHING,
     ) -> None:
@@ -130,7 +131,7 @@ class Runner:
             settings: threads and limits.
             telemetry: where runs are recorded.
             tell: takes a run's frames: reports while it runs, and one end once its handler has returned.
-            publish: takes the URIs of resources that handlers say have changed.
+            publish: takes what handlers say has changed.
             requests: asks the tasks service; None in a worker that runs no tasks.
             lifespan: what the application's lifespans yielded, for handlers that take it.
         """

@@ -47,11 +47,13 @@ from mcpfleet.app.errors import (
     ToolError,
     TryAgain,
 )
+from mcpfleet.app.extension import Extension
 from mcpfleet.app.handler import Answer, CallNext, Handler, Invocation, Request
 from mcpfleet.app.injected import Depends, Lifespan
 from mcpfleet.app.input import Answers, Asker, Question
 from mcpfleet.app.lifespan import LifespanFailed
 from mcpfleet.app.loading import load
+from mcpfleet.app.notification import Notification
 from mcpfleet.app.outcome import ABSENT, Outcome, without_controls
 from mcpfleet.app.permit import Caller, Variables
 from mcpfleet.app.resource import Page
@@ -84,6 +86,7 @@ __all__ = [
     "Declined",
     "Depends",
     "EmbeddedResource",
+    "Extension",
     "Handler",
     "Icon",
     "ImageContent",
@@ -95,6 +98,7 @@ __all__ = [
     "LogMessage",
     "NotAwaited",
     "NotFound",
+    "Notification",
     "Outcome",
     "OutputError",
     "Page",

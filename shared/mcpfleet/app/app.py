@@ -18,12 +18,16 @@ from mcpfleet.app.declaration import OPTIONS, Declaration, NoOptions, Options, c
 from mcpfleet.app.declared import KINDS, Declarations
 from mcpfleet.app.dependency import DependencyPlan, replacement
 from mcpfleet.app.errors import DeclarationError, Mistake
+from mcpfleet.app.extension import Extension, extensions_of
+from mcpfleet.app.extension import add as add_extension
+from mcpfleet.app.extension_names import check_identifier, check_settings
 from mcpfleet.app.file_source import FileSource
 from mcpfleet.app.function import is_async
 from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
 from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.inspection import with_visible_questions
 from mcpfleet.app.lifespan import LifespanFunction, Lifespans, LifespanValues
+from mcpfleet.app.notification import Notification
 from mcpfleet.app.outcome import without_controls
 from mcpfleet.app.permit import Permit, Permitting, Readable, show_face
 from mcpfleet.app.prompt import Prompt
@@ -35,7 +39,7 @@ from mcpfleet.app.step_up import ScopesIf
 from mcpfleet.app.task import TaskOptions
 from mcpfleet.app.tool import Tool
 from mcpfleet.contracts.hints import check_published
-from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, Kind, Manifest, Tasking
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, OWN_KINDS, Definition, Kind, Manifest, Tasking
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -506,6 +510,32 @@ class Router:
         except Mistake as mistake:
             raise DeclarationError(mistake.why, site) from None
 
+    def add(self, extension: Extension) -> None:
+        """Serve an extension of your own here, and wherever this is included; without it, it is off (X41).
+
+        What it declares later appears, too.
+
+        Raises:
+            DeclarationError: it is added already, or a name of it is taken.
+        """
+        site, given = Site.of_caller(), cast("object", extension)
+        if not isinstance(given, Extension):
+            raise DeclarationError(f"add takes an Extension, not {type(given).__name__}: Routers are included", site)
+        try:
+            add_extension(self.declared, extension, site)
+        except Mistake as mistake:
+            raise DeclarationError(mistake.why, site) from None
+
+    def tell(self, notification: Notification, key: str) -> None:
+        """Tell the clients whose filter has a key that it has changed; outside of a call, and on any thread.
+
+        This is a hint, which may be lost or doubled: a client that gets it looks again.
+
+        Raises:
+            AskError: as `Context.tell`.
+        """
+        self.declared.tell(notification.change(key))
+
     def _declaring(
         self, what: str, first: object, make: Callable[[Callable[..., Any]], Handler], options: Options
     ) -> Callable[[Function], Function]:
@@ -550,6 +580,8 @@ class App(Router):
         clean: every text of a tool's result goes through it (M40). By default it takes out the control characters that
             a terminal would obey. None leaves texts as they are.
         lifespan: the same as `@app.lifespan`.
+        experimental: what the server's capabilities advertise as experimental, by identifiers such as
+            `com.example/beta`; nothing follows of it (X47).
 
     Raises:
         DeclarationError: the name or the version is empty, or an argument is unknown.
@@ -564,6 +596,7 @@ class App(Router):
         instructions: str | None = None,
         clean: Callable[[str], str] | None = without_controls,
         lifespan: Callable[..., Any] | None = None,
+        experimental: Mapping[str, Mapping[str, Any]] | None = None,
         **unknown: Unpack[NoOptions],
     ) -> None:
         check_keywords("App", unknown, inspect.signature(App).parameters, Site.of_caller())
@@ -577,6 +610,7 @@ class App(Router):
         self.title = title
         self.instructions = instructions
         self.clean = self.declared.clean = clean
+        self._experimental = _checked_experimental(experimental, Site.of_caller())
 
     @property
     def hosts(self) -> Hosts:
@@ -627,8 +661,32 @@ class App(Router):
             version=self.version,
             title=self.title,
             instructions=self.instructions,
-            definitions=tuple(handler.definition.text for handler in self.handlers),
+            definitions=tuple(each.definition.text for each in self.handlers if each.definition.kind not in OWN_KINDS),
+            extensions=self._extension_texts(),
         )
+
+    def _extension_texts(self) -> tuple[str, ...]:
+        """Return the texts of all that belongs to own extensions, by kind and name."""
+        own = [each.definition for each in self.handlers if each.definition.kind in OWN_KINDS]
+        own += [each for extension in extensions_of(self.declared) for each in extension.definitions]
+        own += [Definition(kind="experimental", name=name, wire=wire) for name, wire in self._experimental.items()]
+        return tuple(each.text for each in sorted(own, key=lambda each: (each.kind, each.name)))
+
+
+def _checked_experimental(experimental: object, site: Site) -> dict[str, dict[str, Any]]:
+    """Return what an App advertises as experimental."""
+    if experimental is None:
+        return {}
+    if not isinstance(experimental, Mapping):
+        raise DeclarationError("experimental is a dict of identifiers with the settings of each", site)
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        for name, settings in experimental.items():
+            check_identifier(name)
+            found[name] = check_settings(f"experimental[{name!r}]", settings)
+    except Mistake as mistake:
+        raise DeclarationError(mistake.why, site) from mistake.__cause__
+    return found
 
 
 def _asking(options: Options, handler: Callable[..., Any], signature: Signature) -> Options:

@@ -42,6 +42,14 @@ class Client:
         except ValidationError:
             return ClientCapabilities()
 
+    @property
+    def extensions(self) -> Mapping[str, Mapping[str, Any]]:
+        """The extensions that it declared for this request, with its settings of each (X47)."""
+        declared = (self._capabilities or {}).get("extensions")
+        if not isinstance(declared, dict):
+            return {}
+        return {name: settings for name, settings in declared.items() if isinstance(settings, dict)}
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -22,10 +22,11 @@ from mcpfleet.app.errors import AskError, Mistake, ScopeNeeded
 from mcpfleet.app.function import on_any_loop, on_loop, run_step, running_step
 from mcpfleet.app.input import NOBODY, Asker, Question
 from mcpfleet.app.lifespan import NOTHING
+from mcpfleet.app.notification import Notification
 from mcpfleet.app.task import TaskMaker
 from mcpfleet.app.unawaited import noted
 from mcpfleet.contracts.call import MOST_NEEDED
-from mcpfleet.contracts.hints import LISTS, check_published
+from mcpfleet.contracts.hints import LISTS, Change, check_published
 from mcpfleet.contracts.principal import Principal
 
 Report = Callable[[Progress], None]
@@ -56,7 +57,7 @@ class Context:
         asker: answers the handler's questions; by default it declares none.
         log: takes messages for the client; None if it asked for none (M49).
         threads: bounds the threads for plain functions of steps.
-        publish: tells watchers of a URI, or for `LISTS` listeners to lists; None tells nobody.
+        publish: tells those who watch something that it has changed; None tells nobody.
         defer: makes a task of the call; None if the tool does not declare that.
         is_task: it is a task already.
         lifespan: what `Lifespan[…]` parameters receive.
@@ -93,7 +94,7 @@ class Context:
         asker: Asker = NOBODY,
         log: Log | None = None,
         threads: anyio.CapacityLimiter | None = None,
-        publish: Callable[[str], None] | None = None,
+        publish: Callable[[Change], None] | None = None,
         defer: TaskMaker | None = None,
         is_task: bool = False,
         lifespan: Any = NOTHING,
@@ -245,6 +246,24 @@ class Context:
         """
         if self._publish is not None:
             self._publish(LISTS)
+        await anyio.lowlevel.checkpoint()
+
+    @noted
+    async def tell(self, notification: Notification, key: str) -> None:
+        """Tell the clients whose filter has the key that it has changed: `await ctx.tell(changed, "lamp")`.
+
+        This is a hint, which may be lost or doubled, and equal keys coalesce: a client that gets it looks again.
+
+        Args:
+            notification: what `ext.notification(…)` returned.
+            key: 1 to 2,048 characters.
+
+        Raises:
+            AskError: the key has another length, or no App has the notification's extension.
+        """
+        change = notification.change(key)
+        if self._publish is not None:
+            self._publish(change)
         await anyio.lowlevel.checkpoint()
 
     # -- tasks --------------------------------------------------------------------------------------------------------
@@ -454,6 +473,10 @@ class SyncContext:
     def resources_changed(self) -> None:
         """Tell the clients that listen to lists, as `Context.resources_changed` does."""
         self._run(self._context.resources_changed)
+
+    def tell(self, notification: Notification, key: str) -> None:
+        """Tell the clients whose filter has the key, as `Context.tell` does."""
+        self._run(self._context.tell, notification, key)
 
     def defer(self) -> None:
         """Make a durable task of the call, as `Context.defer` does."""

@@ -20,9 +20,11 @@ from mcpfleet.app.hosts import Hosts, Watcher
 from mcpfleet.app.lifespan import Scope
 from mcpfleet.app.resource import Reads
 from mcpfleet.app.site import Site
+from mcpfleet.contracts.hints import OwnChange
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS, Definition, Kind
 
-KINDS: Final[tuple[Kind, ...]] = ("tool", "prompt", "resource", "template", "lister")
+KINDS: Final[tuple[Kind, ...]] = ("tool", "prompt", "resource", "template", "lister", "method")
+"""The kinds that have functions."""
 _NAMED: Final = frozenset[Kind]({"tool", "prompt", "lister"})
 """Kinds whose names take a prefix; the others have URIs."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]*")
@@ -75,6 +77,8 @@ class Declarations:
         """The workers that serve them now."""
         self.clean: object = ANY
         """The cleaner of an App's results; a Router takes any."""
+        self.extension: object | None = None
+        """The own extension whose declarations they are."""
         self.included: list[Inclusion] = []
         self.includers: list[Declarations] = []
         """Those that include them, each once."""
@@ -208,6 +212,10 @@ class Declarations:
     def publish(self, uri: str) -> None:
         """Tell watchers of a URI, as `Hosts.publish`."""
         self._tell(lambda hosts: hosts.publish(uri))
+
+    def tell(self, change: OwnChange) -> None:
+        """Tell listeners of a key, as `Hosts.tell`."""
+        self._tell(lambda hosts: hosts.tell(change))
 
     def resources_changed(self) -> None:
         """Tell listeners of lists, as `Hosts.resources_changed`."""

@@ -22,9 +22,9 @@ from mcpfleet.app.outcome import Kept, Outcome
 from mcpfleet.app.permit import Permit
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.site import Site
-from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.manifest import Definition, Kind
 
-InvocationKind = Literal["tool", "resource", "template", "prompt", "lister", "completion"]
+InvocationKind = Literal[Kind, "completion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Invocation:
 
     kind: InvocationKind
     name: str
-    """The tool's or prompt's name, the resource's URI, the template, or the list's name."""
+    """The tool's, prompt's or method's name, the resource's URI, the template, or the list's name."""
     arguments: dict[str, Any]
     """As they came, not yet checked by the handler's schema."""
     ctx: Context
@@ -123,7 +123,7 @@ class HandlerRequest(Protocol):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of a tool or a prompt."""
+        """The arguments of a tool or a prompt, the parameters of a method."""
 
     @property
     def uri(self) -> str | None:

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from mcpfleet.app.function import is_async
 from mcpfleet.app.site import Site
-from mcpfleet.contracts.hints import LISTS, check_published
+from mcpfleet.contracts.hints import LISTS, Change, OwnChange, check_published
 
 
 class Host(Protocol):
@@ -19,8 +19,8 @@ class Host(Protocol):
     def changed(self) -> None:
         """Hear that the App's declarations have changed."""
 
-    def publish(self, uri: str) -> None:
-        """Tell watchers of a URI that its content has changed; for `LISTS`, tell listeners to lists."""
+    def publish(self, change: Change) -> None:
+        """Tell those who watch it that something has changed."""
 
     def permits_changed(self, uris: frozenset[str]) -> None:
         """Tell edges that permits of some URIs may decide otherwise now; of all, if there are none."""
@@ -63,9 +63,13 @@ class Hosts:
         for host in self._hosts[:1]:
             host.permits_changed(uris)
 
-    def _tell(self, what: str) -> None:
+    def tell(self, change: OwnChange) -> None:
+        """Let one of them tell that a key of an own notification has changed."""
+        self._tell(change)
+
+    def _tell(self, change: Change) -> None:
         for host in self._hosts[:1]:
-            host.publish(what)
+            host.publish(change)
 
 
 class Watcher:

@@ -93,6 +93,10 @@ class Returns:
         data, text = self._written(value)
         return Outcome((TextContent(text=text),), data if self._structured else ABSENT)
 
+    def data(self, value: Any) -> Any:
+        """Return a value as JSON data, checked by the schema; raises as `outcome`."""
+        return self._written(value)[0]
+
     def kept(self, value: Any) -> Kept:
         """Return the form in which a task keeps a value that its sanitizer has yet to see.
 

@@ -48,7 +48,7 @@ class Tool(Handler):
             annotations=annotations,
             **declaration.described(handler),
         )
-        limit = None if rate is None else _rate(rate)
+        limit = None if rate is None else rate_limit(rate)
         # The sanitizer's result depends on the reader.
         per_caller = declaration.per_caller or sanitize is not None
         super().__init__(
@@ -108,7 +108,12 @@ class Tool(Handler):
         return Outcome.failed(str(error).encode(errors="replace").decode())
 
 
-def _rate(rate: tuple[int, float]) -> Rate:
+def rate_limit(rate: tuple[int, float]) -> Rate:
+    """Read `(calls, seconds)`.
+
+    Raises:
+        Mistake: it is something else.
+    """
     try:
         calls, seconds = rate
         return Rate(calls=calls, seconds=seconds)

@@ -62,6 +62,13 @@ class Snapshot(Message):
     instructions: str | None = None
     listed: tuple[Listed, ...] = Field(default=(), fail_fast=True)
     """By name, then by kind: the same order on every edge (M34)."""
+    extensions: tuple[Listed, ...] = Field(default=(), fail_fast=True)
+    """The definitions of own extensions, in the same order; edges of former releases ignore them."""
+
+    @property
+    def every(self) -> tuple[Listed, ...]:
+        """All definitions, with those of own extensions."""
+        return (*self.listed, *self.extensions)
 
 
 class SnapshotAnswer(Message):

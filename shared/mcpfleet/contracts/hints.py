@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
 
@@ -13,9 +13,36 @@ all."""
 LISTS: Final = ""
 """Stands for an application's lists in place of a URI, which is never empty."""
 
+LONGEST_KEY: Final = 2_048
+"""Characters of a key of an own notification."""
+
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+class OwnChange(NamedTuple):
+    """A change that a notification of an own extension tells: its key alone, for a hint is no state (X46)."""
+
+    notification: str
+    """The notification's name."""
+    key: str
+    """The string of the client's filter."""
+
+    @property
+    def text(self) -> str:
+        """Both in one text, which names it among an endpoint's changes, and is a hint's body."""
+        return f"{self.notification} {self.key}"
+
+    @classmethod
+    def read(cls, text: str) -> OwnChange:
+        """Read it from its text; a notification's name has no space."""
+        notification, _, key = text.partition(" ")
+        return cls(notification, key)
+
+
+Change: TypeAlias = str | OwnChange
+"""What has changed: the resource of a URI, an application's lists (`LISTS`), or a key of an own notification."""
 
 
 class BadUri(ValueError):
@@ -48,6 +75,16 @@ def list_hint_subject(endpoint: str, pool: str) -> str:
 def list_hints(endpoint: str) -> str:
     """Return the pattern that hears these hints of all pools."""
     return list_hint_subject(endpoint, "*")
+
+
+def extension_hint_subject(endpoint: str, pool: str, key: str) -> str:
+    """Return the subject of the hint that a key of an own notification has changed; its body is `OwnChange.text`."""
+    return f"hint.extension.{endpoint}.{pool}.{key}"
+
+
+def extension_hints(endpoint: str, key: str = "*") -> str:
+    """Return the pattern that hears the hints of one such key, or of all, from every pool."""
+    return extension_hint_subject(endpoint, "*", key)
 
 
 def check_published(uri: str) -> None:

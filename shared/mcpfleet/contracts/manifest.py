@@ -87,8 +87,15 @@ class FileRef(Message):
         return max(1, -(-self.size // CHUNK))
 
 
-Kind = Literal["tool", "resource", "template", "prompt", "lister"]
-"""The kind of a definition; a lister lists resources that no declaration names."""
+Kind = Literal[
+    "tool", "resource", "template", "prompt", "lister", "method", "notification", "extension", "experimental"
+]
+"""The kind of a definition; a lister lists resources that no declaration names.
+
+The last four are of an application's own extensions: methods, notifications, what they belong to, and what is only
+advertised."""
+OWN_KINDS: Final = frozenset[Kind]({"method", "notification", "extension", "experimental"})
+"""The kinds of own extensions, which stand apart from the lists, so that former releases go on without them."""
 
 
 Tasking = Literal["required", "optional"]
@@ -116,7 +123,8 @@ class Definition(Message):
 
     kind: Kind
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
-    """A tool's or a prompt's name, a resource's URI, a template's URI template, a lister's name."""
+    """A tool's or a prompt's name, a resource's URI, a template's URI template, a lister's name, a method's name, an
+    extension's identifier."""
     wire: dict[str, Any]
     """The declaration as 2026-07-28's lists show it: name, title, description, inputSchema, …; a lister has none."""
     timeout: float = Field(default=60.0, gt=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
@@ -143,11 +151,11 @@ class Definition(Message):
     permit: bool = False
     """A function of the application decides who may read it, at `pool.{pool}.{definition}.permit` (X50)."""
     ttl: float = Field(default=0.0, ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
-    """Seconds for which a client may keep a resource that it read."""
+    """Seconds for which a client may keep a resource that it read, or a method's result."""
     completes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
     """The arguments of a prompt, or variables of a template, that have a completer (M48)."""
     rate: Rate | None = None
-    """How often a caller's partition may call a tool; the edge's own limit also holds."""
+    """How often a caller's partition may call a tool or a method; the edge's own limit also holds."""
     task: Tasking | None = None
     """Whether a tool's calls are tasks."""
     run_limit: float = Field(default=3600.0, gt=0, le=LONGEST_RUN, allow_inf_nan=False)
@@ -164,6 +172,14 @@ class Definition(Message):
     """A task of the tool keeps its raw result, and a worker clears it for each reader (K13)."""
     file: FileRef | None = None
     """The file that a resource is: edges answer its reads with these bytes, and ask no worker (X3)."""
+    extension: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
+    """The identifier of the own extension that a method or a notification belongs to (X41)."""
+    mirrors: str | None = Field(default=None, min_length=1, max_length=128)
+    """The parameter of a method that the header `Mcp-Name` repeats (X43)."""
+    needs_client: bool = False
+    """Clients that do not declare the method's extension are refused (X43)."""
+    filter: str | None = Field(default=None, min_length=1, max_length=128)
+    """The field of a listen stream's filter that names a notification's keys (X46)."""
 
     @cached_property
     def text(self) -> str:
@@ -209,15 +225,18 @@ class Manifest(Message):
     instructions: str | None = None
     definitions: tuple[str, ...] = Field(default=(), max_length=MOST_DEFINITIONS, fail_fast=True)
     """Each definition's exact text."""
+    extensions: tuple[str, ...] = Field(default=(), max_length=MOST_DEFINITIONS, fail_fast=True)
+    """The exact text of each definition of an own extension (`OWN_KINDS`), in a member that former releases ignore."""
 
     @cached_property
     def named(self) -> tuple[Named, ...]:
-        """The definitions, read.
+        """All definitions, read.
 
         Raises:
             ValidationError: one is not a definition that this release knows.
         """
-        return tuple(Named(digest_of(text.encode()), Definition.model_validate_json(text)) for text in self.definitions)
+        texts = (*self.definitions, *self.extensions)
+        return tuple(Named(digest_of(text.encode()), Definition.model_validate_json(text)) for text in texts)
 
     @cached_property
     def files(self) -> dict[str, FileRef]:

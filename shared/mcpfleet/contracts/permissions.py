@@ -72,6 +72,7 @@ TABLE: Final = (
     Row("hint.catalog.*", ("catalog",), ("edge",)),
     Row("hint.resource.*.{pool}.*", (POOL,), ("edge",)),
     Row("hint.list.*.{pool}", (POOL,), ("edge",)),
+    Row("hint.extension.*.{pool}.*", (POOL,), ("edge",)),
     Row(f"hint.resource.*.{OPERATOR_TOKEN}.*", ("operator",), ()),
     # Any process but a worker may have a console, which hears all stats by one subscription.
     *(Row(f"figures.{role}.*", (role.value,), ()) for role in Role),

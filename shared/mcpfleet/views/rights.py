@@ -47,7 +47,7 @@ class Policy:
     @classmethod
     def of(cls, snapshot: Snapshot, *, hides_uncovered: bool) -> Policy:
         """Collect the rules and scopes of a snapshot."""
-        definitions = [listed.definition for listed in snapshot.listed]
+        definitions = [listed.definition for listed in snapshot.every]
         rules = dict.fromkeys(rule for definition in definitions for rule in definition.only_for)
         scopes = frozenset(scope for definition in definitions for scope in definition.scopes)
         has_revisions = any(definition.revisions for definition in definitions)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
-from mcpfleet.contracts.manifest import Definition, FileRef, Kind
+from mcpfleet.contracts.manifest import OWN_KINDS, Definition, FileRef, Kind
 from mcpfleet.views.rights import Policy, Rights, is_of
 from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.mirror import Mirrored, mirrored
@@ -126,6 +126,12 @@ class View:
         parsed = [(UriTemplate.parse(name), target) for name, target in self.targets["template"].items()]
         return sorted(parsed, key=lambda pair: pair[0].rank)
 
+    @cached_property
+    def filters(self) -> Mapping[str, Target]:
+        """Return the notifications of own extensions, by the fields of listen streams' filters (X46)."""
+        found = self.targets["notification"].values()
+        return {target.listed.definition.filter: target for target in found if target.listed.definition.filter}
+
     def page(self, kind: Kind, size: int, after: str | None) -> ListPage | None:
         """Return a part of a list: all of it if `size` is 0; None if `after` is not, or no longer, a name of the
         list."""
@@ -177,8 +183,8 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         rights: the rights of the caller.
         tasks: the endpoint has durable tasks; without them, tools that are always tasks do not exist (K1).
     """
-    targets: dict[Kind, dict[str, Target]] = {kind: {} for kind in (*LISTS, "lister")}
-    for listed in sorted(snapshot.listed, key=lambda listed: listed.definition.name):
+    targets: dict[Kind, dict[str, Target]] = {kind: {} for kind in (*LISTS, "lister", *sorted(OWN_KINDS))}
+    for listed in sorted(snapshot.every, key=lambda listed: listed.definition.name):
         definition = listed.definition
         if rights.shows(definition) and (tasks or definition.task != "required"):
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
@@ -186,7 +192,7 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
     is_private = rights.is_named or policy.depends_on_caller
     offered = [
         listed.definition
-        for listed in snapshot.listed
+        for listed in snapshot.every
         if rights.revision is None or is_of(listed.definition, rights.revision)
     ]
     return View(snapshot, targets, _capabilities(offered, tasks=tasks), is_private, tasks, policy.has_revisions)
@@ -204,11 +210,21 @@ def _capabilities(offered: Sequence[Definition], *, tasks: bool) -> Mapping[str,
         found["prompts"] = {"listChanged": True}
     if any(definition.completes for definition in offered):
         found["completions"] = {}
+    extensions = _advertised(offered, "extension")
     if tasks and any(definition.task is not None for definition in offered):
-        found["extensions"] = {TASKS_EXTENSION: {}}
+        extensions[TASKS_EXTENSION] = {}
+    if extensions:
+        found["extensions"] = extensions
     if found:
         found["logging"] = {}
+    if experimental := _advertised(offered, "experimental"):
+        found["experimental"] = experimental
     return MappingProxyType(found)
+
+
+def _advertised(offered: Sequence[Definition], kind: Kind) -> dict[str, Any]:
+    """Return the settings of what clients read of own extensions, by name (X41, X47)."""
+    return {definition.name: definition.wire for definition in offered if definition.kind == kind}
 
 
 def _joined(targets: Iterable[Target]) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from mcpfleet.wire.errors import bad_params
 
@@ -21,6 +21,15 @@ MOST_KEYS: Final = 256
 """Different URIs, or tasks, of one stream (D7, N8)."""
 
 
+class OwnKeys(NamedTuple):
+    """The keys of one notification of an own extension (X46)."""
+
+    field: str
+    """The field of the filter."""
+    keys: tuple[str, ...]
+    """As the client wrote them, each once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """The subjects of a stream."""
@@ -29,9 +38,10 @@ class Filter:
     uris: tuple[str, ...] = ()
     """As the client wrote them, each once: they are compared and echoed unchanged."""
     task_ids: tuple[str, ...] = ()
+    own: tuple[OwnKeys, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.lists or self.uris or self.task_ids)
+        return bool(self.lists or self.uris or self.task_ids or self.own)
 
     def echo(self) -> dict[str, Any]:
         """Return the filter as an acknowledgment has it: absent parts are not named."""
@@ -40,6 +50,7 @@ class Filter:
             found["resourceSubscriptions"] = list(self.uris)
         if self.task_ids:
             found["taskIds"] = list(self.task_ids)
+        found |= {each.field: list(each.keys) for each in self.own}
         return found
 
     def supported(self, capabilities: Mapping[str, Any], *, tasks: bool) -> Filter:
@@ -54,15 +65,16 @@ class Filter:
         """
         lists = frozenset(kind for kind in self.lists if capabilities.get(kind, {}).get("listChanged"))
         uris = self.uris if capabilities.get("resources", {}).get("subscribe") else ()
-        return Filter(lists, uris, self.task_ids if tasks else ())
+        return Filter(lists, uris, self.task_ids if tasks else (), self.own)
 
 
-def read_filter(value: Any, most: int = MOST_KEYS) -> Filter:
+def read_filter(value: Any, most: int = MOST_KEYS, own: Iterable[str] = ()) -> Filter:
     """Read the filter of a request: `false` is absence, and unknown fields mean nothing.
 
     Args:
         value: `params.notifications`.
-        most: the most different URIs, and the most tasks.
+        most: the most different URIs, the most tasks, and the most keys of an own notification.
+        own: the fields of own notifications that exist for the caller; others are unknown.
 
     Raises:
         Rejection: -32602 for another form, or too many names.
@@ -73,7 +85,10 @@ def read_filter(value: Any, most: int = MOST_KEYS) -> Filter:
     uris = _texts(value, "resourceSubscriptions", most)
     if any(len(uri) > LONGEST_URI for uri in uris):
         raise bad_params(f"a URI has at most {LONGEST_URI} characters")
-    return Filter(lists, uris, _texts(value, "taskIds", most))
+    named = [OwnKeys(field, _texts(value, field, most)) for field in own if field in value]
+    if any(not 0 < len(key) <= LONGEST_URI for each in named for key in each.keys):
+        raise bad_params(f"a key has 1 to {LONGEST_URI} characters")
+    return Filter(lists, uris, _texts(value, "taskIds", most), tuple(each for each in named if each.keys))
 
 
 def _flag(value: dict[str, Any], name: str) -> bool:

@@ -57,6 +57,11 @@ def resource_updated(uri: str) -> Notice:
     return _notice("notifications/resources/updated", {"uri": uri})
 
 
+def key_changed(notification: str, key: str) -> Notice:
+    """Compose an own notification: its key has changed, and that is all that it says (X46)."""
+    return _notice(notification, {"key": key})
+
+
 def task_changed(task: bytes) -> Notice:
     """Compose the notice of a task's state, as `tasks/get` would tell it (M73).
 

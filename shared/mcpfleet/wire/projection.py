@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from mcpfleet.wire.protocol import OLDEST
+from mcpfleet.wire.protocol import OLDEST, TASKS_EXTENSION
 from mcpfleet.wire.reply import read
 
 WRAPPED: Final = "result"
@@ -135,8 +135,16 @@ def _older_field(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def capabilities(declared: Mapping[str, Any], revision: str) -> dict[str, Any]:
-    """Return the capabilities of a client of the revision, without later ones such as extensions (M71)."""
+    """Return the capabilities of a client of the revision, without later ones such as tasks (M71).
+
+    Other extensions stay: some began in these revisions, and an application's own may be for them (X47).
+    """
     found = {name: _stated(value) for name, value in declared.items() if name != "extensions"}
+    if isinstance(stated := declared.get("extensions"), dict):
+        extensions = {
+            name: value for name, value in stated.items() if name != TASKS_EXTENSION and isinstance(value, dict)
+        }
+        found |= {"extensions": extensions} if extensions else {}
     if revision == OLDEST:
         found |= {name: {} for name in ("elicitation", "sampling") if isinstance(found.get(name), dict)}
     return found

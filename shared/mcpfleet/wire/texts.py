@@ -9,6 +9,10 @@ CHECK_FIRST: Final = "Check with a read-only tool before you call it again."
 UNCERTAIN_CALL: Final = (
     f"The outcome is uncertain: the call may have had its effect, in whole or in part. {CHECK_FIRST}"
 )
+UNCERTAIN_METHOD: Final = (
+    "The outcome is uncertain: the method may have had its effect, in whole or in part. Look first, and call it again "
+    "only if it did not."
+)
 
 # Why the outcome of a call is uncertain.
 UNACCEPTED: Final = "No worker confirmed this call, and one may still have run it."

@@ -10,6 +10,7 @@ import pytest
 
 from mcpfleet.app import App, CallNext, Context, DeclarationError, Invocation, Outcome, Request, Resource, Router
 from mcpfleet.app.handler import Answer
+from mcpfleet.contracts.hints import Change
 from mcpfleet.contracts.manifest import MOST_DEFINITIONS
 
 
@@ -18,13 +19,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.changes = 0
-        self.published: list[str] = []
+        self.published: list[Change] = []
 
     def changed(self) -> None:
         self.changes += 1
 
-    def publish(self, uri: str) -> None:
-        self.published.append(uri)
+    def publish(self, change: Change) -> None:
+        self.published.append(change)
 
     def permits_changed(self, uris: frozenset[str]) -> None:
         self.published.append(f"permits of {sorted(uris)}")

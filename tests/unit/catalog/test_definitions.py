@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from mcpfleet.app import App, Resource
+from mcpfleet.bus.errors import Failed
 from mcpfleet.catalog.definitions import faults
 from mcpfleet.catalog.manifests import read_manifest
 from mcpfleet.catalog.settings import CatalogSettings
-from mcpfleet.contracts.manifest import Definition, Kind
+from mcpfleet.contracts.manifest import Definition, Kind, Manifest
 
 SECRET = "hunter2"
 
@@ -101,3 +102,41 @@ def test_what_an_application_announces_is_taken() -> None:
 
     manifest = app.manifest()
     assert read_manifest(manifest.text, manifest.digest, CatalogSettings()) == manifest
+
+
+@pytest.mark.rule("X41", "X42")
+@pytest.mark.parametrize(
+    ("kind", "name", "wire", "members", "rule"),
+    [
+        ("method", "tools/" + SECRET, {}, {"extension": "com.example/stock"}, "name: parts"),
+        ("method", "stock/" + SECRET, {}, {}, "extension: must name"),
+        ("notification", "notifications/tools/" + SECRET, {}, {"extension": "a.b/c", "filter": "f"}, "name: `notif"),
+        ("notification", "notifications/stock/x", {}, {"extension": "a.b/c", "filter": "taskIds"}, "filter: a name"),
+        ("extension", "io.modelcontextprotocol/" + SECRET, {}, {}, "name: a domain"),
+        ("extension", "com.example/stock", {"a": SECRET * 600}, {}, "wire: an object"),
+        ("experimental", SECRET, {}, {}, "name: a domain"),
+    ],
+)
+def test_a_definition_of_an_own_extension_that_clients_would_misread_is_refused(
+    kind: Kind, name: str, wire: dict[str, Any], members: dict[str, Any], rule: str
+) -> None:
+    found = broken(kind, name, wire, **members)
+    assert rule in found
+    assert SECRET not in found
+
+
+@pytest.mark.rule("X41")
+def test_a_manifest_keeps_own_extensions_apart_from_lists() -> None:
+    own = Definition(kind="extension", name="com.example/stock", wire={})
+    for manifest in (
+        Manifest(name="a", version="1", definitions=(own.text,)),
+        Manifest(name="a", version="1", extensions=(tool("search").text,)),
+    ):
+        with pytest.raises(Failed, match="belongs to the other member"):
+            read_manifest(manifest.text, manifest.digest, CatalogSettings())
+    manifest = Manifest(name="a", version="1", extensions=(own.text,))
+    assert read_manifest(manifest.text, manifest.digest, CatalogSettings()) == manifest
+
+
+def tool(name: str) -> Definition:
+    return Definition(kind="tool", name=name, wire={"name": name, "inputSchema": {"type": "object"}})

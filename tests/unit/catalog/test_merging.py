@@ -36,7 +36,7 @@ def serving(pool: str, since: float, *names: str, **about: str) -> PoolManifest:
     return offering(pool, since, *(tool(name) for name in names), **about)
 
 
-def offering(pool: str, since: float, *tools: Definition, **about: str) -> PoolManifest:
+def offering(pool: str, since: float, *tools: Definition, **about: Any) -> PoolManifest:
     about = {"name": f"{pool}-app", "version": "1.0.0"} | about
     return PoolManifest(pool, since, Manifest(definitions=tuple(tool.text for tool in tools), **about))
 
@@ -233,3 +233,62 @@ def test_inputs_are_what_every_pool_lists_whatever_the_settings() -> None:
     assert inputs_digest([a, b]) != inputs_digest([a])
     assert inputs_digest([a]) != inputs_digest([Pool("a", "3" * 32, 1.0)])
     assert inputs_digest([a]) == inputs_digest([Pool("a", "0" * 32, 1.0, is_empty=True)])
+
+
+# -- own extensions ---------------------------------------------------------------------------------------------------
+
+STOCK = "com.example/stock"
+
+
+def extending(pool: str, since: float, *own: Definition) -> PoolManifest:
+    """A pool with one tool, and definitions of own extensions."""
+    return offering(pool, since, tool(f"{pool}_tool"), extensions=tuple(each.text for each in own))
+
+
+def extension(name: str = STOCK) -> Definition:
+    return Definition(kind="extension", name=name, wire={})
+
+
+def method(name: str, of: str = STOCK) -> Definition:
+    return Definition(kind="method", name=name, wire={}, extension=of)
+
+
+def notification(name: str, field: str, of: str = STOCK) -> Definition:
+    return Definition(kind="notification", name=name, wire={}, extension=of, filter=field)
+
+
+def extended(result: Merged) -> list[tuple[str, str]]:
+    return [(listed.definition.name, listed.pool) for listed in result.snapshot.extensions]
+
+
+@pytest.mark.rule("X42")
+def test_own_extensions_stand_apart_from_lists_and_two_pools_share_no_name() -> None:
+    told = "notifications/stock/changed"
+    first = extending("a", 1, extension(), method("stock/count"), notification(told, "items"))
+    other = "com.example/other"
+    second = extending(
+        "b", 2, extension(other), method("stock/count", other), method("other/count", other),
+        notification("notifications/other/changed", "items", other), notification(told, "others", other),
+    )  # fmt: skip
+    result = merged(first, second)
+    assert shown(result) == [("a_tool", "a"), ("b_tool", "b")]
+    assert extended(result) == [
+        (other, "b"), (STOCK, "a"), (told, "a"), ("other/count", "b"), ("stock/count", "a"),
+    ]  # fmt: skip
+    reasons = {(refusal.kind, refusal.name): refusal.reason for refusal in result.refusals}
+    assert reasons == {
+        ("method", "stock/count"): "the pool a has that name",
+        ("notification", told): "the pool a has that name",
+        ("notification", "notifications/other/changed"): "the pool a has the filter 'items'",
+    }
+    assert merged(second, first, held=holdings(result.snapshot)).digest == result.digest
+
+
+@pytest.mark.rule("X42")
+def test_what_belongs_to_another_pools_extension_is_refused_with_it() -> None:
+    result = merged(extending("a", 1, extension()), extending("b", 2, extension(), method("stock/count")))
+    assert extended(result) == [(STOCK, "a")]
+    assert [(each.name, each.reason) for each in result.refusals] == [
+        (STOCK, "the pool a has that name"),
+        ("stock/count", f"the pool a has its extension '{STOCK}'"),
+    ]

@@ -118,6 +118,9 @@ def _lines() -> list[Kind]:
     ]
 
 
+CHANGE: Final = hints.OwnChange("notifications/stock/changed", "lamp")
+
+
 def _encoded(lines: Iterable[str]) -> tuple[bytes, ...]:
     return tuple(line.encode() for line in lines)
 
@@ -165,11 +168,13 @@ def _read_body(raw: bytes) -> Any:
 def _hints() -> list[Kind]:
     """Subject and body."""
     resource = hints.resource_hint_subject("mcp", "library", hints.resource_key(URI))
+    own = hints.extension_hint_subject("mcp", "library", hints.resource_key(CHANGE.text))
     written = {
         f"{catalog.hint_subject('mcp')} 7": {"catalog": "mcp", "number": 7},
         f"{tasks.task_hint_subject(tasks.task_key('t' * 32))} 3": {"task": "t" * 32, "version": 3},
         f"{resource} {URI}": {"endpoint": "mcp", "pool": "library", "uri": URI},
         f"{hints.list_hint_subject('mcp', 'library')} {hints.LISTS}": {"endpoint": "mcp", "pool": "library"},
+        f"{own} {CHANGE.text}": {"endpoint": "mcp", "pool": "library", "notification": CHANGE[0], "key": CHANGE[1]},
     }
     return [_table("hints", written)]
 

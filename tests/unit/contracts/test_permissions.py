@@ -35,6 +35,7 @@ MAY = {
     catalog.hint_subject("mcp"): ("catalog", "edge"),
     hints.resource_hint_subject("mcp", "library", "k1"): ("pool-library", "edge"),
     hints.resource_hint_subject("mcp", hints.OPERATOR_TOKEN, "k1"): ("operator", "edge"),
+    hints.extension_hint_subject("mcp", "library", "k1"): ("pool-library", "edge"),
     subscriptions.OPEN.subject_for(): ("edge", "subscriptions"),
     subscriptions.CLOSE.subject_for(): ("edge", "subscriptions"),
     subscriptions.LEASE.subject_for(): ("edge", "subscriptions"),

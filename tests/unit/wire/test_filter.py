@@ -16,7 +16,7 @@ EVERYTHING = {
 }
 
 
-def code(value: Any, **options: int) -> int | None:
+def code(value: Any, **options: Any) -> int | None:
     with pytest.raises(Rejection) as raised:
         read_filter(value, **options)
     return raised.value.code

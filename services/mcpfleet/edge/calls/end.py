@@ -146,6 +146,8 @@ class CallEnds:
         text = _UNCERTAIN[end]
         if request.is_tool:
             text += f" {texts.UNCERTAIN_CALL}"
+        elif request.definition.kind == "method":
+            text += f" {texts.UNCERTAIN_METHOD}"
         return self._failed(request, text, f"uncertain_{end}")
 
     def rejection(self, call: Call, request: CallRequest) -> Rejection:

@@ -107,6 +107,10 @@ class Snapshots:
         """Call a listener with the name of each endpoint that has a new snapshot."""
         self._on_change = listener
 
+    def newest(self, endpoint: str) -> Snapshot | None:
+        """Return an endpoint's newest snapshot; None before the first."""
+        return self._endpoints[endpoint].snapshot
+
     def has_tool(self, endpoint: str, name: str) -> bool:
         """Return whether the endpoint offers a tool of this name to any caller."""
         return name in self._endpoints[endpoint].tools
@@ -194,19 +198,19 @@ class Snapshots:
             snapshot = self._enforceable(endpoint, snapshot)
         endpoint.snapshot = snapshot
         endpoint.tools = frozenset(each.definition.name for each in snapshot.listed if each.definition.kind == "tool")
-        public = (each.definition for each in snapshot.listed if not each.definition.only_for)
+        public = (each.definition for each in snapshot.every if not each.definition.only_for)
         endpoint.scopes = frozenset(scope for definition in public for scope in definition.named_scopes)
         endpoint.policy = Policy.of(snapshot, hides_uncovered=self._settings.hide_uncovered)
         endpoint.views = OrderedDict()
         self._known.set()
         self._log.info(
-            "snapshot taken", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.listed)
+            "snapshot taken", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.every)
         )
         self._on_change(snapshot.endpoint)
 
     def _enforceable(self, endpoint: _Endpoint, snapshot: Snapshot) -> Snapshot:
         """Look at scopes that nobody enforces: leave their definitions out where strangers may call, else warn."""
-        scoped = [each.definition for each in snapshot.listed if each.definition.named_scopes]
+        scoped = [each.definition for each in snapshot.every if each.definition.named_scopes]
         told, endpoint.unenforced = endpoint.unenforced, frozenset(each.name for each in scoped)
         is_refused = is_exposed(self._settings.bind, self._settings.public_names)
         if scoped and endpoint.unenforced - told:
@@ -216,5 +220,8 @@ class Snapshots:
         if not scoped or not is_refused:
             return snapshot
         return snapshot.model_copy(
-            update={"listed": tuple(each for each in snapshot.listed if not each.definition.named_scopes)}
+            update={
+                "listed": tuple(each for each in snapshot.listed if not each.definition.named_scopes),
+                "extensions": tuple(each for each in snapshot.extensions if not each.definition.named_scopes),
+            }
         )

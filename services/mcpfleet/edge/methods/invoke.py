@@ -36,7 +36,14 @@ from mcpfleet.edge.tasks.idempotency import Idempotency, key_of, once_of
 from mcpfleet.edge.transport.http_exchange import ClientGone
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire import file_contents, mirror, reply, texts
-from mcpfleet.wire.errors import Rejection, bad_params, missing_capabilities, not_answered, unknown_resource
+from mcpfleet.wire.errors import (
+    Rejection,
+    bad_params,
+    missing_capabilities,
+    not_answered,
+    unknown_method,
+    unknown_resource,
+)
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, missing
 from mcpfleet.wire.uri_template import UriTemplate
 
@@ -147,6 +154,29 @@ class Invoker:
         contents = file_contents.block(uri, file.mime, meta, member)
         finish = _with_cache_hints(exchange, definition)
         await exchange.reply(finish(b'{"_meta":{},"resultType":"complete","contents":[%b]}' % contents))
+
+    async def call_method(self, exchange: Exchange) -> str | None:
+        """Answer a method of an own extension: in one run, without rounds and tasks (X44)."""
+
+        def find(view: View) -> Target:
+            target = view.find("method", exchange.message.method)
+            if target is None:
+                raise unknown_method()
+            return self._check_scopes(exchange, target)
+
+        target = find(exchange.view)
+        definition = target.listed.definition
+        if definition.needs_client and definition.extension is not None:
+            needed = f"extensions.{definition.extension}"
+            if missing((needed,), exchange.message.meta[CLIENT_CAPABILITIES_META_KEY]):
+                raise missing_capabilities((needed,))
+        arguments = {name: value for name, value in exchange.params.items() if name != "_meta"}
+        request = CallRequest(exchange, target, find, arguments)
+        if definition.ttl:
+            request.finish = _with_cache_hints(exchange, definition)
+        await self._limits.take_request(exchange.endpoint, exchange.caller)
+        await self._limits.take_tool(exchange.endpoint, exchange.caller, definition)
+        return await self._place(request, None)
 
     async def complete(self, exchange: Exchange) -> str | None:
         """Answer `completion/complete`; a declared argument without a completer has no values (L17)."""
@@ -290,7 +320,7 @@ def _lacking(exchange: Exchange, definition: Definition) -> list[str]:
 
 def _with_cache_hints(exchange: Exchange, definition: Definition) -> Finish:
     """Add how long a resource may be kept, and by whom; nothing that came of a retry may be kept (M45)."""
-    is_first = not exchange.params.keys() & {"requestState", "inputResponses"}
+    is_first = definition.kind == "method" or not exchange.params.keys() & {"requestState", "inputResponses"}
     ttl = round(definition.ttl * 1000) if is_first else 0
     is_public = is_first and exchange.view.scope == "public" and not definition.per_caller
     return lambda body: reply.with_cache_hints(body, ttl, "public" if is_public else "private")

@@ -124,8 +124,19 @@ def capabilities(exchange: Exchange, *, has_sessions: bool) -> dict[str, Any]:
     """Return the endpoint's capabilities: without a session no list that changes, for nobody would be told."""
     offered = {name: value for name, value in exchange.view.capabilities.items() if name in _OFFERED}
     if not has_sessions:
-        return {name: {} for name in offered}
-    return {**offered, "logging": {}}
+        return {name: {} for name in offered} | _own(exchange)
+    return {**offered, "logging": {}} | _own(exchange)
+
+
+def _own(exchange: Exchange) -> dict[str, Any]:
+    """Return what applications declare themselves, where it exists in the revision (X47)."""
+    own = {each.definition.name for each in exchange.view.snapshot.extensions if each.definition.kind == "extension"}
+    offered = exchange.view.capabilities.get("extensions", {})
+    extensions = {name: settings for name, settings in offered.items() if name in own}
+    found: dict[str, Any] = {"extensions": extensions} if extensions else {}
+    if experimental := exchange.view.capabilities.get("experimental"):
+        found["experimental"] = experimental
+    return found
 
 
 def _session(exchange: Exchange) -> SessionRef:

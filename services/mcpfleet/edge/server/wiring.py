@@ -28,6 +28,7 @@ from mcpfleet.edge.identity.admission import Admission
 from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.identity.metadata import Metadata, ResourceMetadata
 from mcpfleet.edge.identity.revocation import Revocations
+from mcpfleet.edge.methods.extensions import ExtensionMethods
 from mcpfleet.edge.methods.invoke import Callers, Invoker
 from mcpfleet.edge.methods.lists import Lists
 from mcpfleet.edge.methods.registry import MethodTable, protocol_methods
@@ -50,6 +51,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub, StreamParts
 from mcpfleet.edge.streams.lease import StreamLeases
 from mcpfleet.edge.streams.listen import ListenStreams
+from mcpfleet.edge.streams.own_changes import OwnChanges
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.task_updates import TaskUpdates
 from mcpfleet.edge.streams.uri_permits import UriPermits
@@ -153,7 +155,8 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
             streams.listen,
             TaskMethods(tasks, identity.limits, sanitizer, log=log),
             SessionMethods(sessions.cache, sessions.streams, callers, streams.permits, settings),
-        )
+        ),
+        ExtensionMethods(snapshots, invoker).of,
     )
     audit = Audit(
         process.name,
@@ -228,7 +231,7 @@ def _streams(
     updates = TaskUpdates(bus, TasksClient(bus), sanitizer, settings, tracer=tracer, log=log)
     quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)
     watchers = Watchers(bus, permits, settings, tracer=tracer, log=log)
-    parts = StreamParts(watchers, updates, quota)
+    parts = StreamParts(watchers, updates, quota, OwnChanges(bus, settings, tracer=tracer))
     hub = Hub(bus, callers.snapshots, parts, settings, instruments=instruments, log=log)
     identity.admission.on_revoked(hub.revoke)
     identity.admission.on_keys_ended(hub.end_keys)

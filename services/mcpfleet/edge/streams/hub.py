@@ -18,6 +18,7 @@ from mcpfleet.contracts.hints import LISTS, list_hints
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.own_changes import OwnChanges
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.recovery import Recovery
 from mcpfleet.edge.streams.renewals import Renewals
@@ -49,6 +50,7 @@ class StreamParts(NamedTuple):
     watchers: Watchers
     tasks: TaskUpdates
     quota: Quota
+    own: OwnChanges
 
 
 class Hub:
@@ -66,7 +68,7 @@ class Hub:
     ) -> None:
         self._bus = bus
         self._snapshots = snapshots
-        self._watchers, self._tasks, self._quota = parts
+        self._watchers, self._tasks, self._quota, self._own = parts
         self._endpoints = tuple(settings.endpoints)
         self._most = settings.max_streams
         self._most_connections = max(1, connections_within(settings.max_connections) // _OF_CONNECTIONS)
@@ -95,6 +97,7 @@ class Hub:
         async with anyio.create_task_group() as tasks:
             await tasks.start(self._watchers.run)
             await tasks.start(self._tasks.run)
+            await tasks.start(self._own.run)
             tasks.start_soon(self._quota.run)
             tasks.start_soon(self._renewals.run)
             tasks.start_soon(self._recovery.run)
@@ -114,7 +117,8 @@ class Hub:
             Rejection: 503 where no place is left (MCPFLEET_MAX_STREAMS; half of MCPFLEET_MAX_CONNECTIONS), or no memory
                 for what the stream watches (MCPFLEET_WATCHED_ROOM, MCPFLEET_WATCHED_TASKS).
         """
-        if self._is_full(stream) or not self._watchers.fits(stream.honoured.uris):
+        beside = self._own.size + self._own.size_of(stream)
+        if self._is_full(stream) or not self._watchers.fits(stream.honoured.uris, beside):
             raise self.refusal("edge" if self._is_full(stream) else "room")
         if stream.honoured.task_ids and not self._tasks.join(stream):
             raise self.refusal("tasks")
@@ -123,6 +127,7 @@ class Hub:
         self._by_endpoint.setdefault(stream.endpoint, set()).add(stream)
         self._watchers.add(stream, stream.honoured.uris)
         stream.on_unwritten = partial(self._offer_again, stream)
+        self._own.add(stream)
         self._show(stream)  # the client's view may have changed since its request
 
     def _is_full(self, stream: Stream) -> bool:
@@ -141,7 +146,7 @@ class Hub:
         """
         before = stream.honoured.uris
         more, less = [uri for uri in uris if uri not in before], [uri for uri in before if uri not in uris]
-        if self._watchers.fits(more):
+        if self._watchers.fits(more, self._own.size):
             stream.honoured = replace(stream.honoured, uris=uris)
             self._watchers.remove(stream, less)
             self._watchers.add(stream, more)
@@ -162,6 +167,7 @@ class Hub:
             BusError: some subscriptions are not confirmed.
         """
         await self._watchers.subscribe(stream, stream.honoured.uris)
+        await self._own.subscribe(stream)
         if stream.honoured.task_ids:
             await self._tasks.watch(stream, capabilities)
         await self._bus.flush(timeout=_FLUSH_TIMEOUT)
@@ -188,6 +194,7 @@ class Hub:
         self._connections -= stream.has_connection
         self._by_endpoint[stream.endpoint].discard(stream)
         self._watchers.remove(stream, stream.honoured.uris)
+        self._own.remove(stream)
         self._tasks.unwatch(stream)
 
     def streams(self) -> list[Stream]:
@@ -270,7 +277,7 @@ class Hub:
         for key, notice in waited.items():
             if key.startswith(KEY):
                 self._tasks.send_again(stream, key.removeprefix(KEY))
-            elif key in LIST_CHANGED or self._watchers.may_send(stream, key):
+            elif key in LIST_CHANGED or self._own.may_send(stream, key) or self._watchers.may_send(stream, key):
                 stream.offer(key, notice)
             elif not self._watchers.waits(stream, key):
                 stream.withdraw(key)

@@ -1,4 +1,4 @@
-"""Subscribes on the bus to the hints of exactly those resources that this edge's streams watch."""
+"""Subscribes on the bus to the hints of exactly those resources, or own keys, that this edge's streams watch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BACK_AT: Final = 0.75
 """At this part of the bound, each key has its own subscription again."""
 
 OnHint = Callable[[str, str, str, TraceContext | None], None]
-"""Takes an endpoint, the pool that sent the hint, the URI, and the trace of the change, where it is recorded."""
+"""Takes an endpoint, the pool that sent the hint, the URI or key, and the trace of the change, where it is recorded."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,17 +37,19 @@ class _Endpoint:
 class Interest:
     """Subscribes to keys while streams watch them; above a bound of them, to all of an endpoint's keys."""
 
-    def __init__(self, bus: Bus, on_hint: OnHint, *, most: int) -> None:
+    def __init__(self, bus: Bus, on_hint: OnHint, *, most: int, hints: Callable[..., str] = resource_hints) -> None:
         """Begin without subscriptions.
 
         Args:
             bus: the edge's.
             on_hint: takes each hint; it does not wait.
             most: keys of an endpoint that have their own subscriptions, at most.
+            hints: returns the pattern of one key's hints at an endpoint, or of all keys'.
         """
         self._bus = bus
         self._forward = on_hint
         self._most = most
+        self._hints = hints
         self._endpoints: dict[str, _Endpoint] = {}
         self._tasks = TaskOwner()
 
@@ -83,7 +85,7 @@ class Interest:
             self._tasks.start(self._subscribe_each, name, endpoint, everything)
 
     async def _subscribe_all(self, name: str, endpoint: _Endpoint) -> None:
-        everything = await self._bus.subscribe(resource_hints(name), self._on_hint)
+        everything = await self._bus.subscribe(self._hints(name), self._on_hint)
         if endpoint.all is not None:  # another stream has subscribed meanwhile
             self._leave(everything)
             return
@@ -101,7 +103,7 @@ class Interest:
     async def _subscribe_key(self, name: str, endpoint: _Endpoint, key: str) -> None:
         if key in endpoint.subscriptions or endpoint.all is not None or not endpoint.watchers[key]:
             return
-        subscription = await self._bus.subscribe(resource_hints(name, key), self._on_hint)
+        subscription = await self._bus.subscribe(self._hints(name, key), self._on_hint)
         if (
             key in endpoint.subscriptions or not endpoint.watchers[key]
         ):  # another stream has subscribed, or all have left, meanwhile

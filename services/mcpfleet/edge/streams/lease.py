@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.identity.admission import Admission
@@ -11,6 +10,7 @@ from mcpfleet.edge.identity.verdict_cache import Verdict
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.wire.errors import NotAnswered, Rejection
+from mcpfleet.wire.filter import Filter
 
 
 class RenewalUnanswered(Exception):
@@ -94,16 +94,18 @@ class StreamLeases:
         self._admission = admission
         self._longest = longest
 
-    def check_scopes(self, exchange: Exchange, uris: Iterable[str]) -> None:
-        """Check that the caller has the scopes to read these URIs (D10). An unknown URI needs none.
+    def check_scopes(self, exchange: Exchange, honoured: Filter) -> None:
+        """Check that the caller has the scopes to read its URIs, and to hear of own keys (D10). An unknown URI needs
+        none.
 
         Raises:
             Rejection: 403, which names the scopes.
         """
         if not exchange.view.needs_scopes:
             return
-        for uri in uris:
-            target = exchange.view.find_resource(uri)
+        targets = [exchange.view.find_resource(uri) for uri in honoured.uris]
+        targets += [exchange.view.filters.get(each.field) for each in honoured.own]
+        for target in targets:
             if target is not None and target.listed.definition.scopes:
                 self._admission.require(exchange.endpoint, exchange.caller, target.listed.definition.scopes)
 

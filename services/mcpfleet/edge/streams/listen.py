@@ -63,7 +63,7 @@ class ListenStreams:
             ClientGone: it has left before the stream began.
         """
         meta = exchange.message.meta
-        requested = read_filter(exchange.params["notifications"], self._settings.stream_keys)
+        requested = read_filter(exchange.params["notifications"], self._settings.stream_keys, exchange.view.filters)
         check_declared(meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY])
         exchange.forget_body()
         if len(str(exchange.id)) > LONGEST_STREAM_ID:
@@ -74,7 +74,7 @@ class ListenStreams:
             honoured = replace(honoured, uris=uris)
         if honoured.task_ids and not declares(exchange):
             raise missing_capabilities((TASKS,))  # before any look-up (D2)
-        self._leases.check_scopes(exchange, honoured.uris)
+        self._leases.check_scopes(exchange, honoured)
         await self._limits.take_request(exchange.endpoint, exchange.caller)
         stream = Stream(
             exchange,
@@ -116,7 +116,7 @@ class ListenStreams:
         # Context managers would keep their frames for each of thousands of streams.
         self._hub.join(stream)
         try:
-            if stream.honoured.uris or stream.honoured.task_ids:
+            if stream.honoured.uris or stream.honoured.task_ids or stream.honoured.own:
                 try:
                     await self._hub.subscribe(stream, capabilities or {})
                 except BusError:

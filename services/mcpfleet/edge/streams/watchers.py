@@ -78,9 +78,9 @@ class Watchers:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def fits(self, uris: Collection[str]) -> bool:
-        """Return whether there is memory for these URIs (MCPFLEET_WATCHED_ROOM)."""
-        return self._size + sum(map(len, uris)) <= self._budget
+    def fits(self, uris: Collection[str], beside: int = 0) -> bool:
+        """Return whether there is memory for these URIs, beside so many bytes (MCPFLEET_WATCHED_ROOM)."""
+        return self._size + beside + sum(map(len, uris)) <= self._budget
 
     def add(self, stream: Stream, uris: Collection[str]) -> None:
         """Have a stream watch URIs, until `remove`."""
