@@ -30,7 +30,7 @@ _EDGES_OWN: Final = frozenset({"_meta", "cacheScope", "resultType", "ttlMs"})
 """Members of a result that the framework writes."""
 _NOTHING: Final = (None, type(None))
 
-Asked = TypeVar("Asked", bound=Callable[..., Any])
+DeclaredAs = TypeVar("DeclaredAs", bound=Callable[..., Any])
 
 
 class MethodOptions(TypedDict, total=False):
@@ -153,7 +153,7 @@ class Extension:
         rate: tuple[int, float] | None = None,
         ttl: float = 0.0,
         **options: Unpack[MethodOptions],
-    ) -> Callable[[Asked], Asked]:
+    ) -> Callable[[DeclaredAs], DeclaredAs]:
         """Declare a function as a method; used as `@stock.method("stock/reserve", name="sku")`.
 
         Its parameters are those of the request, checked by their types (-32602). It returns an object: a model, a
@@ -172,7 +172,7 @@ class Extension:
             DeclarationError: a rule is broken, or the name is taken.
         """
 
-        def declare(handler: Asked) -> Asked:
+        def declare(handler: DeclaredAs) -> DeclaredAs:
             site = Site.of(handler)
             check_keywords("@ext.method()", options, {"method", "name", "rate", "ttl", *_OPTIONS}, site)
             try:

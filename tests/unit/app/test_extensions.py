@@ -303,5 +303,6 @@ def test_a_change_reads_back_from_its_text_with_any_key() -> None:
 @pytest.mark.rule("X47")
 def test_a_clients_extensions_are_those_of_the_request() -> None:
     assert Client(None, {"extensions": {STOCK: {"version": 1}, "bad": 1}}).extensions == {STOCK: {"version": 1}}
-    for declared in (None, {}, {"extensions": []}):
+    malformed: tuple[dict[str, Any] | None, ...] = (None, {}, {"extensions": []})
+    for declared in malformed:
         assert Client(None, declared).extensions == {}
