@@ -12,11 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from mcpfleet.app.errors import DeclarationWarning, InvalidArguments, Mistake, NotAccepted, Problem
-from mcpfleet.app.problems import render_path
+from mcpfleet.app.problems import explain_kind, render_path
 from mcpfleet.app.schema import MISSING, Parameter, adapter_for, copied_schema, input_schema, refuse_field_default
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.validation import Subschema, Validator, check_input_root, walk
-from mcpfleet.app.values import BASE64, NOT_BASE64
 
 WHOLE: Final = "arguments"
 """The parameter that receives all arguments as one dict, if the author gives the schema."""
@@ -95,8 +94,11 @@ class TypedArguments:
     def _explain(self, name: str, error: ValidationError) -> list[Problem]:
         """Name the field and the kind of error: texts of pydantic or the author may quote the value."""
         return [
-            Problem(render_path([name, *found["loc"]], self._validator.names), _refusal(found["type"]))
-            for found in error.errors(include_url=False, include_context=False, include_input=False)
+            Problem(
+                render_path([name, *found["loc"]], self._validator.names),
+                explain_kind(found["type"], found.get("ctx", {})),
+            )
+            for found in error.errors(include_url=False, include_input=False)
         ]
 
     def _check_defaults(self) -> None:
@@ -170,16 +172,11 @@ class Texts:
                 try:
                     values[name] = _parsed(self._adapters[name], text)
                 except ValidationError as error:
-                    kind = error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
-                    problems.append(Problem(name, _refusal(kind)))
+                    found = error.errors(include_url=False, include_input=False)[0]
+                    problems.append(Problem(name, explain_kind(found["type"], found.get("ctx", {}))))
         if problems:
             raise InvalidArguments(problems)
         return values
-
-
-def _refusal(kind: str) -> str:
-    """Say that a type refuses a value, by the kind of pydantic's error."""
-    return NOT_BASE64 if kind == BASE64 else f"is not accepted ({kind})"
 
 
 def _stated(annotation: Any) -> tuple[str | None, str | None]:

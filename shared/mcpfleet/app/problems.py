@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import jsonschema_rs
 from pydantic_core import to_json
 
 from mcpfleet.app.errors import Problem
+from mcpfleet.app.values import BASE64, DURATION, LOCAL, NOT_BASE64, TIME
 
 LONGEST_LISTING: Final = 200
 """Characters of a rule's own list, such as the values of an `enum`; the rest is left out."""
@@ -38,6 +40,56 @@ _FORMATS: Final = {
     "ipv4": "must be an IPv4 address",
     "ipv6": "must be an IPv6 address",
 }
+_A_TIME: Final = "must be a time of day, such as 09:30:00"
+_A_DURATION: Final = "must be a duration (ISO 8601), such as PT1H30M"
+_PATTERNS: Final = {
+    str(TIME["pattern"]): _A_TIME,
+    str(DURATION["pattern"]): _A_DURATION,
+    str(LOCAL["pattern"]): "must be a date and a time without a zone, such as 2026-01-31T09:30:00",
+}
+"""The patterns of our own types, which are too long to read."""
+_PLAIN: Final[dict[str, dict[str, str]]] = {"format": _FORMATS, "pattern": _PATTERNS}
+_KINDS: Final = {
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "bytes_too_short": "must have at least {min_length} bytes",
+    "bytes_too_long": "must have at most {max_length} bytes",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "date_past": "must be in the past",
+    "date_future": "must be in the future",
+    "datetime_past": "must be in the past",
+    "datetime_future": "must be in the future",
+    "timezone_naive": "must have no zone",
+    "timezone_aware": "must have a zone",
+    "missing": "is required",
+    "extra_forbidden": "is not declared",
+}
+"""Kinds of pydantic's errors. They quote the type's own bounds."""
+_FAMILIES: Final = {
+    "int_": "must be integer",
+    "float_": "must be number",
+    "decimal_": "must be number",
+    "bool_": "must be boolean",
+    "string_": "must be string",
+    "list_": "must be array",
+    "dict_": "must be object",
+    "datetime_": _FORMATS["date-time"],
+    "date_": _FORMATS["date"],
+    "time_delta_": _A_DURATION,
+    "time_": _A_TIME,
+    "uuid_": _FORMATS["uuid"],
+    "url_": _FORMATS["uri"],
+}
+"""All other kinds by their beginnings, the longer ones first."""
 _UNDECLARED: Final = "has a member that is not declared"
 _FIXED: Final = {
     "required": "is required",
@@ -71,6 +123,22 @@ def explain(error: jsonschema_rs.ValidationError, schema: dict[str, Any], names:
     yield Problem(render_path(path, names), _rule(error, schema))
 
 
+def explain_kind(kind: str, bounds: Mapping[str, Any]) -> str:
+    """Say how a value breaks a type, by the kind of pydantic's error.
+
+    Args:
+        kind: the error's kind; the author's own is repeated.
+        bounds: the error's context, of which only the type's own bounds are quoted.
+    """
+    if kind == BASE64:
+        return NOT_BASE64
+    if kind in _KINDS:
+        with suppress(KeyError):
+            return _KINDS[kind].format_map(bounds)
+    found = (words for beginning, words in _FAMILIES.items() if kind.startswith(beginning))
+    return next(found, f"is not accepted ({kind})")
+
+
 def render_path(path: Iterable[str | int], names: frozenset[str]) -> str:
     """Write a path as `books[0].title`; `*` stands for a name that the schema does not declare."""
     text = ""
@@ -94,9 +162,16 @@ def _rule(error: jsonschema_rs.ValidationError, schema: dict[str, Any]) -> str:
         return f"must be {' or '.join(types)}"
     if keyword in _LIMITS:
         stated = value if isinstance(value, str) else _json(value)
-        plain = _FORMATS.get(stated) if keyword == "format" else None
-        return plain or _LIMITS[keyword].format(stated)
+        plain = _PLAIN.get(keyword, {}).get(stated)
+        return plain or _LIMITS[keyword].format(stated) + _example(keyword, _parent(schema, error.schema_path))
     return _FIXED.get(keyword, f"must satisfy {keyword}")
+
+
+def _example(keyword: str, schema: dict[str, Any]) -> str:
+    """Return the author's example of a text with a pattern or a format; empty where there is none."""
+    examples = schema.get("examples")
+    stated = [each for each in examples if isinstance(each, str)] if isinstance(examples, list) else []
+    return f", such as {_listing(stated[:1])}" if keyword in ("pattern", "format") and stated else ""
 
 
 def _the_form_meant(error: jsonschema_rs.ValidationError) -> list[jsonschema_rs.ValidationError] | None:

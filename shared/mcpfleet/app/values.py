@@ -25,9 +25,9 @@ _CLOCK: Final = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
 _DAY: Final = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _PARTS: Final = r"([0-9]+Y)?([0-9]+M)?([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,6})?S)?)?|[0-9]+W"
 # JSON Schema's formats would exclude what the types hold: a time without a zone, a part of a second.
-_TIME: Final = {"pattern": rf"^{_CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})?$", "examples": ["09:30:00"]}
-_DURATION: Final = {"pattern": rf"^-?P(?=[0-9T])({_PARTS})$", "examples": ["PT1H30M"]}
-_LOCAL: Final = {"pattern": rf"^{_DAY}T{_CLOCK}$", "examples": ["2026-01-31T09:30:00"]}
+TIME: Final = {"pattern": rf"^{_CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})?$", "examples": ["09:30:00"]}
+DURATION: Final = {"pattern": rf"^-?P(?=[0-9T])({_PARTS})$", "examples": ["PT1H30M"]}
+LOCAL: Final = {"pattern": rf"^{_DAY}T{_CLOCK}$", "examples": ["2026-01-31T09:30:00"]}
 
 _OPAQUE: Final = frozenset({"metadata", "serialization", "default", "config", "cls", "function", "expected"})
 """Members of a core schema that hold no core schema."""
@@ -63,15 +63,15 @@ class SchemaGenerator(GenerateJsonSchema):
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
         """Describe a moment; the format says that it has its zone, and `NaiveDatetime` has none."""
         described = super().datetime_schema(schema)
-        return _patterned(described, _LOCAL) if schema.get("tz_constraint") == "naive" else described
+        return _patterned(described, LOCAL) if schema.get("tz_constraint") == "naive" else described
 
     def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:
         """Describe a time of day, with a zone or without."""
-        return _patterned(super().time_schema(schema), _TIME)
+        return _patterned(super().time_schema(schema), TIME)
 
     def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
         """Describe a duration, which may be negative and have parts of a second."""
-        return _patterned(super().timedelta_schema(schema), _DURATION)
+        return _patterned(super().timedelta_schema(schema), DURATION)
 
 
 def _patterned(described: JsonSchemaValue, instead: JsonSchemaValue) -> JsonSchemaValue:

@@ -10,6 +10,8 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, PastDate
 
 from mcpfleet.app import InvalidArguments, Outcome, Problem
+from mcpfleet.app.arguments import Texts
+from mcpfleet.app.schema import MISSING, Parameter
 from mcpfleet.app.validation import MAX_PROBLEMS
 
 Call = Callable[..., Awaitable[Outcome]]
@@ -89,6 +91,12 @@ async def test_d18_arguments_arrive_as_the_declared_types(
         pytest.param(Annotated[int, Field(lt=9)], 9, "must be less than 9", id="exclusive maximum"),
         pytest.param(Annotated[str, Field(min_length=2)], "s", "must have at least 2 characters", id="length"),
         pytest.param(Annotated[str, Field(pattern="^a+$")], "s3cret", "must match the pattern ^a+$", id="pattern"),
+        pytest.param(
+            Annotated[str, Field(pattern="^a+$", examples=["aa"])],
+            "b",
+            "must match the pattern ^a+$, such as aa",
+            id="pattern with an example",
+        ),
         pytest.param(Annotated[list[int], Field(max_length=1)], [1, 2], "must have at most 1 items", id="items"),
     ],
 )
@@ -160,7 +168,7 @@ async def test_t16_no_refusal_repeats_the_value(call: Call, annotation: Any, val
 
 async def test_what_pydantic_refuses_after_the_schema_has_its_path(call: Call) -> None:
     assert await problems(call, list[PastDate], ["2020-07-28", "9999-01-01"]) == (
-        Problem("value[1]", "is not accepted (date_past)"),
+        Problem("value[1]", "must be in the past"),
     )
 
 
@@ -181,3 +189,26 @@ async def test_an_absent_argument_is_left_to_the_functions_own_default(call: Cal
 
 async def test_d18_a_lone_surrogate_in_a_refused_value_is_what_is_named(call: Call) -> None:
     assert await problems(call, int, "\ud800") == (Problem("", "a string holds a lone surrogate"),)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "why"),
+    [
+        pytest.param(int, "many", "must be integer", id="an integer"),
+        pytest.param(float, "many", "must be number", id="a number"),
+        pytest.param(Decimal, "many", "must be number", id="a decimal"),
+        pytest.param(bool, "many", "must be boolean", id="a boolean"),
+        pytest.param(dt.datetime, "soon", "must be a date and a time with its zone", id="a moment"),
+        pytest.param(dt.time, "soon", "must be a time of day, such as 09:30:00", id="a time"),
+        pytest.param(dt.timedelta, "long", "must be a duration (ISO 8601), such as PT1H30M", id="a duration"),
+        pytest.param(uuid.UUID, "x", "must be a UUID, such as", id="a UUID"),
+        pytest.param(Literal["a", "b"], "c", "must be 'a' or 'b'", id="a choice"),
+        pytest.param(Annotated[int, Field(ge=20)], "5", "must be at least 20", id="a bound"),
+        pytest.param(Annotated[str, Field(max_length=2)], "abc", "must have at most 2 characters", id="a length"),
+    ],
+)
+def test_a_text_that_does_not_parse_is_refused_in_words(annotation: Any, text: str, why: str) -> None:
+    texts = Texts([Parameter("value", annotation, MISSING)])
+    with pytest.raises(InvalidArguments) as caught:
+        texts.read({"value": text})
+    assert str(caught.value).startswith(f"Invalid arguments: value: {why}")

@@ -96,9 +96,10 @@ async def test_m41_what_has_no_text_of_its_own_is_json(annotation: Any, text: st
     ("arguments", "why"),
     [
         ({}, "title: is required"),
-        ({"title": "Emma", "words": "secret"}, "words: is not accepted"),
+        ({"title": "Emma", "words": "secret"}, "words: must be integer$"),
+        ({"title": "Emma", "day": "secret"}, "day: must be a date, such as 2026-01-31$"),
         ({"title": "Emma", "secret": "1"}, "may only have the members title, words, day"),
-        ({"title": 5}, "title: is not accepted"),
+        ({"title": 5}, "title: must be string$"),
     ],
 )
 async def test_m41_a_missing_or_bad_argument_is_refused_without_its_value(arguments: Any, why: str) -> None:
