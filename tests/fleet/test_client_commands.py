@@ -107,7 +107,10 @@ async def test_a_wrong_argument_is_told_before_the_call_with_the_signature(url: 
         "itm: there is no such argument; did you mean item?", "item: is required", f"usage: {BUY}"
     ]  # fmt: skip
     wrong = await mcpfleet("call", url, "buy", "item=three", "before=soon")
-    assert wrong.stderr.splitlines()[:2] == ["item: is not an integer", 'before: is not valid: "soon" is not a "date"']
+    assert wrong.stderr.splitlines()[:2] == [
+        "item: is not an integer",
+        'before: is not valid: "soon" is not a "date", such as 2026-01-31',
+    ]
     assert unknown.returncode == wrong.returncode == 2
     tool = await mcpfleet("call", url, "bu")
     assert (tool.returncode, "did you mean buy?" in tool.stderr) == (1, True)

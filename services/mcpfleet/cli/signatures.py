@@ -29,10 +29,11 @@ _LONGEST_DEFAULT: Final = 40
 _SAMPLES: Final[Mapping[str, Any]] = {
     "string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None, "array": [], "object": {},
 }  # fmt: skip
-_SAMPLES_OF_FORMATS: Final = {
+SAMPLES_OF_FORMATS: Final = {
     "date": "2026-01-31", "date-time": "2026-01-31T12:00:00Z", "time": "12:00:00Z", "duration": "PT1H",
     "uuid": "7f1c1f0e-4a4f-4c6e-9d5c-3f6f2f1b8a11", "uri": "https://example.com/", "email": "ann@example.com",
 }  # fmt: skip
+"""A value of each format."""
 
 
 def tool_signature(name: str, schema: object) -> str:
@@ -185,7 +186,7 @@ class _Root:
 
     def _sample_of(self, kind: str, schema: Mapping[str, Any], depth: int) -> Any:
         if kind == "string":
-            sample = _SAMPLES_OF_FORMATS.get(str(schema.get("format")), _SAMPLES["string"])
+            sample = SAMPLES_OF_FORMATS.get(str(schema.get("format")), _SAMPLES["string"])
             least = schema.get("minLength")
             return sample.ljust(least, "x") if isinstance(least, int) and least <= _LONGEST_DEFAULT else sample
         if kind in ("integer", "number"):

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from mcpfleet.cli.value_rules import broken, said
 from mcpfleet.process.errors import ConfigurationError
 
 _KINDS: Final = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
@@ -29,18 +30,8 @@ _SHORT_NAMES: Final = {
     "string": "text", "integer": "integer", "number": "number", "boolean": "yes or no", "array": "list",
     "object": "JSON object",
 }  # fmt: skip
-_RULES: Final = {
-    "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}", "multipleOf": "a multiple of {}", "minLength": "at least {} characters",
-    "maxLength": "at most {} characters", "pattern": "matches {}", "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-}  # fmt: skip
-"""How each rule of a schema is said."""
-_NOT_EMPTY: Final = ("at least 1 characters", "at least 1 items")
 _DEEPEST: Final = 8
 """References that are followed from one schema."""
-_MOST_BACKTRACKS: Final = 100_000
-"""Steps back that one match of a server's pattern may take."""
 _NEAR: Final = 0.6
 """How similar a name must be to be proposed, from 0 to 1."""
 
@@ -101,10 +92,7 @@ class TypedArgument:
     @property
     def rules(self) -> list[str]:
         """The bounds of its value, in words for a person."""
-        found = []
-        for form in _forms(self.schema, self.root):
-            found += [said.format(form[word]) for word, said in _RULES.items() if word in form]
-        return ["not empty" if rule in _NOT_EMPTY else rule for rule in found]
+        return [rule for form in _forms(self.schema, self.root) for rule in said(form)]
 
     @property
     def choices(self) -> Sequence[Choice]:
@@ -370,22 +358,6 @@ def _refuse(constant: str) -> NoReturn:
 def _problems(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """How a value breaks its schema: for each problem the place inside of the value, and a predicate."""
     forms = [form for form in _forms(schema, root) if _fits(value, frozenset(_kinds_of_form(form)))]
-    if not forms or not any(form.keys() - {"title", "description", "default", "type"} for form in forms):
+    if not forms or not any(form.keys() - {"title", "description", "default", "type", "examples"} for form in forms):
         return
-    import jsonschema_rs  # noqa: PLC0415  # only values with rules need it
-
-    found: list[tuple[str, str]] = []
-    for form in forms:
-        whole = {**{key: root[key] for key in ("$schema", "$defs", "definitions") if key in root}, **form}
-        try:
-            validator = jsonschema_rs.validator_for(
-                whole, retriever=_refuse, validate_formats=True,
-                pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_MOST_BACKTRACKS),
-            )  # fmt: skip
-            errors = list(validator.iter_errors(value))
-        except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError):
-            return  # the server's schema is not usable, so the server itself is to say what is wrong
-        if not errors:
-            return
-        found += [("/".join(map(str, error.instance_path)), f"is not valid: {error.message}") for error in errors]
-    yield from found
+    yield from broken(value, forms, root)

@@ -24,7 +24,9 @@ SCHEMA: dict[str, Any] = {
         "numbers": {"type": "array", "items": {"type": "integer"}, "maxItems": 2},
         "where": {"$ref": "#/$defs/Place"},
         "either": {"type": ["integer", "string"]},
-        "picture": {"type": "string", "contentEncoding": "base64"},
+        "picture": {"type": "string", "contentEncoding": "base64", "maxLength": 400},
+        "lasts": {"type": "string", "pattern": f"^{'(P[0-9]+D)?' * 6}PT[0-9]+H$", "examples": ["PT1H30M"]},
+        "code": {"type": "string", "pattern": "^[a-z][0-9]$", "examples": ["b1"]},
         "any": {},
     },
     "additionalProperties": False,
@@ -75,7 +77,10 @@ def test_a_value_is_read_as_its_schema_says(pairs: list[str], arguments: dict[st
         ("count=10", "count: is not valid: 10 is greater than the maximum of 9"),
         ("text=", 'text: is not valid: "" is shorter than 1 character'),
         ("new=perhaps", "new: is not true or false"),
-        ("since=soon", 'since: is not valid: "soon" is not a "date"'),
+        ("since=soon", 'since: is not valid: "soon" is not a "date", such as 2026-01-31'),
+        ("lasts=1h", 'lasts: is not valid: "1h" is not written like PT1H30M'),
+        ("code=Bx", 'code: is not valid: "Bx" does not match "^[a-z][0-9]$", such as b1'),
+        ("picture=hello", "picture: is not Base64; @FILE takes the content of a file"),
         ("size=huge", "size: is not one of small, large"),
         ("numbers=[1,2,3]", "numbers: is not valid"),
         ("numbers=x", "numbers: is not an integer"),
@@ -145,8 +150,17 @@ def test_a_malformed_schema_takes_what_is_given(schema: Any) -> None:
     assert read_arguments(["a=x"], schema) == {"a": "x"}
 
 
+def test_a_long_value_is_not_repeated_whole(tmp_path: Path) -> None:
+    (tmp_path / "picture").write_bytes(b"\x00" * 3000)
+    with pytest.raises(WrongArguments, match=r'"A+… \(4,002 characters\) is longer than 400 characters') as raised:
+        read_arguments([f"picture=@{tmp_path / 'picture'}"], SCHEMA)
+    assert len(raised.value.problems[0]) < 200
+
+
 def test_parameters_say_in_words_what_they_take() -> None:
     said = {each.name: (each.words, each.rules) for each in parameters(SCHEMA)}
+    assert said["lasts"] == ("text", ["such as PT1H30M"])
+    assert said["code"] == ("text", ["matches ^[a-z][0-9]$, such as b1"])
     assert said["count"] == ("integer", ["at least 1", "at most 9"])
     assert said["since"] == ("date", [])
     assert said["text"] == ("text", ["not empty"])
