@@ -119,6 +119,7 @@ class LocalFleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_in_vain = error is not None
+        log = self.logs()  # what the services log of their own end explains no failed test
         self._over.set()
         try:
             await asyncio.wait({self._task})
@@ -127,7 +128,7 @@ class LocalFleet:
         if error is None:
             self._task.result()
         else:
-            note_log(alone(error), self.logs())
+            note_log(alone(error), log)
             raise_alone(error)
 
     async def _cancel(self) -> None:

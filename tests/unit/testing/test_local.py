@@ -63,6 +63,7 @@ async def test_a_test_that_fails_shows_what_was_logged() -> None:
         async with LocalFleet(app):
             raise AssertionError("a test's own")
     assert "snapshot changed" in failed.value.__notes__[0]
+    assert "not ready" not in failed.value.__notes__[0], "the fleet's end is no news"
 
 
 async def test_a_part_that_fails_is_told_at_the_end() -> None:
