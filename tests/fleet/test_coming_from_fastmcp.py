@@ -297,9 +297,20 @@ def test_a_file_is_served_and_called_from_a_terminal(column: str, servers: dict[
 @pytest.mark.parametrize("column", COLUMNS)
 async def test_a_file_is_served_over_stdio(column: str, servers: dict[str, Path], python: Path) -> None:
     """The official client starts the program that the page shows."""
-    program, *words = command(code("Running over stdio", column), python)
+    await adds_over_stdio(command(code("Running over stdio", column), python), servers[column])
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+async def test_a_program_serves_itself_over_stdio(column: str, python: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(code("Running as a program", column))
+    runner = str(python) if column == "FastMCP" else sys.executable
+    await adds_over_stdio([runner, "program.py"], tmp_path)
+
+
+async def adds_over_stdio(words: list[str], folder: Path) -> None:
+    program, *rest = words
     with open(os.devnull, "w") as log:  # noqa: ASYNC230, PTH123  # it never blocks
-        started = StdioServerParameters(command=program, args=words, cwd=servers[column], env=dict(os.environ))
+        started = StdioServerParameters(command=program, args=rest, cwd=folder, env=dict(os.environ))
         async with Client(stdio_client(started, errlog=log)) as client:
             assert await one(client, "call", "add", {"left": 2, "right": 3}) == said("5")
 
@@ -307,6 +318,6 @@ async def test_a_file_is_served_over_stdio(column: str, servers: dict[str, Path]
 def test_no_row_is_left_out() -> None:
     others = {
         "Tokens and scopes", "A background task", "A test in memory",
-        "Running over HTTP", "Running over stdio", "Calling from a terminal",
+        "Running over HTTP", "Running over stdio", "Running as a program", "Calling from a terminal",
     }  # fmt: skip
     assert set(headings(PAGE)) == ROWS.keys() | others
