@@ -134,6 +134,19 @@ async def test_resources_prompts_and_completions_are_printed(url: str) -> None:
     assert (await mcpfleet("complete", url, "prompt", "review", "tone=k")).stdout == "kind\nkeen\n"
     wrong = await mcpfleet("prompt", url, "review", "titel=5")
     assert (wrong.returncode, "did you mean title?" in wrong.stderr) == (2, True)
+    unknown = await mcpfleet("read", url, "shop://term")
+    assert (unknown.returncode, "shop://term; did you mean shop://terms?" in unknown.stderr) == (1, True)
+    other = await mcpfleet("complete", url, "prompt", "review", "ton=k")
+    assert (other.returncode, "review has no argument 'ton'; did you mean tone?" in other.stderr) == (1, True)
+    none = await mcpfleet("complete", url, "prompt", "reviews", "tone=k")
+    assert (none.returncode, "there is no prompt 'reviews'; did you mean review?" in none.stderr) == (1, True)
+
+
+async def test_a_call_that_asks_is_no_task_and_the_other_command_is_named(url: str) -> None:
+    started = await mcpfleet("tasks", "start", url, "buy", "item=3")
+    assert (started.returncode, started.stdout) == (1, "")
+    assert "buy made no task: the call asks for " in started.stderr
+    assert "use `mcpfleet call`" in started.stderr
 
 
 async def test_a_picture_is_a_line_and_is_saved_where_it_is_asked_for(url: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import anyio.to_thread
 import typer
 
 from mcpfleet.cli.results import harmless
-from mcpfleet.cli.typed_arguments import TypedArgument, WrongArguments, parameters, split
+from mcpfleet.cli.typed_arguments import TypedArgument, WrongArguments, near, parameters, split
 from mcpfleet.process.errors import ConfigurationError
 
 ACTIONS: Final = ("accept", "decline", "cancel")
@@ -162,8 +162,14 @@ class Answerer:
         defaults = {field.name: field.schema["default"] for field in missing if field.has_default}
         lacking = [field for field in missing if field.is_required and not field.has_default]
         if lacking or not (action or content):
-            raise MissingAnswer(_what_is_missing(key, question, lacking or missing))
+            raise MissingAnswer(_what_is_missing(key, question, lacking or missing) + self._unmatched(fields))
         return {"action": "accept", "content": {**defaults, **content}}
+
+    def _unmatched(self, fields: Sequence[TypedArgument]) -> str:
+        """The end of a sentence that names the answers for no field of a question; empty where there are none."""
+        names = [field.name for field in fields]
+        wrong = [name for name in self.answers.unused() if "." not in name]
+        return "".join(f"; it has no field {name!r}{near(name, names)}" for name in wrong)
 
     def _given(self, key: str, fields: Sequence[TypedArgument]) -> dict[str, Any]:
         content: dict[str, Any] = {}

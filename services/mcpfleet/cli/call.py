@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, MODERN
 
 _Request: TypeAlias = Callable[[Client, "_Bar"], Awaitable[int]]
+_UNKNOWN_RESOURCE: Final = (INVALID_PARAMS, -32002)
+"""The codes for an unknown resource; servers of 2025 send the second."""
+_VARIABLE: Final = re.compile(r"\{[+#./;?&]?([A-Za-z0-9_]+)")
+"""A variable of a URI template."""
 _ANSWERED_LATER: Final = "no answer"
 """What a server hears where a question could not be answered; the person reads the reason."""
 
@@ -181,7 +186,14 @@ def run_read(caller: Caller, uri: str) -> int:
     """Read a resource and print its contents; returns the exit code."""
 
     async def request(client: Client, bar: _Bar) -> int:
-        result = await client.read_resource(uri)
+        try:
+            result = await client.read_resource(uri)
+        except MCPError as error:
+            if error.error.code not in _UNKNOWN_RESOURCE:
+                raise
+            kinds = {"resources": "uri", "resourceTemplates": "uriTemplate"}
+            known = [str(each.get(word)) for kind, word in kinds.items() async for each in pages(client, kind)]
+            return complain(f"{error} ({error.error.code}): {uri}{near(uri, known)}")
         bar.__exit__()
         return show_contents(wire(result), caller.output)
 
@@ -225,7 +237,12 @@ def run_complete(caller: Caller, kind: str, name: str, pairs: Sequence[str]) -> 
 
     async def request(client: Client, bar: _Bar) -> int:
         ref = PromptReference(name=name) if kind == "prompt" else ResourceTemplateReference(uri=name)
-        result = wire(await client.complete(ref, {"name": argument, "value": typed}, dict(known) or None))
+        try:
+            result = wire(await client.complete(ref, {"name": argument, "value": typed}, dict(known) or None))
+        except MCPError as error:
+            if error.error.code != INVALID_PARAMS:
+                raise
+            return complain(f"{error} ({error.error.code}){await _nearest(client, kind, name, argument)}")
         bar.__exit__()
         if caller.output.as_json:
             return show_result(result, caller.output)
@@ -237,6 +254,17 @@ def run_complete(caller: Caller, kind: str, name: str, pairs: Sequence[str]) -> 
         return 0
 
     return caller.run(request, name)
+
+
+async def _nearest(client: Client, kind: str, name: str, argument: str) -> str:
+    """The end of a sentence about a prompt or template, or its argument, that a server does not know."""
+    listed, word = ("prompts", "name") if kind == "prompt" else ("resourceTemplates", "uriTemplate")
+    entries = {str(each.get(word)): each async for each in pages(client, listed)}
+    if name not in entries:
+        return f": there is no {kind} {name!r}{near(name, entries)}"
+    stated = entries[name].get("arguments") or []
+    names = [str(each.get("name")) for each in stated] if kind == "prompt" else _VARIABLE.findall(name)
+    return "" if argument in names else f": {name} has no argument {argument!r}{near(argument, names)}"
 
 
 async def _find(client: Client, kind: str, name: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:

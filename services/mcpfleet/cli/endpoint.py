@@ -73,5 +73,9 @@ def refusal(url: str, status: int, headers: Mapping[str, str]) -> str | None:
 
 
 def not_a_server(url: str, error: BaseException) -> str:
-    """Say that a URL does not answer as an MCP server, and why."""
+    """Say that a URL does not answer as an MCP server, or not at all, and why."""
+    import httpx2  # noqa: PLC0415  # only commands that connect need it, and they have imported it
+
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return f"{url} cannot be reached: {str(error) or type(error).__name__}. Is the server running?"
     return f"{url} does not answer as an MCP server: {str(error) or type(error).__name__}"

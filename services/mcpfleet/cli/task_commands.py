@@ -23,6 +23,8 @@ from mcpfleet.wire.protocol import IDEMPOTENCY_KEY
 
 _Work: TypeAlias = Callable[[TaskClient], Awaitable[int]]
 _ELICITATION = "elicitation/create"
+_INPUT_REQUIRED = "input_required"
+"""The type of a result that asks its caller."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,10 @@ def run_start(owner: TaskCaller, tool: str, pairs: Sequence[str], key: str | Non
         if "taskId" in result:
             say(json.dumps(result, ensure_ascii=False) if owner.output.as_json else str(result["taskId"]))
             return 0
-        say("no task: the call returned at once", err=True)
+        if result.get("resultType") == _INPUT_REQUIRED:
+            asked = ", ".join(result.get("inputRequests") or {}) or "something"
+            raise NoResult(f"{tool} made no task: the call asks for {asked}; use `mcpfleet call`, which answers")
+        say(f"{tool} made no task: this is the call's result", err=True)
         return show_result(result, owner.output)
 
     return owner.run(start)

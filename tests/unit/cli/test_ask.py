@@ -63,6 +63,11 @@ async def test_without_a_terminal_a_missing_answer_names_the_option_and_the_fiel
         await answer(PAGE, key="page")
 
 
+async def test_an_answer_that_fits_no_field_of_the_question_is_told_with_the_nearest() -> None:
+    with pytest.raises(MissingAnswer, match=r"; it has no field 'citty'; did you mean city\?$"):
+        await answer(FORM, "citty=Oslo")
+
+
 async def test_nothing_is_accepted_for_somebody_who_answered_nothing() -> None:
     form = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
     with pytest.raises(MissingAnswer, match="--answer sure=accept"):

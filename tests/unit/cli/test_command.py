@@ -146,3 +146,15 @@ def test_a_command_starts_without_the_types_of_mcp() -> None:
 
 def test_the_default_of_values_is_that_of_the_scan() -> None:
     assert settings.MAX_VALUES == scan.MAX_VALUES
+
+
+@pytest.mark.parametrize("words", [("list",), ("tasks", "get")])
+def test_a_server_that_does_not_run_is_told_apart_from_one_that_is_no_mcp_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    with socket.socket() as taken:  # it does not listen, so that connecting is refused
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
+        code, said = run(monkeypatch, capsys, *words, url, *(["some-task"] * (len(words) - 1)))
+    assert (code, said.startswith(f"{url} cannot be reached: ")) == (1, True), said
+    assert "Is the server running?" in said
