@@ -1,15 +1,20 @@
-"""The page for a browser that opens `/`: what this is, the endpoints, how to connect a client, where the console is."""
+"""The page for a browser: what this is, the endpoints, how to connect a client, where the console is.
+
+It stands at `/`, and at each endpoint's own path, since people paste the URL that a client needs. There it names no
+other endpoint.
+"""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from html import escape
 from typing import Final
 from urllib.parse import urlsplit
 
 from mcpfleet.contracts.access import resource_of
+from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.http_exchange import HttpExchange
@@ -48,7 +53,7 @@ _GUARDS: Final = {
 
 
 class FrontPage:
-    """Answers a browser. Other clients at `/` get the 404 of every path without an endpoint."""
+    """Answers a browser. Other clients get what they get at any path, with an endpoint or without."""
 
     def __init__(self, settings: EdgeSettings, hosts: AllowedHosts, console_url: str) -> None:
         """Describe the page.
@@ -59,13 +64,16 @@ class FrontPage:
             console_url: where the console is; empty where it is off.
         """
         self._settings = settings
+        self._shown = {PATH: settings.endpoints} | {
+            each.path + slash: {name: each} for name, each in settings.endpoints.items() for slash in ("", "/")
+        }
         self._hosts = hosts
         # On an address that this machine alone reaches, the link is for those who are at this machine.
         self._console_url = console_url if is_loopback(urlsplit(console_url).hostname or "") else ""
 
     def takes(self, exchange: HttpExchange) -> bool:
         """Return whether a request is a browser's for the page."""
-        return exchange.path == PATH and exchange.http_method == "GET" and _wants_html(exchange.headers)
+        return exchange.path in self._shown and exchange.http_method == "GET" and _wants_html(exchange.headers)
 
     async def answer(self, exchange: HttpExchange) -> None:
         """Send the page.
@@ -76,27 +84,29 @@ class FrontPage:
         self._hosts.check_host(exchange.headers)
         self._hosts.check_origin(exchange.headers)
         host = exchange.headers.all(b"host")[0].decode("latin-1")
-        await exchange.answer(200, self._page(host).encode(), _GUARDS, _HTML)
+        page = self._page(host, self._shown[exchange.path])
+        await exchange.answer(200, page.encode(), _GUARDS, _HTML)
 
-    def _page(self, host: str) -> str:
-        title = next((each.title for each in self._settings.endpoints.values() if each.title), "An MCP server")
+    def _page(self, host: str, endpoints: Mapping[str, Endpoint]) -> str:
+        title = next((each.title for each in endpoints.values() if each.title), "An MCP server")
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{_STYLE}</style>\n</head>\n'
-            f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{''.join(self._parts(host))}</main>\n</body>\n</html>\n"
+            f"<body>\n<main>\n<h1>{escape(title)}</h1>\n"
+            f"{''.join(self._parts(host, endpoints))}</main>\n</body>\n</html>\n"
         )
 
-    def _parts(self, host: str) -> Iterator[str]:
+    def _parts(self, host: str, endpoints: Mapping[str, Endpoint]) -> Iterator[str]:
         base = self._settings.public_url or f"http://{host}"
-        urls = {name: resource_of(base, each.path) for name, each in self._settings.endpoints.items()}
+        urls = {name: resource_of(base, each.path) for name, each in endpoints.items()}
         yield (
             "<p>This is a server of the <a href='https://modelcontextprotocol.io'>Model Context Protocol</a>, "
             "run by mcpfleet. It is for MCP clients; a browser sees this page only.</p>\n"
         )
         yield f"<h2>{'Endpoint' if len(urls) == 1 else 'Endpoints'}</h2>\n<ul>\n"
         for name, url in urls.items():
-            about = self._settings.endpoints[name].title
+            about = endpoints[name].title
             yield f"<li><code>{escape(url)}</code>{f': {escape(about)}' if about else ''}</li>\n"
         yield "</ul>\n<h2>Connect a client</h2>\n"
         if self._settings.authorization != "none":
@@ -118,6 +128,7 @@ def _commands(*lines: str) -> str:
 
 
 def _wants_html(headers: Headers) -> bool:
-    """Return whether a client names HTML among what it accepts; a client that takes anything does not."""
+    """Return whether a client names HTML among what it accepts, and no stream of events: that one speaks MCP."""
     ranges = b",".join(headers.all(b"accept")).decode("latin-1").lower().split(",", _MOST_RANGES)[:_MOST_RANGES]
-    return any(each.partition(";")[0].strip() == "text/html" for each in ranges)
+    named = {each.partition(";")[0].strip() for each in ranges}
+    return "text/html" in named and "text/event-stream" not in named

@@ -1,4 +1,4 @@
-"""A browser at `/` gets a page; every other client gets what it gets at any path without an endpoint."""
+"""A browser at `/`, or at an endpoint, gets a page; every other client gets what it gets there without the page."""
 
 from __future__ import annotations
 
@@ -57,8 +57,24 @@ async def test_another_client_gets_the_404_of_any_path(accept: str | None) -> No
     assert (answer.status, json.loads(answer.body)["error"]["message"]) == (404, "Not found: no endpoint has this path")
 
 
+@pytest.mark.parametrize("path", ["/one", "/one/"])
+async def test_a_browser_at_an_endpoint_reads_of_that_one_alone(path: str) -> None:
+    """People paste the URL that `ready` shows. Whoever may not read `/` learns of no other endpoint."""
+    served = edge(endpoints={"one": Endpoint(path="/one", title="One"), "two": Endpoint(path="/two")})
+    answer = await served.answer(Post(path=path, method="GET", raw=b"", headers={"accept": BROWSER}))
+    assert answer.status == 200
+    assert "mcpfleet list http://127.0.0.1:8000/one" in text(answer)
+    assert "two" not in text(answer)
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "text/event-stream", "text/html, text/event-stream"])
+async def test_a_client_at_an_endpoint_gets_no_page(accept: str | None) -> None:
+    answer = await edge().answer(Post(path="/mcp", method="GET", raw=b"", headers={"accept": accept}))
+    assert answer.status == 405
+
+
 @pytest.mark.parametrize(("method", "path"), [("POST", "/"), ("DELETE", "/"), ("GET", "/other"), ("GET", "/mcp/more")])
-async def test_the_page_is_at_one_place_for_one_method(method: str, path: str) -> None:
+async def test_the_page_is_at_known_places_for_one_method(method: str, path: str) -> None:
     answer = await edge().answer(Post(path=path, method=method, raw=b"", headers={"accept": BROWSER}))
     assert answer.status == 404
 
