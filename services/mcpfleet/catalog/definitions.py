@@ -18,10 +18,12 @@ from mcpfleet.app.extension_names import (
     check_notification,
     check_settings,
 )
+from mcpfleet.app.folder import check_path
 from mcpfleet.app.uri import check_template, check_uri
 from mcpfleet.app.validation import Validator, check_input_root
 from mcpfleet.bus.rpc import broken_rules
 from mcpfleet.contracts.manifest import OWN_KINDS, Definition
+from mcpfleet.contracts.skills import check_skill
 
 _MOST_ICONS: Final = 64
 """Icons of a definition, and sizes of an icon."""
@@ -106,6 +108,23 @@ def faults(definition: Definition) -> Iterator[str]:
     except Mistake:
         yield "wire.icons: https: or data: URIs (M28)"
     yield from _kind_faults(definition, wire)
+    yield from _file_faults(definition)
+
+
+def _file_faults(definition: Definition) -> Iterator[str]:
+    """The rules of files: an edge makes URIs of their paths."""
+    if definition.file is not None and definition.kind != "resource":
+        yield "file: only a resource is a file"
+    if definition.skill is None:
+        return
+    try:
+        check_skill(definition.name, definition.skill)
+        for ref in definition.skill.files:
+            check_path(ref.path)
+    except (Mistake, ValueError):
+        yield "skill: name, description, files and paths by the specification (X26)"
+    if definition.file not in definition.skill.files:
+        yield "file: must be the skill's SKILL.md"
 
 
 def _word_faults(definition: Definition) -> Iterator[str]:

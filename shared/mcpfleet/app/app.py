@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast
@@ -22,6 +22,7 @@ from mcpfleet.app.extension import Extension, extensions_of
 from mcpfleet.app.extension import add as add_extension
 from mcpfleet.app.extension_names import check_identifier, check_settings
 from mcpfleet.app.file_source import FileSource
+from mcpfleet.app.folder import Folder, Links, root_of
 from mcpfleet.app.function import is_async
 from mcpfleet.app.handler import Handler, Interceptor, Sanitizer
 from mcpfleet.app.hosts import Hosts, Watcher
@@ -316,6 +317,43 @@ class Router:
             return Lister(handler, declaration, signature)
 
         return self._declaring("resources", name, make, options)
+
+    def skills(
+        self,
+        folder: str,
+        *,
+        package: str | None = None,
+        prefix: str = "",
+        only_for: Collection[str] = (),
+        scopes: Collection[str] = (),
+        links: Links = "refuse",
+    ) -> None:
+        """Declare the skills of a folder: each folder below it that has a SKILL.md, at any depth.
+
+        Their files are read here, and again when they change while a worker serves them (X7). Edges answer for them:
+        no handler and no interceptor runs.
+
+        Args:
+            folder: relative to the file that declares, or to the package.
+            package: an installed package that has the folder.
+            prefix: the beginning of their paths: "acme" gives `skill://acme/NAME/SKILL.md`.
+            only_for: the callers for whom they exist, as for every declaration.
+            scopes: the scopes that a caller needs.
+            links: "inside" takes links that stay below the folder, as in a volume of a Kubernetes ConfigMap.
+
+        Raises:
+            DeclarationError: a skill breaks the Agent Skills specification, or its frontmatter is read differently by
+                different readers; the error names the file and the line.
+        """
+        site = Site.of_caller()
+        try:
+            from mcpfleet.app.skills import SkillSource, warn_of_equal_names  # noqa: PLC0415  # it needs PyYAML
+
+            root = Folder(root_of(site, package) / folder, links)
+            self.declared.add_source(SkillSource(root, site, prefix=prefix, only_for=only_for, scopes=scopes))
+        except Mistake as mistake:
+            raise DeclarationError(mistake.why, site) from None
+        warn_of_equal_names([handler.definition for handler in self.declared.of("resource").values()])
 
     def completion(self, of: Callable[..., Any] | str, argument: str) -> Callable[[Function], Function]:
         """Declare a function that completes what a user types; used as `@app.completion(review, "title")`.

@@ -144,7 +144,7 @@ class FileResource(Handler):
         """
         assert definition.file is not None
         self._file: FileRef = definition.file
-        function = Function(lambda: source.content(self._file))
+        function = Function(lambda: find_content([source], self._file.digest))
         function.site = source.site
         super().__init__(definition, function)
 

@@ -87,6 +87,19 @@ class FileRef(Message):
         return max(1, -(-self.size // CHUNK))
 
 
+MOST_SKILL_FILES: Final = 512
+"""Files of a skill, which every host takes."""
+
+
+class Skill(Message):
+    """What makes a resource a skill: its SKILL.md is the definition's `file` (X21)."""
+
+    frontmatter: dict[str, Any]
+    """All fields of SKILL.md's frontmatter."""
+    files: tuple[FileRef, ...] = Field(max_length=MOST_SKILL_FILES, fail_fast=True)
+    """All files of its folder, SKILL.md and those of nested skills too, by paths below the folder."""
+
+
 Kind = Literal[
     "tool", "resource", "template", "prompt", "lister", "method", "notification", "extension", "experimental"
 ]
@@ -181,6 +194,9 @@ class Definition(Message):
     filter: str | None = Field(default=None, min_length=1, max_length=128)
     """The field of a listen stream's filter that names a notification's keys (X46)."""
 
+    skill: Skill | None = None
+    """The skill whose SKILL.md the resource is."""
+
     @cached_property
     def text(self) -> str:
         """The exact announced text, as canonical JSON. Only its maker has it all: a definition that was read may
@@ -195,7 +211,8 @@ class Definition(Message):
     @property
     def files(self) -> tuple[FileRef, ...]:
         """The files that it names."""
-        return () if self.file is None else (self.file,)
+        own = () if self.file is None else (self.file,)
+        return own if self.skill is None else (*own, *self.skill.files)
 
     @cached_property
     def named_scopes(self) -> tuple[str, ...]:

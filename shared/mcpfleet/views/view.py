@@ -14,7 +14,9 @@ from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import OWN_KINDS, Definition, FileRef, Kind
+from mcpfleet.contracts.skills import SKILLS_EXTENSION
 from mcpfleet.views.rights import Policy, Rights, is_of
+from mcpfleet.views.skills import SkillIndex, without_incomplete
 from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.mirror import Mirrored, mirrored
 from mcpfleet.wire.protocol import TASKS_EXTENSION
@@ -97,6 +99,8 @@ class View:
         target = self.find("resource", uri)
         if target is not None:
             return target
+        if self.skills and (file := self.skills.files.get(uri)) is not None:
+            return Target(file.listed, file=file.ref)
         return next((target for template, target in self._templates if template.match(uri) is not None), None)
 
     def is_of_other_revisions(self, uri: str) -> bool:
@@ -111,6 +115,13 @@ class View:
         )
 
     @cached_property
+    def skills(self) -> SkillIndex:
+        """The skills in it."""
+        return SkillIndex(
+            target.listed for target in self.targets["resource"].values() if target.listed.definition.skill is not None
+        )
+
+    @cached_property
     def has_files(self) -> bool:
         """Whether any resource in it is a file."""
         return any(target.file is not None for target in self.targets["resource"].values())
@@ -118,7 +129,12 @@ class View:
     def file_state(self, uri: str) -> str | None:
         """Return what changes where the file under a URI does; None where there is no file."""
         target = self.find_resource(uri)
-        return None if target is None or target.file is None else target.file.digest
+        if target is None or target.file is None:
+            return None
+        # A skill's definition has the digests of all its files, which those who watch its SKILL.md hear of.
+        definition = target.listed.definition
+        is_whole = definition.skill is not None and definition.name == uri
+        return target.listed.digest if is_whole else target.file.digest
 
     @cached_property
     def _templates(self) -> Sequence[tuple[UriTemplate, Target]]:
@@ -189,6 +205,11 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         if rights.shows(definition) and (tasks or definition.task != "required"):
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
             targets[definition.kind][definition.name] = Target(listed, headers, definition.file)
+    skills = {
+        uri: target.listed for uri, target in targets["resource"].items() if target.listed.definition.skill is not None
+    }
+    for uri in skills.keys() - without_incomplete(skills):
+        del targets["resource"][uri]
     is_private = rights.is_named or policy.depends_on_caller
     offered = [
         listed.definition
@@ -213,6 +234,8 @@ def _capabilities(offered: Sequence[Definition], *, tasks: bool) -> Mapping[str,
     extensions = _advertised(offered, "extension")
     if tasks and any(definition.task is not None for definition in offered):
         extensions[TASKS_EXTENSION] = {}
+    if any(definition.skill is not None for definition in offered):
+        extensions[SKILLS_EXTENSION] = {"directoryRead": True}
     if extensions:
         found["extensions"] = extensions
     if found:

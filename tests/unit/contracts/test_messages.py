@@ -42,7 +42,7 @@ from mcpfleet.contracts.catalog import (
     Withdrawn,
 )
 from mcpfleet.contracts.files import Chunk, ChunkStored, ChunkWanted, PutChunk
-from mcpfleet.contracts.manifest import Definition, FileRef
+from mcpfleet.contracts.manifest import Definition, FileRef, Skill
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.permits import AskedByCaller, PermitsChanged, PermitsWanted, Permitted
 from mcpfleet.contracts.pool_tasks import Settle
@@ -83,6 +83,15 @@ DEFINITION = Definition(
 )
 FILE = FileRef(path="docs/a.md", digest="sha256:" + "0" * 64, size=1, mime="text/markdown")
 PAGE = Definition(kind="resource", name="library://page", wire={"uri": "library://page", "name": "page"}, file=FILE)
+SKILL_MD = FILE.model_copy(update={"path": "SKILL.md"})
+SKILL = Definition(
+    kind="resource",
+    name="skill://a/SKILL.md",
+    wire={"uri": "skill://a/SKILL.md", "name": "a", "description": "A.", "mimeType": "text/markdown"},
+    file=SKILL_MD,
+    skill=Skill(frontmatter={"name": "a", "description": "A.", "empty": None}, files=(SKILL_MD,)),
+    revisions=("2026-07-28",),
+)
 LISTED = Listed(pool="library", digest=DEFINITION.digest, definition=DEFINITION)
 SNAPSHOT = Snapshot(endpoint="mcp", number=7, name="library", version="1", listed=(LISTED,))
 
@@ -163,6 +172,7 @@ MESSAGES = [
     ChunkWanted(pool="library", digest=FILE.digest, number=0),
     Chunk(data="YQ=="),
     Listed(pool="library", digest=PAGE.digest, definition=PAGE),
+    Listed(pool="library", digest=SKILL.digest, definition=SKILL),
     SnapshotWanted(endpoint="mcp"),
     SnapshotWanted(endpoint="mcp", known=0),
     SnapshotAnswer(number=7),

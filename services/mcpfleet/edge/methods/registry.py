@@ -9,6 +9,7 @@ from typing import Final
 from mcpfleet.edge.methods.invoke import Invoker
 from mcpfleet.edge.methods.lists import Lists
 from mcpfleet.edge.methods.sessions import SessionMethods
+from mcpfleet.edge.methods.skills import SkillMethods, has_skills
 from mcpfleet.edge.methods.tasks import TaskMethods
 from mcpfleet.edge.protocol import schema
 from mcpfleet.edge.protocol.exchange import Exchange, Method, no_target
@@ -42,7 +43,13 @@ class MethodTable:
 
 
 def protocol_methods(
-    lists: Lists, invoker: Invoker, listen: ListenStreams, tasks: TaskMethods, sessions: SessionMethods
+    lists: Lists,
+    invoker: Invoker,
+    listen: ListenStreams,
+    tasks: TaskMethods,
+    sessions: SessionMethods,
+    *,
+    skills: SkillMethods,
 ) -> tuple[Method, ...]:
     """Return the rows of the protocol's own methods."""
     tools, prompts = _has("tools"), _has("prompts")
@@ -72,6 +79,9 @@ def protocol_methods(
             "tasks/update", schema.update_task, tasks.update, is_offered=takes_tasks, names="taskId", audit=no_target
         ),
         Method("tasks/cancel", schema.task, tasks.cancel, is_offered=takes_tasks, names="taskId", audit=no_target),
+        Method("skills/list", page, skills.list, is_offered=has_skills, is_limited=True),
+        Method("skills/get", schema.watched_uri, skills.get, is_offered=has_skills),
+        Method("resources/directory/read", schema.directory_page, skills.read_directory, is_offered=has_skills),
         # The revisions of 2025 alone.
         Method("initialize", schema.no_parameters, sessions.initialize, SESSION_ERA, begins_session=True),
         Method("ping", schema.no_parameters, sessions.ping, SESSION_ERA),

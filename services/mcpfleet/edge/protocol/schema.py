@@ -54,10 +54,16 @@ def read_resource(params: Params) -> None:
 
 
 def watched_uri(params: Params) -> None:
-    """Check `resources/subscribe` and `resources/unsubscribe`."""
+    """Check `resources/subscribe`, `resources/unsubscribe` and `skills/get`: a URI."""
     uri = params.get("uri")
     if not isinstance(uri, str) or not 0 < len(uri) <= LONGEST_URI:
         raise bad_params(f"`uri` must have 1 to {LONGEST_URI} characters")
+
+
+def directory_page(params: Params) -> None:
+    """Check `resources/directory/read`."""
+    watched_uri(params)
+    list_page(params)
 
 
 def log_level(params: Params) -> None:

@@ -33,6 +33,7 @@ from mcpfleet.edge.methods.invoke import Callers, Invoker
 from mcpfleet.edge.methods.lists import Lists
 from mcpfleet.edge.methods.registry import MethodTable, protocol_methods
 from mcpfleet.edge.methods.sessions import SessionMethods
+from mcpfleet.edge.methods.skills import SkillMethods
 from mcpfleet.edge.methods.tasks import TaskMethods
 from mcpfleet.edge.protocol.continuation import Continuation
 from mcpfleet.edge.protocol.sealer import Sealer
@@ -155,6 +156,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
             streams.listen,
             TaskMethods(tasks, identity.limits, sanitizer, log=log),
             SessionMethods(sessions.cache, sessions.streams, callers, streams.permits, settings),
+            skills=SkillMethods(sealer, callers, settings),
         ),
         ExtensionMethods(snapshots, invoker).of,
     )

@@ -34,7 +34,7 @@ class Unneeded:
 
 
 UNNEEDED: Any = Unneeded()
-ROWS: tuple[Method, ...] = protocol_methods(UNNEEDED, UNNEEDED, UNNEEDED, UNNEEDED, UNNEEDED)
+ROWS: tuple[Method, ...] = protocol_methods(UNNEEDED, UNNEEDED, UNNEEDED, UNNEEDED, UNNEEDED, skills=UNNEEDED)
 METHODS = MethodTable(ROWS)
 
 
