@@ -19,6 +19,7 @@ from mcpfleet.catalog.rebuild import Rebuilt
 from mcpfleet.catalog.repository import CatalogRepository, SweepResult
 from mcpfleet.catalog.settings import CatalogSettings
 from mcpfleet.contracts.catalog import hint_subject
+from mcpfleet.process.events import SnapshotChanged
 from mcpfleet.process.lifecycle import HeartbeatWindow
 from mcpfleet.process.service import Process
 from mcpfleet.store.errors import StoreError
@@ -57,6 +58,7 @@ class CatalogSweeper:
         self._causes: list[TraceContext] = []
         """The sampled traces that woke it since the last sweep."""
         self._window = HeartbeatWindow(longest_gap=process.settings.worker_lost / 2)
+        self._observers = process.observers
         self._pools: set[str] = set()
         self._readiness = StoreReadiness(process.health, process.log)
 
@@ -132,6 +134,8 @@ class CatalogSweeper:
                 continue
             self._log.info("snapshot changed", endpoint=each.endpoint, number=each.number, definitions=each.size)
             self._instruments.snapshot.set(each.number, each.endpoint)
+            if self._observers.is_on:
+                self._observers.tell(SnapshotChanged, each.endpoint, each.number, each.size)
             try:
                 self._bus.hint(hint_subject(each.endpoint), str(each.number).encode(), cause)
             except NotRun as error:

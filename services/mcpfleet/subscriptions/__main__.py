@@ -19,6 +19,7 @@ from mcpfleet.subscriptions.repository import StreamRepository
 from mcpfleet.subscriptions.sessions import SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.sweeper import SubscriptionsSweeper
+from mcpfleet.telemetry.instruments import SubscriptionsInstruments
 
 
 async def serve(process: Process[SubscriptionsSettings]) -> None:
@@ -31,8 +32,9 @@ async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
     settings, log = process.settings, process.log
     async with store_of(settings, process.name) as store:
         repository = StreamRepository(store)
-        sessions, notifications = SessionRepository(store, settings), SessionNotifications(bus, log=log)
-        sweeper = SubscriptionsSweeper(repository, sessions, notifications, bus, process)
+        sessions, instruments = SessionRepository(store, settings), SubscriptionsInstruments(process.telemetry.metrics)
+        notifications = SessionNotifications(bus, process.observers, instruments, log=log)
+        sweeper = SubscriptionsSweeper(repository, sessions, notifications, bus, process, instruments=instruments)
         handlers = (
             SubscriptionsActor(repository, sweeper, settings, log=log),
             SessionsActor(sessions, notifications, settings, log=log),

@@ -105,10 +105,12 @@ class SessionsActor:
 
     async def begin(self, question: BeginSession, context: RpcContext) -> SessionBegun:  # noqa: ARG002
         """Store a session. If its owner has too many, the ones that were unused longest end."""
-        ended = await self._sessions.begin(question)
+        is_new, ended = await self._sessions.begin(question)
         if ended:
             self._log.info("sessions evicted", ended=len(ended), limit=self._settings.owner_sessions)
-            self._notifications.ended(ended)
+            self._notifications.ended(ended, "surplus")
+        if is_new:
+            self._notifications.begun(question.session)
         return SessionBegun()
 
     async def read(self, question: ReadSession, context: RpcContext) -> SessionRead:  # noqa: ARG002

@@ -1,35 +1,56 @@
-"""Hints to edges about sessions, sent after the commit. Any of them may be lost."""
+"""What is told of sessions after the commit: hints to edges, of which any may be lost, and events to observers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.sessions import CHANGED_SUBJECT, SessionChanged
+from mcpfleet.process.events import SessionBegan, SessionEnded
+from mcpfleet.process.observers import Observers
+from mcpfleet.telemetry.instruments import SubscriptionsInstruments
 
 
 class SessionNotifications:
     """Tells every edge. An edge that misses a hint reads the session again after a while."""
 
-    def __init__(self, bus: Bus, *, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, bus: Bus, observers: Observers, instruments: SubscriptionsInstruments, *, log: FilteringBoundLogger
+    ) -> None:
         self._bus = bus
+        self._observers = observers
+        self._instruments = instruments
         self._log = log
+
+    def begun(self, session: str) -> None:
+        """Tell observers that a session has begun; edges hear of it by their own requests."""
+        self._instruments.begun.add(1)
+        if self._observers.is_on:
+            self._observers.tell(SessionBegan, session)
 
     def changed(self, session: str) -> None:
         """Hint that a session changed."""
         self._tell(SessionChanged(session=session))
 
-    def ended(self, sessions: Iterable[str]) -> None:
+    def ended(self, sessions: Iterable[str], why: Literal["surplus", "idle"]) -> None:
         """Hint that sessions have ended by themselves."""
         for session in sessions:
             self._tell(SessionChanged(session=session, ended=True))
+            self._note_end(session, why)
 
     def deleted(self, session: str) -> None:
         """Hint that a session's owner has ended it."""
         self._tell(SessionChanged(session=session, ended=True, deleted=True))
+        self._note_end(session, "client")
+
+    def _note_end(self, session: str, why: Literal["client", "surplus", "idle"]) -> None:
+        self._instruments.ended.add(1, why)
+        if self._observers.is_on:
+            self._observers.tell(SessionEnded, session, why)
 
     def _tell(self, hint: SessionChanged) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, exists, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from mcpfleet.contracts.hints import resource_key
@@ -43,11 +43,12 @@ class SessionRepository:
         self._store = store
         self._settings = settings
 
-    async def begin(self, wanted: BeginSession) -> list[str]:
+    async def begin(self, wanted: BeginSession) -> tuple[bool, list[str]]:
         """Store a session, unless it exists.
 
         Returns:
-            The owner's sessions that ended for it, since the owner had too many: the longest unused ones.
+            Whether it is new, and the owner's sessions that ended for it, since the owner had too many: the longest
+            unused ones.
         """
         async with self._store.write() as connection:
             row = insert_into(sessions, connection).values(
@@ -62,8 +63,8 @@ class SessionRepository:
             )
             made = row.on_conflict_do_nothing().returning(sessions.c.session)
             if await connection.scalar(made) is None:
-                return []
-            return await self._evict(connection, wanted)
+                return False, []
+            return True, await self._evict(connection, wanted)
 
     async def read(self, session: str, owner: str) -> Session | None:
         """Return a session, or None where its owner has no such session. Notes now and then that it is used."""
@@ -105,6 +106,11 @@ class SessionRepository:
                 return False
             await _forget_uris(connection, [session])
         return True
+
+    async def count(self) -> int:
+        """Return how many sessions there are."""
+        async with self._store.read() as connection:
+            return await connection.scalar(select(func.count()).select_from(sessions).where(self._lives())) or 0
 
     async def sweep(self) -> list[str]:
         """Delete up to `AT_ONCE` sessions that are idle or too old; returns them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Final
 
@@ -17,7 +18,10 @@ from mcpfleet.subscriptions.notifications import SessionNotifications
 from mcpfleet.subscriptions.repository import StreamRepository
 from mcpfleet.subscriptions.sessions import AT_ONCE, SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.telemetry.instruments import SubscriptionsInstruments
 
+_COUNTS_EVERY: Final = 15.0
+"""Seconds between two counts of sessions."""
 _BATCHES: Final = 10
 """Batches of sessions that one sweep deletes, so that it gets to the edges in time."""
 
@@ -32,10 +36,14 @@ class SubscriptionsSweeper:
         notifications: SessionNotifications,
         bus: Bus,
         process: Process[SubscriptionsSettings],
+        *,
+        instruments: SubscriptionsInstruments,
     ) -> None:
         self._repository = repository
         self._sessions = sessions
         self._notifications = notifications
+        self._instruments = instruments
+        self._counted = -math.inf
         self._bus = bus
         self._settings = settings = process.settings
         self._log = process.log
@@ -70,6 +78,7 @@ class SubscriptionsSweeper:
             else:
                 gone = await self._repository.sweep(lost=lost)
                 await self._end_sessions()
+                await self._measure()
         except StoreError as error:
             self._window.interrupt()
             self._readiness.failed(error)
@@ -79,9 +88,15 @@ class SubscriptionsSweeper:
             self._log.info("silent edge dropped", edge=edge)
         return True
 
+    async def _measure(self) -> None:
+        """Count the sessions now and then: a count reads them all."""
+        if time.monotonic() - self._counted >= _COUNTS_EVERY:
+            self._counted = time.monotonic()
+            self._instruments.sessions.set(await self._sessions.count())
+
     async def _end_sessions(self) -> None:
         for _ in range(_BATCHES):
             ended = await self._sessions.sweep()
-            self._notifications.ended(ended)
+            self._notifications.ended(ended, "idle")
             if len(ended) < AT_ONCE:
                 return

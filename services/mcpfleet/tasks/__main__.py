@@ -33,7 +33,7 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
     instruments = TasksInstruments(process.telemetry.metrics)
     async with store_of(settings, process.name, singles=True) as store:
         repository = TaskRepository(store, settings)
-        notifications = TaskNotifications(bus, instruments, log=log)
+        notifications = TaskNotifications(bus, instruments, process.observers, log=log)
         sweeper = TaskSweeper(repository, bus, process, notifications, instruments)
         handlers = (
             TasksActor(repository, notifications, instruments),

@@ -61,7 +61,7 @@ class TasksActor:
         return await self._repository.creator.create(question, self._tell_made)
 
     def _tell_made(self, change: TaskChange) -> None:
-        self._instruments.created.add(1, "created")
+        self._notifications.tell_made(change.task, "created")
         self._notifications.tell([change])
 
     async def get(self, question: Get, context: RpcContext) -> Found:  # noqa: ARG002

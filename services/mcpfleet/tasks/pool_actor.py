@@ -65,7 +65,7 @@ class PoolActor:
         """Create a task that its creator holds."""
         deferred = await self._repository.creator.defer(context.tokens["pool"], question)
         if deferred.outcome is KeyOutcome.NEW:
-            self._instruments.created.add(1, "deferred")
+            self._notifications.tell_made(question.task.id, "deferred")
             if question.once is not None:
                 self._notifications.tell_reservation(question.once.key)
         return deferred

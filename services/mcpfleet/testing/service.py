@@ -52,7 +52,7 @@ class LocalService(Generic[S]):
             write_composed: takes lines that it has composed itself.
         """
         self.process = Process(name, settings)
-        self.process.log = log.bind(service=name, process=self.process.id)
+        self.process.log = self.process.observers.log = log.bind(service=name, process=self.process.id)
         self.process.write_composed = write_composed
         self.process.health = self._health = _Watched(self.process.stopping, self.process.log)
         self.ended = anyio.Event()
@@ -86,7 +86,8 @@ class LocalService(Generic[S]):
         header.clock.set(lambda: time.time() + self.clock_ahead)  # for all tasks that start from here
         try:
             with self._scope:
-                await self._serve(self.process, self._bus())
+                async with self.process.observers.during(self.process.settings.observer):
+                    await self._serve(self.process, self._bus())
         except Exception as error:  # the fleet tells it to the test
             self.process.log.exception("service failed")
             self.error = error

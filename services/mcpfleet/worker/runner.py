@@ -22,8 +22,11 @@ from mcpfleet.app.outcome import Kept
 from mcpfleet.bus.actor import consumer_span
 from mcpfleet.contracts.call import BAD_ARGUMENTS, FAILED, CallBody, FrameKind
 from mcpfleet.contracts.hints import Change
+from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.task_payloads import Origin
 from mcpfleet.contracts.tasks import Reservation
+from mcpfleet.process.events import RequestBegan, RequestEnded, TaskBegan, TaskEnded
+from mcpfleet.process.observers import Observers
 from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
@@ -75,6 +78,7 @@ class RunTelemetry:
     tracer: Tracer
     instruments: WorkerInstruments
     log: FilteringBoundLogger
+    observers: Observers
 
 
 @dataclass(slots=True, eq=False)
@@ -174,6 +178,9 @@ class Runner:
         handler = self._handlers[work.definition]
         name = handler.definition.name
         end: RunEnd | None = None
+        observers = self._telemetry.observers
+        if observers.is_on:
+            _tell_began(observers, work, handler.definition)
         try:
             # A task runs in its call's trace, and perhaps hours after that call has ended: the link says so.
             links = (work.trace,) if isinstance(work, TaskWork) else ()
@@ -192,6 +199,8 @@ class Runner:
                 await run.signal.finished()
             end = end or self._encoder.given_up(run.work, handler)
             self._tell(end.frame)
+            if observers.is_on:
+                _tell_ended(observers, run.work, handler.definition, end.error_type, time.monotonic() - started)
             if work.purpose is Purpose.RESULT:
                 self._telemetry.instruments.handler_duration.record(time.monotonic() - started, name, end.error_type)
 
@@ -326,3 +335,20 @@ class Runner:
             lifespan=self._lifespan,
         )
         return call, context
+
+
+def _tell_began(observers: Observers, work: Work, definition: Definition) -> None:
+    """Tell observers of a call, or of an attempt of a task."""
+    if isinstance(work, TaskWork):
+        observers.tell(TaskBegan, work.key.task, definition.name)
+    else:
+        observers.tell(RequestBegan, definition.kind, definition.name, work.trace.trace_id)
+
+
+def _tell_ended(observers: Observers, work: Work, definition: Definition, error: str, seconds: float) -> None:
+    """Tell observers that a run has ended; a call that became a task ends as that task's attempt."""
+    if isinstance(work, TaskWork):
+        observers.tell(TaskEnded, work.key.task, definition.name, error or "ok")
+    else:
+        trace = work.trace.trace_id
+        observers.tell(RequestEnded, definition.kind, definition.name, trace, error or None, seconds)

@@ -52,6 +52,7 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread
         thread: runs the functions, within the application's lifespans; by default there are none.
     """
     thread = thread or HandlerLoop()
+    process.observers.add(app.observers)
     settings, telemetry, log = process.settings, process.telemetry, process.log
     side = BusSide(bus, pool, settings, WorkerInstruments(telemetry.metrics), log)
     slots, handlers = Slots(settings.slots, side.instruments), HandlerTable(app)
@@ -72,7 +73,7 @@ def wire(process: Process[WorkerSettings], bus: Bus, app: App, pool: str, thread
     permits = PermitActor(side, permit_calls)
     host = WorkerHost(handlers, calls, tasks, announcer, publisher=publisher, permits=permits)
     frames = LoopBridge(asyncio.get_running_loop(), FrameRouter(calls, tasks).route)
-    recorded = RunTelemetry(telemetry.tracer, side.instruments, log)
+    recorded = RunTelemetry(telemetry.tracer, side.instruments, log, process.observers)
     runner = Runner(
         handlers, settings, recorded, tell=frames.put, publish=host.publish, requests=tasks.requests,
         lifespan=thread.lifespan,

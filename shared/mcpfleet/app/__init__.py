@@ -60,6 +60,7 @@ from mcpfleet.app.resource import Page
 from mcpfleet.app.tool import Tool
 from mcpfleet.contracts.hints import BadUri
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.process import events
 
 __all__ = [
     "ABSENT",
@@ -127,6 +128,7 @@ __all__ = [
     "TryAgain",
     "Variables",
     "content",
+    "events",
     "load",
     "message",
     "question",

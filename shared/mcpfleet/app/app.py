@@ -47,6 +47,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 Around = TypeVar("Around", bound=Interceptor)
+Observing = TypeVar("Observing", bound=Callable[[Any], Any])
 Watching = TypeVar("Watching", bound=Callable[[frozenset[str]], Any])
 Opening = TypeVar("Opening", bound=Callable[..., Any])
 
@@ -94,6 +95,11 @@ class Router:
     def interceptors(self) -> tuple[Interceptor, ...]:
         """The functions around every handler, the outermost first, without those of included Routers."""
         return tuple(self.declared.interceptors)
+
+    @property
+    def observers(self) -> tuple[Callable[[Any], Any], ...]:
+        """The functions that are told what happens in its workers."""
+        return tuple(observer for part in self.declared.parts() for observer in part.observers)
 
     @property
     def watchers(self) -> tuple[Watcher, ...]:
@@ -472,6 +478,16 @@ class Router:
         serves the app.
         """
         self.declared.watchers.append(Watcher(function))
+        return function
+
+    def observer(self, function: Observing) -> Observing:
+        """Tell a function what happens in the workers that serve this App; used as `@app.observer` (X69).
+
+        It takes a frozen event of `mcpfleet.app.events`: the worker, a call, or an attempt of a task began or ended. It
+        runs in a thread of its own; an async one on an event loop there. It has 5 s. Up to 1,024 events wait for it;
+        further ones are dropped and counted, and no call waits for it. Declare it before a worker serves the App.
+        """
+        self.declared.observers.append(function)
         return function
 
     def remove(self, kind: Kind, name: str) -> None:

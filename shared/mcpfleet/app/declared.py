@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from mcpfleet.app.completion import Completes
@@ -71,6 +71,7 @@ class Declarations:
         self.interceptors: list[Interceptor] = []
         """Run around every handler here, the outermost first."""
         self.watchers: list[Watcher] = []
+        self.observers: list[Callable[[Any], Any]] = []
         self.sources: list[FileSource] = []
         """What comes from files, and is read again when they change."""
         self.hosts = Hosts()

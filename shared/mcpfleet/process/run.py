@@ -127,7 +127,8 @@ class _Run:
     async def _serve(self, service: Service[Any], process: Process[Any]) -> None:
         process.log.info("started")
         try:
-            await service.serve(process)
+            async with process.observers.during(process.settings.observer):
+                await service.serve(process)
         except Exception as error:  # `_outcome` tells it once everything has ended
             self._failures.append((process, error))
             self._work.cancel()

@@ -11,7 +11,9 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 from mcpfleet.process.lifecycle import Health, Stopping
 from mcpfleet.process.logs import logger, write_composed
+from mcpfleet.process.observers import Observers
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.telemetry.instruments import ProcessInstruments
 from mcpfleet.telemetry.setup import Telemetry
 
 Page = Callable[[HTTPScope, ASGIReceiveCallable, ASGISendCallable], Awaitable[None]]
@@ -59,6 +61,7 @@ class Process(Generic[S]):
         health: the conditions that /readyz tells.
         telemetry: the tracer and the metrics.
         pages: the service's pages on the admin port.
+        observers: hear what happens here (X69).
     """
 
     def __init__(self, name: str, settings: S, *, stopping: Stopping | None = None, pages: Pages | None = None) -> None:
@@ -79,6 +82,8 @@ class Process(Generic[S]):
         self.health = Health(self.stopping, self.log)
         self.telemetry = Telemetry(name, self.id, log=self.log)
         self.pages = pages if pages is not None else Pages()
+        dropped = ProcessInstruments(self.telemetry.metrics).observer_drops
+        self.observers = Observers(name, self.id, self.log, dropped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,9 @@ class ProcessSettings(Settings):
         default=(), description="Host names that serve /console, besides localhost and addresses."
     )
     jaeger_url: WebUrl = Field(default="", description="The address of Jaeger's page, to which /console links traces.")
+    observer: str = Field(
+        default="", description="The module:object that each process tells of what happens: a function of an event."
+    )
     drain: Seconds = Field(default=30.0, description="The time for running work after the first signal.")
     last_deadline: Seconds = Field(
         default=60.0, description="The time after the first signal after which work is cancelled."

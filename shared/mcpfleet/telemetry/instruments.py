@@ -19,6 +19,20 @@ WAIT_BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Seconds in a queue; its bound is 5 s by default."""
 
 
+STREAM_BOUNDS: Final = (1, 10, 60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400)
+"""Seconds that a stream is open; a day is the longest by default."""
+
+
+class ProcessInstruments:
+    """The instruments of every process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.observer_drops = metrics.counter(
+            "mcpfleet.observers.dropped", "Events that an observer did not hear.", labels=("observer",)
+        )
+        """The observer's name."""
+
+
 class EdgeInstruments:
     """The instruments of an edge."""
 
@@ -98,6 +112,14 @@ class StreamInstruments:
         self.ended = metrics.counter(
             "mcpfleet.edge.streams.ended", "Listen streams that ended, by why they did.", labels=("reason",)
         )
+        self.duration = metrics.histogram(
+            "mcpfleet.edge.streams.duration",
+            "How long streams of changes were open, by kind and by why they ended.",
+            STREAM_BOUNDS,
+            unit="s",
+            labels=("kind", "reason"),
+        )
+        """`listen`, or `session` for the GET stream of a client of 2025."""
         self.refused = metrics.counter(
             "mcpfleet.edge.streams.refused", "Listen streams that were not opened, by why.", labels=("reason",)
         )
@@ -151,6 +173,18 @@ class CatalogInstruments:
             "mcpfleet.catalog.snapshot", "The newest snapshot's number.", labels=("endpoint",)
         )
         self.workers = metrics.gauge("mcpfleet.catalog.workers", "Workers that announce themselves.", labels=("pool",))
+
+
+class SubscriptionsInstruments:
+    """The instruments of subscriptions."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.sessions = metrics.gauge("mcpfleet.subscriptions.sessions", "Sessions of clients of 2025, in the store.")
+        self.begun = metrics.counter("mcpfleet.subscriptions.sessions.begun", "Sessions that began.")
+        self.ended = metrics.counter(
+            "mcpfleet.subscriptions.sessions.ended", "Sessions that ended, by why they did.", labels=("reason",)
+        )
+        """`client`, `surplus` or `idle`."""
 
 
 class TasksInstruments:

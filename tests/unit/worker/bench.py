@@ -15,6 +15,7 @@ from structlog.testing import LogCapture
 
 from mcpfleet.app import App
 from mcpfleet.contracts.call import CallBody, FrameKind, call_subject
+from mcpfleet.process.observers import Observers
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.telemetry.spans import Tracer
@@ -23,6 +24,7 @@ from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.work import CallKey, CallWork, Ended, Frame, Logged, Report
 from tests.kit.logs import captured
+from tests.kit.observing import observers
 
 _NOTHING: Mapping[str, Any] = {}
 _numbers = itertools.count(1)
@@ -79,11 +81,12 @@ class Bench:
     settings: WorkerSettings
     log: LogCapture = field(default_factory=LogCapture)
     frames: list[Frame] = field(default_factory=list)
+    observers: Observers = field(default_factory=observers)
 
     def __post_init__(self) -> None:
         self._news = anyio.Event()
         self.instruments = WorkerInstruments(Metrics())
-        telemetry = RunTelemetry(Tracer(), self.instruments, captured(self.log))
+        telemetry = RunTelemetry(Tracer(), self.instruments, captured(self.log), self.observers)
         self.runner = Runner(HandlerTable(self.app), self.settings, telemetry, tell=self.hear)
 
     def hear(self, frame: Frame) -> None:

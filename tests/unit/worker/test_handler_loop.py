@@ -24,6 +24,7 @@ from mcpfleet.worker.runner import HandlerTable, Runner, RunTelemetry
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.work import Ended, Frame
 from tests.kit.logs import captured
+from tests.kit.observing import observers
 from tests.kit.waiting import until
 from tests.unit.worker.bench import held_call
 
@@ -67,7 +68,7 @@ class Frames:
 def runner_of(frames: Frames, log: LogCapture) -> Runner:
     started.clear()
     release.clear()
-    telemetry = RunTelemetry(Tracer(), WorkerInstruments(Metrics()), captured(log))
+    telemetry = RunTelemetry(Tracer(), WorkerInstruments(Metrics()), captured(log), observers())
     return Runner(HandlerTable(app), WorkerSettings(), telemetry, tell=frames.hear)
 
 

@@ -83,7 +83,7 @@ class Snapshots:
         self._endpoints = {name: _Endpoint(tasks=_has_tasks(settings, name)) for name in endpoints}
         self._early_until = time.monotonic() + STARTING_FOR
         self._known = anyio.Event()
-        self._on_change: Callable[[str], None] = lambda _endpoint: None
+        self._listeners: list[Callable[[str], None]] = []
         self._tasks: TaskGroup | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -105,7 +105,7 @@ class Snapshots:
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call a listener with the name of each endpoint that has a new snapshot."""
-        self._on_change = listener
+        self._listeners.append(listener)
 
     def newest(self, endpoint: str) -> Snapshot | None:
         """Return an endpoint's newest snapshot; None before the first."""
@@ -206,7 +206,8 @@ class Snapshots:
         self._log.info(
             "snapshot taken", endpoint=snapshot.endpoint, number=snapshot.number, definitions=len(snapshot.every)
         )
-        self._on_change(snapshot.endpoint)
+        for listener in self._listeners:
+            listener(snapshot.endpoint)
 
     def _enforceable(self, endpoint: _Endpoint, snapshot: Snapshot) -> Snapshot:
         """Look at scopes that nobody enforces: leave their definitions out where strangers may call, else warn."""

@@ -16,6 +16,8 @@ from mcpfleet.edge.server.router import RequestRouter
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.http_exchange import ClientGone, ClientStalled, Receive, Scope, Send
 from mcpfleet.edge.transport.memory_budget import BudgetExhausted
+from mcpfleet.process.events import RequestBegan, RequestEnded
+from mcpfleet.process.observers import Observers
 from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import EdgeInstruments
 from mcpfleet.telemetry.spans import Span, SpanKind, Tracer
@@ -40,6 +42,7 @@ class Application:
         *,
         spans: RequestSpans,
         instruments: EdgeInstruments,
+        observers: Observers,
         log: FilteringBoundLogger,
     ) -> None:
         self._router = router
@@ -47,6 +50,7 @@ class Application:
         self._settings = settings
         self._spans = spans
         self._instruments = instruments
+        self._observers = observers
         self._log = log
         self._open = 0
         self._call_ended = -math.inf
@@ -114,6 +118,8 @@ class Application:
         tool = self._tool(exchange)
         with self._spans.start(exchange, tool) as span:
             exchange.span = span
+            if self._observers.is_on:
+                self._observers.tell(RequestBegan, row.name if row is not None else "", tool, span.context.trace_id)
             try:
                 error_type = await self._router.answer(exchange)
             except Rejection as rejection:
@@ -137,6 +143,9 @@ class Application:
         ):
             self._instruments.lenient.add(1, endpoint)
         ended = time.monotonic()
+        if self._observers.is_on:
+            name, trace = row.name if row is not None else "", span.context.trace_id
+            self._observers.tell(RequestEnded, name, tool, trace, error_type, ended - started)
         if row is not None and row.audit is not None:
             self._call_ended = ended
         self._instruments.operation_duration.record(ended - started, method, tool or "", version, error_type or "")

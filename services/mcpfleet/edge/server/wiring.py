@@ -63,6 +63,8 @@ from mcpfleet.edge.tasks.sanitize import Sanitizer
 from mcpfleet.edge.transport.allowed_hosts import AllowedHosts
 from mcpfleet.edge.transport.cors import Cors
 from mcpfleet.edge.transport.memory_budget import MemoryBudget
+from mcpfleet.process.events import SnapshotChanged
+from mcpfleet.process.observers import Observers
 from mcpfleet.process.run import Process
 from mcpfleet.telemetry.instruments import AdmissionInstruments, EdgeInstruments, StreamInstruments
 from mcpfleet.telemetry.trace import TraceSampling
@@ -130,6 +132,8 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     snapshots = Snapshots(
         bus, CatalogClient(bus), settings.endpoints, settings=settings, tracer=process.telemetry.tracer, log=log
     )
+    observers = process.observers
+    snapshots.on_change(lambda endpoint: _tell_snapshot(snapshots, observers, endpoint))
     identity = _identity(process, bus, snapshots, base_url)
     callers = Callers(identity.admission, identity.limits, snapshots)
     sealer = Sealer(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
@@ -173,8 +177,17 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     # Where nothing is exported nothing is sampled, and no trace is begun only to be dropped.
     ratio = settings.sample_ratio if process.telemetry.enabled else 0.0
     spans = RequestSpans(process.telemetry.tracer, TraceSampling.of(ratio, settings.trusted_networks))
-    application = Application(router, snapshots, settings, spans=spans, instruments=instruments, log=log)
+    application = Application(
+        router, snapshots, settings, spans=spans, instruments=instruments, observers=observers, log=log
+    )
     return Edge(application, snapshots, calls.calls, identity, sealer, streams.hub, sessions, audit)
+
+
+def _tell_snapshot(snapshots: Snapshots, observers: Observers, endpoint: str) -> None:
+    """Tell observers of an endpoint's new snapshot."""
+    snapshot = snapshots.newest(endpoint)
+    if observers.is_on and snapshot is not None:
+        observers.tell(SnapshotChanged, endpoint, snapshot.number, len(snapshot.every))
 
 
 def _identity(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, base_url: str) -> Identity:
@@ -238,7 +251,9 @@ def _streams(
     identity.admission.on_revoked(hub.revoke)
     identity.admission.on_keys_ended(hub.end_keys)
     leases = StreamLeases(identity.admission, longest=settings.permission_lasts)
-    listen = ListenStreams(hub, quota, leases, callers.limits, settings=settings, instruments=instruments)
+    listen = ListenStreams(
+        hub, quota, leases, callers.limits, settings=settings, instruments=instruments, observers=process.observers
+    )
     return _Streams(hub, listen, permits)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from mcpfleet.contracts.sessions import Session
 from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
@@ -21,6 +21,8 @@ class SessionStream(Stream):
     """One of a session's streams. Only the newest sends changes (L13); the one before it is muted until its turn."""
 
     __slots__ = ("_sending", "is_listed", "is_muted", "name", "ref", "sent_lists")
+
+    kind: ClassVar[Literal["listen", "session"]] = "session"
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -19,6 +20,8 @@ from mcpfleet.edge.streams.stream import Exit, Stream, StreamBounds
 from mcpfleet.edge.tasks.read import declares, takes_tasks
 from mcpfleet.edge.transport.http_exchange import ClientStalled
 from mcpfleet.edge.transport.request_head import Credential
+from mcpfleet.process.events import StreamBegan, StreamEnded
+from mcpfleet.process.observers import Observers
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.wire.errors import bad_params, missing_capabilities
 from mcpfleet.wire.filter import read_filter
@@ -45,6 +48,7 @@ class ListenStreams:
         *,
         settings: EdgeSettings,
         instruments: StreamInstruments,
+        observers: Observers,
     ) -> None:
         self._hub = hub
         self._quota = quota
@@ -52,6 +56,7 @@ class ListenStreams:
         self._limits = limits
         self._settings = settings
         self._instruments = instruments
+        self._observers = observers
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer with a stream (S20).
@@ -156,11 +161,17 @@ class ListenStreams:
             self._quota.close(stream.endpoint, partition)
 
     async def _run(self, stream: Stream) -> None:
-        why = "failed"
+        why, began = "failed", time.monotonic()
+        if self._observers.is_on:
+            self._observers.tell(StreamBegan, stream.endpoint, stream.kind)
         try:
             why = await stream.run()
         except ClientStalled:
             why = Exit.WRITE_FAILED
             raise
         finally:
+            seconds = time.monotonic() - began
             self._instruments.ended.add(1, why)
+            self._instruments.duration.record(seconds, stream.kind, why)
+            if self._observers.is_on:
+                self._observers.tell(StreamEnded, stream.endpoint, stream.kind, str(why), seconds)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.streams.lease import StreamLease
@@ -73,6 +73,9 @@ class Stream:
         "_written", "bound", "digests", "endpoint", "grant", "holds_until", "honoured", "id", "lease", "on_unwritten",
         "on_written", "revision", "view",
     )  # fmt: skip
+
+    kind: ClassVar[Literal["listen", "session"]] = "listen"
+    """For metrics and observers."""
 
     def __init__(
         self,

@@ -1,0 +1,94 @@
+"""What observers hear in a whole fleet: the operator's in every process, the application's in its workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpfleet.app import App, Context, events
+from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.listener import listening
+from tests.contract.fleet.visitor import Visitors
+from tests.kit.observing import Told
+from tests.kit.waiting import until
+
+pytestmark = pytest.mark.rule("X69")
+
+OPERATOR = Told()
+"""What MCPFLEET_OBSERVER of these tests is told."""
+
+
+def shop() -> tuple[App, Told]:
+    app, told = App("shop", version="1"), Told()
+    app.observer(told)
+
+    @app.tool()
+    async def look() -> str:
+        """Look."""
+        return "a lamp"
+
+    @app.tool(task="required")
+    async def count(ctx: Context) -> str:
+        """Count."""
+        return str(ctx.is_task)
+
+    return app, told
+
+
+async def test_processes_requests_streams_and_snapshots_are_told_and_no_secret_is() -> None:
+    OPERATOR.events.clear()
+    app, told = shop()
+    async with LocalFleet(app, environment={"MCPFLEET_OBSERVER": f"{__name__}:OPERATOR"}) as fleet:
+        async with fleet.client() as client, fleet.http() as http:
+            await client.call_tool("look", {})
+            async with listening(http, "/mcp", toolsListChanged=True):
+                await until(lambda: OPERATOR.of(events.StreamBegan))
+            await until(lambda: OPERATOR.of(events.StreamEnded))
+        await until(lambda: told.of(events.RequestEnded))
+    services = {"authorization", "catalog", "edge", "subscriptions", "tasks", "worker"}
+    for kind in (events.ProcessBegan, events.ProcessEnded):
+        assert {event.service for event in OPERATOR.of(kind)} == services
+    assert {event.service for event in OPERATOR.of(events.SnapshotChanged)} == {"catalog", "edge"}
+    [ended] = [each for each in OPERATOR.of(events.RequestEnded) if each.method == "tools/call"]
+    assert (ended.service, ended.target, ended.error) == ("edge", "look", None)
+    [worked] = told.of(events.RequestEnded)
+    assert (worked.service, worked.method, worked.target, worked.trace) == ("worker", "tool", "look", ended.trace)
+    [stream] = OPERATOR.of(events.StreamEnded)
+    assert (stream.endpoint, stream.kind, stream.reason) == ("mcp", "listen", "client_gone")
+    assert told.kinds()[0] == "ProcessBegan"
+    assert told.kinds()[-1] == "ProcessEnded"
+
+
+async def test_sessions_and_tasks_are_told_by_those_who_keep_them() -> None:
+    OPERATOR.events.clear()
+    app, told = shop()
+    environment = {"MCPFLEET_OBSERVER": f"{__name__}:OPERATOR"}
+    async with LocalFleet(app, environment=environment) as fleet, Visitors(fleet) as visitors:
+        visitor = await visitors.one()
+        await until(lambda: OPERATOR.of(events.SessionBegan))
+        assert await visitor.delete() in (200, 202, 204)
+        await until(lambda: OPERATOR.of(events.SessionEnded))
+        await make_task(fleet)
+        await until(lambda: len(OPERATOR.of(events.TaskEnded)) >= 2)
+    [begun], [ended] = OPERATOR.of(events.SessionBegan), OPERATOR.of(events.SessionEnded)
+    assert (begun.service, begun.session, ended.reason) == ("subscriptions", ended.session, "client")
+    [made] = [each for each in OPERATOR.of(events.TaskBegan) if each.service == "tasks"]
+    [attempt] = told.of(events.TaskBegan)
+    assert (attempt.task, attempt.tool) == (made.task, "count")
+    [over] = [each for each in OPERATOR.of(events.TaskEnded) if each.service == "tasks"]
+    assert (over.task, over.status) == (made.task, "completed")
+
+
+async def make_task(fleet: LocalFleet) -> None:
+    """Have a task made."""
+    from tests.unit.edge.asgi import CAPABILITIES_KEY, MODERN, call
+
+    declared: dict[str, Any] = {CAPABILITIES_KEY: {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    headers = {
+        "accept": "application/json, text/event-stream", "mcp-protocol-version": MODERN, "mcp-method": "tools/call",
+        "mcp-name": "count",
+    }  # fmt: skip
+    async with fleet.http() as http:
+        made = await http.post("/mcp", json=call("count", {}, meta=declared), headers=headers)
+    assert made.json()["result"]["resultType"] == "task"
