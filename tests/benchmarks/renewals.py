@@ -29,6 +29,8 @@ from mcpfleet.edge.streams.interest import Interest
 from mcpfleet.edge.streams.lease import StreamLease
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.wire.notices import resource_updated
 from tests.unit.edge.streams.opened import URI, Open, stream
 
@@ -70,7 +72,9 @@ async def wave(streams: Sequence[Stream]) -> float:
         if renewed == len(streams):
             left.set()
 
-    renewals = Renewals(longest=3_600, refresh=refresh, log=structlog.get_logger())
+    renewals = Renewals(
+        longest=3_600, refresh=refresh, renewals=StreamInstruments(Metrics()).renewals, log=structlog.get_logger()
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(renewals.run)
         began = time.monotonic()

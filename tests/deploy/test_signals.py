@@ -87,6 +87,7 @@ def test_every_span_is_listed() -> None:
     spans = {f"process {subject}" for subject in exchanges()}
     spans |= {"<method>", "tools/call <tool>", "process pool.{pool}.{definition}.call"}
     spans |= {"process hint.resource.{endpoint}.{pool}.{key}", "process hint.task.{key}"}
+    spans |= {"process hint.extension.{endpoint}.{pool}.{key}"}
     spans |= {"process hint.catalog.{endpoint}", "announce", "sweep", "<command>"}
     told = set(listed("Spans"))
     assert spans <= told

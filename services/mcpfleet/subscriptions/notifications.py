@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import NotRun
 from mcpfleet.contracts.sessions import CHANGED_SUBJECT, SessionChanged
-from mcpfleet.process.events import SessionBegan, SessionEnded
+from mcpfleet.process.events import ClientSessionBegan, ClientSessionEnded
 from mcpfleet.process.observers import Observers
 from mcpfleet.telemetry.instruments import SubscriptionsInstruments
 
@@ -30,7 +30,7 @@ class SessionNotifications:
         """Tell observers that a session has begun; edges hear of it by their own requests."""
         self._instruments.begun.add(1)
         if self._observers.is_on:
-            self._observers.tell(SessionBegan, session)
+            self._observers.tell(ClientSessionBegan, session)
 
     def changed(self, session: str) -> None:
         """Hint that a session changed."""
@@ -50,7 +50,7 @@ class SessionNotifications:
     def _note_end(self, session: str, why: Literal["client", "surplus", "idle"]) -> None:
         self._instruments.ended.add(1, why)
         if self._observers.is_on:
-            self._observers.tell(SessionEnded, session, why)
+            self._observers.tell(ClientSessionEnded, session, why)
 
     def _tell(self, hint: SessionChanged) -> None:
         try:

@@ -96,7 +96,7 @@ class StreamEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionBegan(Event):
+class ClientSessionBegan(Event):
     """A client of 2025 has a session."""
 
     session: str
@@ -104,7 +104,7 @@ class SessionBegan(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionEnded(Event):
+class ClientSessionEnded(Event):
     """A session has ended."""
 
     session: str
@@ -148,8 +148,8 @@ Observed: TypeAlias = (
     | TaskEnded
     | StreamBegan
     | StreamEnded
-    | SessionBegan
-    | SessionEnded
+    | ClientSessionBegan
+    | ClientSessionEnded
     | GrantBegan
     | GrantEnded
     | SnapshotChanged

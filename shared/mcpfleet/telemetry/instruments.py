@@ -74,6 +74,16 @@ class ConnectionInstruments:
         )
 
 
+class FileInstruments:
+    """The instruments of an edge for files by digest."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.fetches = metrics.counter(
+            "mcpfleet.edge.files.fetches", "Files that were fetched from the catalog, by outcome.", labels=("outcome",)
+        )
+        """`fetched` or `failed`."""
+
+
 class AdmissionInstruments:
     """The instruments of an edge for admission."""
 
@@ -120,6 +130,25 @@ class StreamInstruments:
             labels=("kind", "reason"),
         )
         """`listen`, or `session` for the GET stream of a client of 2025."""
+        self.renewals = metrics.histogram(
+            "mcpfleet.edge.streams.renewals",
+            "How long renewals of streams' leases took, by their outcome.",
+            WAIT_BOUNDS,
+            unit="s",
+            labels=("outcome",),
+        )
+        """`renewed`, `refused`, `unanswered` or `failed`."""
+        self.fences = metrics.counter(
+            "mcpfleet.edge.streams.fences", "Streams that were fenced, since their rights may have ended."
+        )
+        self.cuts = metrics.counter(
+            "mcpfleet.edge.streams.cuts", "Streams that were cut in the midst of a change whose right had ended."
+        )
+        self.grants = metrics.gauge("mcpfleet.edge.grants.open", "URIs whose changes callers may be sent, by caller.")
+        self.grants_ended = metrics.counter(
+            "mcpfleet.edge.grants.ended", "Such grants that ended, by why they did.", labels=("reason",)
+        )
+        """`refused`, or `unwatched` where no stream of the caller watches the URI any more."""
         self.refused = metrics.counter(
             "mcpfleet.edge.streams.refused", "Listen streams that were not opened, by why.", labels=("reason",)
         )

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from mcpfleet.app import App, Context, events
+from mcpfleet.process.service import Process
 from mcpfleet.testing.local import LocalFleet
 from tests.contract.fleet.listener import listening
 from tests.contract.fleet.visitor import Visitors
 from tests.kit.observing import Told
 from tests.kit.waiting import until
-
-pytestmark = pytest.mark.rule("X69")
 
 OPERATOR = Told()
 """What MCPFLEET_OBSERVER of these tests is told."""
@@ -36,6 +35,7 @@ def shop() -> tuple[App, Told]:
     return app, told
 
 
+@pytest.mark.rule("X69")
 async def test_processes_requests_streams_and_snapshots_are_told_and_no_secret_is() -> None:
     OPERATOR.events.clear()
     app, told = shop()
@@ -60,24 +60,59 @@ async def test_processes_requests_streams_and_snapshots_are_told_and_no_secret_i
     assert told.kinds()[-1] == "ProcessEnded"
 
 
+@pytest.mark.rule("X69")
 async def test_sessions_and_tasks_are_told_by_those_who_keep_them() -> None:
     OPERATOR.events.clear()
     app, told = shop()
     environment = {"MCPFLEET_OBSERVER": f"{__name__}:OPERATOR"}
     async with LocalFleet(app, environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
-        await until(lambda: OPERATOR.of(events.SessionBegan))
+        await until(lambda: OPERATOR.of(events.ClientSessionBegan))
         assert await visitor.delete() in (200, 202, 204)
-        await until(lambda: OPERATOR.of(events.SessionEnded))
+        await until(lambda: OPERATOR.of(events.ClientSessionEnded))
         await make_task(fleet)
         await until(lambda: len(OPERATOR.of(events.TaskEnded)) >= 2)
-    [begun], [ended] = OPERATOR.of(events.SessionBegan), OPERATOR.of(events.SessionEnded)
+    [begun], [ended] = OPERATOR.of(events.ClientSessionBegan), OPERATOR.of(events.ClientSessionEnded)
     assert (begun.service, begun.session, ended.reason) == ("subscriptions", ended.session, "client")
     [made] = [each for each in OPERATOR.of(events.TaskBegan) if each.service == "tasks"]
     [attempt] = told.of(events.TaskBegan)
     assert (attempt.task, attempt.tool) == (made.task, "count")
     [over] = [each for each in OPERATOR.of(events.TaskEnded) if each.service == "tasks"]
     assert (over.task, over.status) == (made.task, "completed")
+
+
+def figures(fleet: LocalFleet, service: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """The values of a service's metrics, by name and labels; a histogram's are counts."""
+    process: Process[Any] = fleet.edges[0].process if service == "edge" else fleet.subscriptions.process
+    families = process.telemetry.metrics.read()
+    return {
+        (family.name, point.labels): sum(point.buckets) if family.kind == "histogram" else point.value
+        for family in families
+        for point in family.points
+    }
+
+
+@pytest.mark.rule("X70")
+async def test_metrics_count_sessions_grants_and_how_long_streams_were_open() -> None:
+    app, _ = shop()
+
+    @app.resource("shop://lamp")
+    async def lamp() -> str:
+        return "on"
+
+    async with LocalFleet(app) as fleet, fleet.http() as http, Visitors(fleet) as visitors:
+        async with listening(http, "/mcp", resourceSubscriptions=["shop://lamp"]):
+            await until(lambda: figures(fleet, "edge")["mcpfleet.edge.grants.open", ()] == 1)
+        await until(lambda: figures(fleet, "edge")["mcpfleet.edge.grants.open", ()] == 0)
+        edge = figures(fleet, "edge")
+        assert edge["mcpfleet.edge.grants.ended", ("unwatched",)] == 1
+        assert edge["mcpfleet.edge.streams.duration", ("listen", "client_gone")] == 1
+        visitor = await visitors.one()
+        await until(lambda: figures(fleet, "subscriptions")["mcpfleet.subscriptions.sessions.begun", ()] == 1)
+        await visitor.delete()
+        ended = ("mcpfleet.subscriptions.sessions.ended", ("client",))
+        await until(lambda: figures(fleet, "subscriptions").get(ended) == 1)
+        await until(lambda: figures(fleet, "subscriptions").get(("mcpfleet.subscriptions.sessions", ())) == 0)
 
 
 async def make_task(fleet: LocalFleet) -> None:

@@ -20,8 +20,6 @@ from mcpfleet.telemetry.metrics import Metrics
 from tests.kit.observing import Told, observers
 from tests.kit.waiting import until
 
-pytestmark = pytest.mark.rule("X69")
-
 KEPT: list[Any] = []
 
 
@@ -35,6 +33,7 @@ def tell(those: Observers, count: int = 1) -> None:
         those.tell(SnapshotChanged, "mcp", number, 2)
 
 
+@pytest.mark.rule("X69")
 def test_events_are_frozen_and_say_where_they_come_from() -> None:
     kinds = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, events.Event)]
     assert len(kinds) == 14
@@ -44,6 +43,7 @@ def test_events_are_frozen_and_say_where_they_come_from() -> None:
         assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]  # as dataclasses keep it
 
 
+@pytest.mark.rule("X69")
 async def test_a_plain_function_hears_all_in_order_in_a_thread_of_its_own() -> None:
     told, those = Told(), observers()
     those.add([told])
@@ -54,6 +54,7 @@ async def test_a_plain_function_hears_all_in_order_in_a_thread_of_its_own() -> N
     assert threading.current_thread().name not in told.threads
 
 
+@pytest.mark.rule("X69")
 async def test_an_async_function_hears_all_in_tasks_of_another_loop() -> None:
     heard: list[int] = []
     loops: set[asyncio.AbstractEventLoop] = set()
@@ -72,6 +73,7 @@ async def test_an_async_function_hears_all_in_tasks_of_another_loop() -> None:
     assert len(loops) == 1
 
 
+@pytest.mark.rule("X69")
 async def test_beyond_the_bound_events_are_dropped_and_counted_before_they_are_made() -> None:
     metrics = Metrics()
     told, made = Told(), 0
@@ -93,6 +95,7 @@ async def test_beyond_the_bound_events_are_dropped_and_counted_before_they_are_m
     await until(lambda: len(told.events) == made)
 
 
+@pytest.mark.rule("X69")
 async def test_an_observer_that_fails_is_logged_and_hears_the_next() -> None:
     log, heard = LogCapture(), []
 
@@ -109,6 +112,7 @@ async def test_an_observer_that_fails_is_logged_and_hears_the_next() -> None:
     assert (line["event"], line["told"]) == ("observer failed", "SnapshotChanged")
 
 
+@pytest.mark.rule("X69")
 async def test_an_async_observer_is_cancelled_after_its_time_and_hears_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,6 +131,7 @@ async def test_an_async_observer_is_cancelled_after_its_time_and_hears_the_next(
     await until(lambda: [line["event"] for line in log.entries] == ["observer too slow"])
 
 
+@pytest.mark.rule("X69")
 async def test_the_end_of_a_process_is_heard_and_one_that_blocks_holds_it_up_for_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -155,6 +160,7 @@ async def fail_during(those: Observers, function: Told) -> None:
         raise RuntimeError("broken")
 
 
+@pytest.mark.rule("X69")
 async def test_a_setting_names_the_function() -> None:
     those = observers()
     async with those.during(f"{__name__}:keep"):
@@ -172,6 +178,7 @@ async def test_a_setting_names_the_function() -> None:
         (f"{__name__}:KEPT", "is no function that takes an event"),
     ],
 )
+@pytest.mark.rule("X69")
 def test_a_wrong_setting_says_what_would_be_right(target: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=f"MCPFLEET_OBSERVER: .*{why}"):
         observer_named(target)

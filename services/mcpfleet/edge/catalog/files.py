@@ -12,6 +12,7 @@ from mcpfleet.bus.errors import BusError
 from mcpfleet.contracts.files import FilesClient
 from mcpfleet.contracts.manifest import FileRef
 from mcpfleet.edge.transport.memory_budget import BudgetExhausted, MemoryBudget
+from mcpfleet.telemetry.instruments import FileInstruments
 from mcpfleet.wire.errors import not_answered
 from mcpfleet.wire.file_contents import content_member, is_textual
 
@@ -31,17 +32,21 @@ class _Key(NamedTuple):
 class Files:
     """Fetches files and keeps them, the longest unused goes first. The same file is fetched once at a time."""
 
-    def __init__(self, client: FilesClient, room: int, *, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, client: FilesClient, room: int, *, instruments: FileInstruments, log: FilteringBoundLogger
+    ) -> None:
         """Keep nothing yet.
 
         Args:
             client: asks the catalog.
             room: bytes of files that are kept, and bytes of files that are being fetched (MCPFLEET_FILE_ROOM).
+            instruments: counts fetches.
             log: for what an operator should know.
         """
         self._client = client
         self._room = room
         self._arriving = MemoryBudget(room, "MCPFLEET_FILE_ROOM")
+        self._instruments = instruments
         self._log = log
         self._kept: OrderedDict[_Key, bytes] = OrderedDict()
         self._size = 0
@@ -80,11 +85,13 @@ class Files:
                 body = await self._client.get(key.pool, ref)
                 found = body if key.form == "bytes" else content_member(body, ref.mime)
         except (BusError, BudgetExhausted) as error:
+            self._instruments.fetches.add(1, "failed")
             self._log.warning("file not fetched", pool=key.pool, path=ref.path, error=str(error))
             raise not_answered(_SERVICE) from None
         finally:
             del self._fetching[key]
             fetched.set()
+        self._instruments.fetches.add(1, "fetched")
         self._keep(key, found)
         return found
 

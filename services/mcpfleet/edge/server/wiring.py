@@ -66,7 +66,7 @@ from mcpfleet.edge.transport.memory_budget import MemoryBudget
 from mcpfleet.process.events import SnapshotChanged
 from mcpfleet.process.observers import Observers
 from mcpfleet.process.run import Process
-from mcpfleet.telemetry.instruments import AdmissionInstruments, EdgeInstruments, StreamInstruments
+from mcpfleet.telemetry.instruments import AdmissionInstruments, EdgeInstruments, FileInstruments, StreamInstruments
 from mcpfleet.telemetry.trace import TraceSampling
 
 
@@ -140,7 +140,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     continuation = Continuation(sealer, settings)
     calls = _calls(process, bus, identity, continuation, instruments)
     tasks = TasksClient(bus)
-    files = Files(FilesClient(bus), settings.file_room, log=log)
+    files = Files(FilesClient(bus), settings.file_room, instruments=FileInstruments(process.telemetry.metrics), log=log)
     sanitizer = Sanitizer(calls.queue, calls.large_results, snapshots, settings=settings, log=log)
     streams = _streams(process, bus, identity, callers, calls=calls, sanitizer=sanitizer)
     sessions = _sessions(process, bus, identity, streams)
@@ -242,7 +242,7 @@ def _streams(
         instruments=instruments,
         log=log,
     )
-    permits = UriPermits(check, settings, instruments=instruments, log=log)
+    permits = UriPermits(check, settings, instruments=instruments, observers=process.observers, log=log)
     updates = TaskUpdates(bus, TasksClient(bus), sanitizer, settings, tracer=tracer, log=log)
     quota = Quota(SubscriptionsClient(bus), process.id, interval=settings.streams_leased, log=log)
     watchers = Watchers(bus, permits, settings, tracer=tracer, log=log)

@@ -73,7 +73,9 @@ class Hub:
         self._most = settings.max_streams
         self._most_connections = max(1, connections_within(settings.max_connections) // _OF_CONNECTIONS)
         self._instruments = instruments
-        self._renewals = Renewals(longest=settings.permission_lasts, refresh=self._refresh, log=log)
+        self._renewals = Renewals(
+            longest=settings.permission_lasts, refresh=self._refresh, renewals=instruments.renewals, log=log
+        )
         self._recovery = Recovery(
             bus, self.streams, self.catch_up, rate=settings.catch_up_rate, lasts=settings.catch_up_lasts
         )
@@ -250,6 +252,7 @@ class Hub:
                 self._renewals.renew_soon(stream)
             elif matches(stream.lease.principal):
                 stream.fence()
+                self._instruments.fences.add(1)
                 self._renewals.renew_now(stream)
 
     def end_keys(self, is_over: Callable[[str | None, float], bool]) -> None:
@@ -261,6 +264,7 @@ class Hub:
         for stream in self.streams():
             if is_over(stream.lease.key, stream.lease.asked_at):
                 stream.fence()
+                self._instruments.fences.add(1)
                 self._renewals.renew_now(stream)
 
     def _refresh(self, stream: Stream) -> None:

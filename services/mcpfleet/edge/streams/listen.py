@@ -18,7 +18,7 @@ from mcpfleet.edge.streams.lease import StreamLease, StreamLeases
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.stream import Exit, Stream, StreamBounds
 from mcpfleet.edge.tasks.read import declares, takes_tasks
-from mcpfleet.edge.transport.http_exchange import ClientStalled
+from mcpfleet.edge.transport.http_exchange import AnswerCut, ClientStalled
 from mcpfleet.edge.transport.request_head import Credential
 from mcpfleet.process.events import StreamBegan, StreamEnded
 from mcpfleet.process.observers import Observers
@@ -166,8 +166,10 @@ class ListenStreams:
             self._observers.tell(StreamBegan, stream.endpoint, stream.kind)
         try:
             why = await stream.run()
-        except ClientStalled:
+        except ClientStalled as error:
             why = Exit.WRITE_FAILED
+            if isinstance(error, AnswerCut):
+                self._instruments.cuts.add(1)
             raise
         finally:
             seconds = time.monotonic() - began

@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.edge.streams.lease import RenewalUnanswered
 from mcpfleet.edge.streams.stream import Exit, Stream
 from mcpfleet.process.auto_reset_event import AutoResetEvent
+from mcpfleet.telemetry.metrics import Histogram
 
 AT_ONCE: Final = 16
 """Renewals of an edge that run at the same time (N12)."""
@@ -33,16 +34,20 @@ class Renewals:
     it: it fails closed.
     """
 
-    def __init__(self, *, longest: float, refresh: Callable[[Stream], None], log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, *, longest: float, refresh: Callable[[Stream], None], renewals: Histogram, log: FilteringBoundLogger
+    ) -> None:
         """Begin without streams.
 
         Args:
             longest: seconds that a lease may hold, at most (N6).
             refresh: lets a stream go on whose lease was renewed, perhaps with other rights.
+            renewals: records how long each renewal took, and its outcome.
             log: reports failed renewals.
         """
         self._longest = longest
         self._refresh = refresh
+        self._renewals = renewals
         self._log = log
         self._timers: dict[Stream, asyncio.TimerHandle] = {}
         self._waiting: dict[Stream, None] = {}
@@ -108,18 +113,22 @@ class Renewals:
         self._has_work.set()
 
     async def _renew(self, stream: Stream, places: anyio.Semaphore) -> None:
+        began, outcome = time.monotonic(), "failed"
         try:
             if stream.is_over:
+                outcome = ""
                 return
             with anyio.fail_after(_TIMEOUT):
                 goes_on = await stream.lease.renew()
         except (RenewalUnanswered, TimeoutError):
+            outcome = "unanswered"
             left = min(stream.holds_until - time.monotonic(), self._longest)
             self._schedule(stream, max(left / _TRIES, 0.05) * random.uniform(0.5, 1))  # noqa: S311  # no secret
         except Exception:
             self._log.exception("lease not renewed")
             stream.end(Exit.LEASE_ENDED)
         else:
+            outcome = "renewed" if goes_on else "refused"
             if not goes_on:
                 stream.end(Exit.LEASE_ENDED)
             elif not stream.is_over:
@@ -127,3 +136,5 @@ class Renewals:
                 self._refresh(stream)
         finally:
             places.release()
+            if outcome:
+                self._renewals.record(time.monotonic() - began, outcome)

@@ -10,6 +10,9 @@ import anyio
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.calls.permit_check import ReadQuestion
 from mcpfleet.edge.streams.stream import Stream
+from mcpfleet.process.events import GrantBegan, GrantEnded
+from mcpfleet.process.observers import Observers
+from mcpfleet.telemetry.instruments import StreamInstruments
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +32,8 @@ class UriPermit:
     uri: str
     streams: set[Stream] = field(default_factory=set)
     """The caller's streams that watch the URI."""
+    is_granted: bool = False
+    """The caller may read, and some stream of it watches the URI: so metrics count it."""
     may_read: bool | None = None
     """The last decision; None before the first."""
     definition: str | None = None
@@ -76,3 +81,26 @@ class UriPermit:
     def has_ended(self, definition: str) -> bool:
         """Whether the definition's permit has refused: its streams hear no more of the URI (X51)."""
         return self.by_permit and self.may_read is False and self.definition == definition
+
+
+class GrantRecord:
+    """Counts callers' rights to changes of URIs as they begin and end, and tells observers (X69, X70)."""
+
+    def __init__(self, instruments: StreamInstruments, observers: Observers) -> None:
+        self._instruments = instruments
+        self._observers = observers
+
+    def note(self, permit: UriPermit) -> None:
+        """Look whether a permit has become such a right, or is one no more."""
+        is_granted = permit.may_read is True and bool(permit.streams)
+        if is_granted is permit.is_granted:
+            return
+        permit.is_granted = is_granted
+        endpoint, reason = permit.caller.key[0], "refused" if permit.streams else "unwatched"
+        self._instruments.grants.add(1 if is_granted else -1)
+        if not is_granted:
+            self._instruments.grants_ended.add(1, reason)
+        if self._observers.is_on and is_granted:
+            self._observers.tell(GrantBegan, endpoint, permit.uri)
+        elif self._observers.is_on:
+            self._observers.tell(GrantEnded, endpoint, permit.uri, reason)

@@ -30,7 +30,8 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.permit_batches import PermitBatches
 from mcpfleet.edge.streams.read_queue import ReadQueue
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.streams.uri_permit import CallerPermits, UriPermit
+from mcpfleet.edge.streams.uri_permit import CallerPermits, GrantRecord, UriPermit
+from mcpfleet.process.observers import Observers
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import Target
 
@@ -68,8 +69,15 @@ class UriPermits:
     """Keeps the permits of watched URIs, and a bounded number of others."""
 
     def __init__(
-        self, checker: ReadChecker, settings: EdgeSettings, *, instruments: StreamInstruments, log: FilteringBoundLogger
+        self,
+        checker: ReadChecker,
+        settings: EdgeSettings,
+        *,
+        instruments: StreamInstruments,
+        observers: Observers,
+        log: FilteringBoundLogger,
     ) -> None:
+        self._grants = GrantRecord(instruments, observers)
         self._checker = checker
         self._lasts = settings.permission_lasts
         self._timeout = settings.read_checked_within
@@ -113,12 +121,14 @@ class UriPermits:
         permits = [self._permit(caller, uri) for uri in uris]
         for permit in permits:
             permit.streams.add(stream)
+            self._grants.note(permit)
             self._idle.pop(permit, None)
         return permits
 
     def unwatch(self, stream: Stream, permit: UriPermit) -> None:
         """Remove a stream from a permit."""
         permit.streams.discard(stream)
+        self._grants.note(permit)
         if not permit.streams:
             self._release(permit)
 
@@ -207,11 +217,7 @@ class UriPermits:
                     await permit.outcome.wait()
 
     async def may_read(self, question: ReadQuestion) -> bool:
-        """Return whether a caller may read a URI.
-
-        Raises:
-            Undecided: there was no decision in time.
-        """
+        """Return whether a caller may read a URI; raise `Undecided` where there was no decision in time."""
         permit = self._permit(self._caller(question.endpoint, question.principal), question.uri)
         permit.awaited += 1
         try:
@@ -360,6 +366,7 @@ class UriPermits:
         """Apply a decision. A caller who could not read before, and can now, may have missed a change."""
         is_other, was_refused = permit.may_read is not decision.may_read, permit.is_refused
         permit.may_read, permit.definition = decision
+        self._grants.note(permit)
         permit.catalog = -1
         # A check may take longer than its decision holds: the change that waits is sent nonetheless.
         permit.until = max(began + self._lasts, time.monotonic() + self._lasts / _ROUNDS)

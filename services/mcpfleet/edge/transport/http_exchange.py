@@ -66,6 +66,10 @@ class ClientStalled(Exception):
     """Raised when the client did not read in time. Its connection cannot be used any more."""
 
 
+class AnswerCut(ClientStalled):
+    """Raised when an answer is cut in the midst of a change, since the right to the change has ended (X54)."""
+
+
 class HttpExchange:
     """One HTTP request and its response. The server drops what is sent after the client has left (M15)."""
 
@@ -247,18 +251,14 @@ class HttpExchange:
                     connection.frame = None
 
     async def _check_half(self, frame: Frame) -> None:
-        """Wait until the rest of a half-written frame may be sent.
-
-        Raises:
-            ClientStalled: its right has ended, so the answer is cut (X54).
-        """
+        """Wait until the rest of a half-written frame may be sent; raise `AnswerCut` if its right has ended (X54)."""
         if frame.is_current:
             return
         if not await frame.goes_on():
             frame.drop()
             if self._connection is not None and not self.http_version.startswith("2"):
                 self._connection.hang_up()
-            raise ClientStalled
+            raise AnswerCut
 
     async def _answer_early(self, status: int, head: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Answer a request whose body still arrives, and close its connection.

@@ -15,6 +15,8 @@ from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.streams.lease import RenewalUnanswered, StreamLease
 from mcpfleet.edge.streams.renewals import AT_ONCE, Renewals
 from mcpfleet.edge.streams.stream import Exit, Stream
+from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.telemetry.metrics import Metrics
 from tests.kit.waiting import until
 from tests.unit.edge.streams.opened import stream
 
@@ -56,7 +58,9 @@ class TestedLease(StreamLease):
 
 @asynccontextmanager
 async def renewing(refresh: Callable[[Stream], None] = lambda _: None, longest: float = 2.0) -> AsyncIterator[Renewals]:
-    renewals = Renewals(longest=longest, refresh=refresh, log=structlog.get_logger())
+    renewals = Renewals(
+        longest=longest, refresh=refresh, renewals=StreamInstruments(Metrics()).renewals, log=structlog.get_logger()
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(renewals.run)
         yield renewals

@@ -24,6 +24,7 @@ from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.view import Target
 from tests.kit.logs import captured
+from tests.kit.observing import observers
 from tests.kit.waiting import until
 from tests.unit.edge.played_edge import tool
 from tests.unit.edge.streams.opened import stream
@@ -101,7 +102,7 @@ async def made(resource: Resource | None = None, **settings: Any) -> AsyncIterat
     chosen: dict[str, Any] = {"permission_lasts": 30.0} | settings
     instruments = StreamInstruments(Metrics())
     log = captured(LogCapture())
-    permits = UriPermits(resource, EdgeSettings(**chosen), instruments=instruments, log=log)
+    permits = UriPermits(resource, EdgeSettings(**chosen), instruments=instruments, observers=observers(), log=log)
     found = Made(permits, resource)
     permits.on_decision(lambda permit, has_change: found.heard.append((permit.may_read, has_change)))
     async with anyio.create_task_group() as tasks:
