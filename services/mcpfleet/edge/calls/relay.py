@@ -96,8 +96,8 @@ class CallRelay:
                 if call.end is not None and call.remote is None and not call.notices:
                     placement.release()
                     return await end(call)
-            goes_on = not self._exchange.revision.ends_with_connection
-            return await while_there(self._exchange, partial(self._follow, placement, end), goes_on=goes_on)
+            outlives = not self._exchange.revision.ends_with_connection
+            return await while_there(self._exchange, partial(self._follow, placement, end), goes_on=outlives)
 
     async def _follow(self, placement: PlacedOrder, end: OnEnd) -> str | None:
         call = await placement.ended()
