@@ -11,7 +11,7 @@ import anyio
 import httpx2
 
 from mcpfleet.cli.credentials import Credentials
-from mcpfleet.cli.endpoint import checked_url, not_a_server, refusal, with_path
+from mcpfleet.cli.endpoint import checked_url, not_a_server, refusal, trust, with_path
 from mcpfleet.contracts.tasks import Status
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -56,7 +56,9 @@ class TaskClient:
         async def identify(request: httpx2.Request) -> None:
             request.headers.update(credentials.headers())
 
-        self._http = httpx2.AsyncClient(timeout=timeout, transport=transport, event_hooks={"request": [identify]})
+        self._http = httpx2.AsyncClient(
+            timeout=timeout, transport=transport, verify=trust(url), event_hooks={"request": [identify]}
+        )
 
     async def __aenter__(self) -> Self:
         return self
