@@ -19,6 +19,8 @@ from tests.kit.waiting import until
 
 FACTOR = 10
 """Silence is noticed after 0.6 s instead of 6."""
+WITHIN = 20.0
+"""Seconds for whatever is awaited, on a machine that has much else to do."""
 
 
 class Holding:
@@ -38,7 +40,7 @@ class Holding:
 
     async def wait_running(self) -> None:
         """Wait until its handler runs, and its answer has become a stream."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(WITHIN):
             await self._streams.wait()
 
     async def _hear(self, progress: float, total: float | None, message: str | None) -> None:
@@ -60,7 +62,7 @@ async def not_run(client: Client, tool: str, arguments: dict[str, Any]) -> MCPEr
     with pytest.raises(MCPError) as refused:
         await client.call_tool(tool, arguments)
     assert refused.value.error.code == -32603
-    assert "retryAfter" in refused.value.error.data
+    assert "retryAfter" in (refused.value.error.data or {}), refused.value.error
     return refused.value
 
 
@@ -75,7 +77,7 @@ async def test_a_killed_workers_calls_end_uncertain_and_the_others_do_not_notice
             began = time.monotonic()
             await fleet.workers[0].kill()
             async with holding(other) as spared:
-                await until(lambda: hit.result, within=3)
+                await until(lambda: hit.result, within=WITHIN)
                 assert time.monotonic() - began > 0.5, "silence is what tells"
                 observed.released[spared.name].set()
         assert is_uncertain(hit.result)
@@ -101,7 +103,7 @@ async def test_a_killed_edges_calls_are_cancelled_and_the_other_edge_serves(obse
         async with holding(client) as call:
             await fleet.edges[0].kill()
         assert call.error is not None
-        await until(lambda: call.name in observed.cancelled, within=3)
+        await until(lambda: call.name in observed.cancelled, within=WITHIN)
         async with fleet.client(1) as other:
             assert (await other.call_tool("add", {"left": 1, "right": 1})).structured_content == 2
 
@@ -124,10 +126,10 @@ async def test_calls_on_an_edge_that_is_cut_off_are_uncertain_and_new_ones_have_
         async with fleet.client(1) as other:
             async with holding(client) as call:
                 fleet.edges[0].cut()
-                await until(lambda: fleet.lines("link lost"), within=3)
+                await until(lambda: fleet.lines("link lost"), within=WITHIN)
                 await not_run(client, "act", {"token": "one"})
                 assert text(await other.call_tool("act", {"token": "two"})) == "two"
-                await until(lambda: call.name in observed.cancelled, within=3)
+                await until(lambda: call.name in observed.cancelled, within=WITHIN)
                 fleet.edges[0].heal()
             assert is_uncertain(call.result)
         assert text(await client.call_tool("act", {"token": "three"})) == "three"
@@ -148,10 +150,10 @@ async def test_a_worker_that_is_cut_off_loses_its_calls_and_serves_again_afterwa
     async with LocalFleet(observed.app, factor=FACTOR) as fleet, fleet.client() as client:
         async with holding(client) as call:
             fleet.workers[0].cut()
-            await until(lambda: call.result, within=3)
+            await until(lambda: call.result, within=WITHIN)
         assert is_uncertain(call.result)
         fleet.workers[0].heal()
-        with anyio.fail_after(5):
+        with anyio.fail_after(WITHIN):
             while True:
                 try:
                     result = await client.call_tool("act", {"token": "one"})

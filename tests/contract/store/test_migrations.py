@@ -85,9 +85,11 @@ async def test_revisions_make_exactly_the_tables_that_are_declared(store: Store,
 
 async def test_a_service_starts_on_migrated_tables_only(empty: str, tmp_path: Path) -> None:
     async with open_store(empty, service="test", embedded=True, bounds=Bounds()) as store:
-        with pytest.raises(ConfigurationError, match=r"revision none.*needs 0001.*run `mcpfleet migrate`"):
+        with pytest.raises(
+            ConfigurationError, match=rf"revision none.*needs {SCHEMA.newest()}.*run `mcpfleet migrate`"
+        ):
             await check_migrated(store, SCHEMA)
-        assert await migrate(store, [SCHEMA]) == {"catalog": "0001"}
+        assert await migrate(store, [SCHEMA]) == {"catalog": SCHEMA.newest()}
         await check_migrated(store, SCHEMA)
 
 
@@ -130,7 +132,7 @@ async def test_tasks_that_migrate_at_once_are_safe(empty: str) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(4):
             tasks.start_soon(run)
-    assert sorted(done, key=len) == [{}, {}, {}, {"catalog": "0001"}]
+    assert sorted(done, key=len) == [{}, {}, {}, {"catalog": SCHEMA.newest()}]
 
 
 async def test_processes_that_migrate_at_once_are_safe(empty: str) -> None:
@@ -151,4 +153,4 @@ async def test_processes_that_migrate_at_once_are_safe(empty: str) -> None:
             for _ in range(3)
         ]
         outputs = [(await process.communicate())[0].decode().strip() for process in processes]
-    assert sorted(outputs) == ["{'catalog': '0001'}", "{}", "{}"]
+    assert sorted(outputs) == [str({"catalog": SCHEMA.newest()}), "{}", "{}"]

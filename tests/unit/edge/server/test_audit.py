@@ -92,3 +92,16 @@ async def test_lines_that_nobody_reads_are_counted_and_no_call_fails_for_them(mo
     audit.note(exchange(), "ok", 0.1)
     audit.write()
     assert (written.getvalue().count("\n"), lost(metrics)) == (1, 3), "it goes on where somebody reads again"
+
+
+async def test_a_line_for_people_is_short_and_has_the_reason_of_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    audit = Audit("edge", "e1", is_on=True, lost=EdgeInstruments(Metrics()).audit_lost, form="console")
+    refused = exchange()
+    audit.note(refused, "-32602", 0.012, "limit: must be a whole number")
+    audit.note(exchange(), "ok", 0.003)
+    audit.write()
+    told, fine = written.getvalue().splitlines()
+    assert "tools/call search: -32602 in 12 ms: limit: must be a whole number" in told
+    assert refused.trace.trace_id in told
+    assert fine.endswith("tools/call search: ok in 3 ms")
