@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from anyio import to_thread
 from anyio.from_thread import start_blocking_portal
 
 from mcpfleet.testing.fleet import Fleet
 from tests.kit.commands import mcpfleet
 from tests.kit.terminal import TypedCommand, typed
-from tests.unit.cli.test_start import OF_A_CALL, cpu
 
 APP = Path(__file__).with_name("shop_app.py")
 BUY = "buy(item: int, before: date | None = None, tags: list[str] | None = None)"
@@ -209,11 +207,3 @@ async def test_a_task_sends_the_headers_that_its_tool_declares(url: str) -> None
     for command in ("call", "tasks start"):
         shipped = await mcpfleet(*command.split(), url, "ship", "region=Östland")
         assert (shipped.returncode, shipped.stdout.strip()) == (0, "shipped to Östland"), shipped.stderr
-
-
-@pytest.mark.parametrize("command", ["call {} ship region=x", "read {} shop://terms"])
-async def test_a_command_costs_little_more_than_importing_the_official_client(url: str, command: str) -> None:
-    """With a server that answers: connecting, the tool's schema, the request, the result."""
-    client = await to_thread.run_sync(cpu, "-c", "from mcp import Client")
-    words = command.format(url).split()
-    assert await to_thread.run_sync(cpu, "-m", "mcpfleet.cli", *words) <= client + OF_A_CALL

@@ -72,9 +72,11 @@ def test_the_version_is_there_at_once() -> None:
 
 
 def test_a_call_costs_little_more_than_the_official_client() -> None:
-    """Nobody listens at that address; what a command of a client costs is its start."""
+    """Nobody listens there, so a command costs its start. The import takes 1 s, or else the machine is slow."""
     client = cpu("-c", "from mcp import Client")
-    assert cpu("-m", "mcpfleet.cli", "call", "http://127.0.0.1:9/mcp", "search") <= client + OF_A_CALL
+    assert cpu("-m", "mcpfleet.cli", "call", "http://127.0.0.1:9/mcp", "search") <= client + OF_A_CALL * max(
+        1.0, client
+    )
 
 
 def test_every_command_of_the_table_is_declared_where_the_table_says() -> None:
