@@ -13,7 +13,7 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -230,6 +230,10 @@ def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa
 
     @event.listens_for(engine.sync_engine, "connect")
     def on_connect(connection: Any, record: object) -> None:  # noqa: ARG001
+        # A close that is cancelled, and SQLAlchemy's close after it, each stop the thread. The thread answers one stop
+        # only, so whoever waited for the second would wait for ever.
+        driver = connection.driver_connection
+        driver.stop = cache(driver.stop)
         connection.isolation_level = None  # or the driver begins transactions by itself
         prepare(connection, bounds)
 

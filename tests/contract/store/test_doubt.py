@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from mcpfleet.store.errors import StoreBusy, StoreError, StoreRefused, StoreUnre
 from mcpfleet.store.settings import Bounds
 from tests.kit.postgres import Postgres
 from tests.kit.proxy import TcpProxy, after, never, once, proxied
+from tests.kit.waiting import until
 
 metadata = MetaData()
 things = Table("things", metadata, Column("number", Integer, primary_key=True))
@@ -171,6 +174,22 @@ async def test_k24_a_full_sqlite_has_certainly_written_nothing(tmp_path: Path) -
                 await connection.execute(insert(things), [{"number": number} for number in range(10_000)])
         assert raised.value.is_undone
         assert await count(store) == 0
+
+
+async def test_a_close_of_sqlite_that_is_cancelled_leaves_nothing_that_waits(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/fleet.db"
+    before = asyncio.all_tasks()
+    async with open_store(url, service="test", embedded=True, bounds=Bounds(connections=1)) as store:
+        for moment in range(12):
+            with suppress(StoreUnreachable):  # where the close came through
+                async with store.write() as connection:
+                    await connection.execute(text("SELECT 1"))
+                    closing = asyncio.create_task(connection.invalidate())
+                    for _ in range(moment):
+                        await asyncio.sleep(0)
+                    closing.cancel()
+                    await asyncio.wait([closing])
+    await until(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_k24_a_locked_sqlite_has_certainly_written_nothing(tmp_path: Path) -> None:
