@@ -36,6 +36,7 @@ from mcpfleet.contracts.call import (
     NOT_FOUND,
     REFUSED,
     SCOPES_NEEDED,
+    UNCERTAIN,
     UNDECIDED,
     FrameKind,
 )
@@ -154,7 +155,7 @@ class ResultEncoder:
 
     def not_kept(self, work: Work, handler: Handler) -> RunEnd:
         """The end of a call that ran, whose repeats will not hear its result."""
-        return _failure(work, handler.definition.kind, texts.RESULT_NOT_KEPT, "not_kept")
+        return _uncertain(_failure(work, handler.definition.kind, texts.RESULT_NOT_KEPT, "not_kept"))
 
     def given_up(self, work: Work, handler: Handler) -> RunEnd:
         """The end of a call that ended with its worker: uncertain."""
@@ -186,7 +187,12 @@ class ResultEncoder:
 
 def given_up(work: Work, kind: Kind) -> Ended:
     """The end of a call whose worker leaves before it: uncertain."""
-    return _failure(work, kind, texts.given_up(work.trace.trace_id), "given_up").frame
+    return _uncertain(_failure(work, kind, texts.given_up(work.trace.trace_id), "given_up")).frame
+
+
+def _uncertain(end: RunEnd) -> RunEnd:
+    """Mark a tool's failure: no repeat of the call will hear how it ended."""
+    return end._replace(frame=replace(end.frame, header=UNCERTAIN)) if end.frame.header == FAILED else end
 
 
 def _meant_for_caller(work: Work, kind: Kind, error: BaseException) -> RunEnd | None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import anyio
+import pytest
 
 from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.call import UNCERTAIN
 from mcpfleet.contracts.manifest import digest_of
 from mcpfleet.contracts.principal import ANONYMOUS
-from mcpfleet.contracts.tasks import RESERVE, Binding, Once, Reservation, Reserve, TasksClient, once_key
-from mcpfleet.edge.calls.in_flight import Call
+from mcpfleet.contracts.tasks import (
+    RESERVE,
+    Binding,
+    KeyOutcome,
+    Once,
+    Reservation,
+    Reserve,
+    Reserved,
+    TasksClient,
+    once_key,
+)
+from mcpfleet.edge.calls.in_flight import Call, End, Order
 from mcpfleet.edge.tasks.idempotency import Idempotency
 from mcpfleet.wire.envelope import Envelope
 from tests.contract.bus.fabric import Fabric, by_edges, heard
@@ -45,3 +58,29 @@ async def test_i1_a_key_is_let_go_where_its_client_leaves_while_it_is_reserved(f
                 await until(lambda: len(asked) == 2)
     assert [each.ended for each in asked[:2]] == [None, "not_run"]
     assert len({each.holder for each in asked}) == 1, "nobody answers here, so it may be told again"
+
+
+@pytest.mark.parametrize("line", [UNCERTAIN, None])
+async def test_i3_a_key_is_uncertain_as_soon_as_its_worker_says_so(fabric: Fabric, line: str | None) -> None:
+    """A worker that leaves, or cannot have its result kept, answers with such a line. Repeats must not wait longer."""
+    asked: list[Reserve] = []
+
+    async def leave(reservation: Reservation, see: Callable[[Call], None]) -> str:
+        assert reservation.fence == 1
+        order = Order("library", "d", b"", 0.0, None)
+        see(Call("c", order, 0.0, deque(), end=End.RESULT, line=line))
+        return "tool_error"
+
+    async with fabric.buses("edge", "tasks") as (edge, tasks):
+
+        def note(message: Incoming) -> None:
+            asked.append(Reserve.model_validate_json(message.body))
+            tasks.respond(message, Reserved(outcome=KeyOutcome.NEW, fence=1).model_dump_json().encode())
+
+        await tasks.subscribe(RESERVE.subject, note, asked_by=by_edges)
+        await heard(edge, tasks)
+        idempotency = Idempotency(edge, TasksClient(edge), fabric.logger, most=4)
+        once = Once(key=once_key(Binding.of("mcp", ANONYMOUS), "search", "k1"), arguments=digest_of(b"{}"))
+        exchange = admitted(Envelope(1, "tools/call", {"name": "search"}, {}), VIEW)
+        await idempotency.answer(exchange, TARGET, once, leave, goes_on=lambda: False)
+    assert [each.ended for each in asked] == [None, *(["uncertain"] if line else [])]

@@ -19,6 +19,7 @@ from mcpfleet.contracts.call import (
     NOT_BEGUN,
     NOT_FOUND,
     SCOPES_NEEDED,
+    UNCERTAIN,
     UNDECIDED,
 )
 from mcpfleet.edge.calls.call_request import CallRequest
@@ -47,7 +48,7 @@ _UNCERTAIN: Final = {
     End.GIVEN_UP: texts.EDGE_STOPPED,
     End.OVERDUE: texts.OVERDUE,
 }
-_FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS, NOT_BEGUN})
+_FAILURES: Final = frozenset({FAILED, BAD_ARGUMENTS, NOT_BEGUN, UNCERTAIN})
 """The lines of results that are a tool's failures."""
 _MOST_LACKING: Final = 8
 """Capabilities that a worker may say are missing."""

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.call import BAD_ARGUMENTS, LACKING, NOT_BEGUN, SCOPES_NEEDED
+from mcpfleet.contracts.call import BAD_ARGUMENTS, LACKING, NOT_BEGUN, SCOPES_NEEDED, UNCERTAIN
 from mcpfleet.contracts.manifest import Definition, canonical, digest_of
 from mcpfleet.contracts.tasks import (
     Binding,
@@ -119,6 +119,8 @@ class _First:
             return "not_run"
         if call.end is End.RESULT and call.line in _NOT_BEGUN:
             return "not_run"  # that changes nothing where its worker stored a result all the same
+        if call.end is End.RESULT and call.line == UNCERTAIN:
+            return "uncertain"
         if call.end in (End.RESULT, End.TASK, End.RESULT_LOST) or (call.end is None and goes_on):
             return None
         is_refused = call.end is End.ERROR and (call.line or "").startswith((LACKING, SCOPES_NEEDED))
