@@ -217,14 +217,19 @@ class Actor:
 
     async def _ask(self, answering: _Answering[Any, Any], message: Incoming, context: RpcContext) -> bytes:
         """Run the handler; everything that it raises becomes a fault of the closed list."""
-        rpc = answering.rpc
+        rpc, is_undone = answering.rpc, False
         try:
             question = rpc.question.model_validate_json(message.body)
         except ValidationError as error:
             raise Failed(Fault.CONTRACT, f"{rpc.subject}: {broken_rules(error)}") from None
         try:
-            async with asyncio.timeout(max(0.0, context.deadline - time.monotonic())):
-                answer: BaseModel = await answering.handler(question, context)
+            # anyio's deadline spares what is shielded from it, as SQLite's statements are.
+            with anyio.fail_after(max(0.0, context.deadline - time.monotonic())):
+                try:
+                    answer: BaseModel = await answering.handler(question, context)
+                except asyncio.CancelledError as cancelled:
+                    is_undone = _is_undone(cancelled)
+                    raise
             return answer.model_dump_json(exclude_defaults=True).encode()
         except Failed:
             raise
@@ -234,8 +239,8 @@ class Actor:
             raise Failed(Fault.UNAVAILABLE, why, is_undone=_is_undone(error)) from error
         except (BusError, TimeoutError) as error:
             # Cancelled work may state it too: it waited for a lock or a connection.
-            is_undone = _is_undone(error.__cause__)
-            raise Failed(Fault.UNAVAILABLE, f"{rpc.subject}: {type(error).__name__}", is_undone=is_undone) from error
+            why = f"{rpc.subject}: {type(error).__name__}"
+            raise Failed(Fault.UNAVAILABLE, why, is_undone=is_undone or _is_undone(error.__cause__)) from error
         except Exception as error:
             self._log.exception("handler failed", subject=message.subject)
             why = f"{rpc.subject}: the receiver's log has the reason"

@@ -1,5 +1,7 @@
 """A service's typed handlers: what they are asked, what is answered when they fail, and how many run."""
 
+# Longer than 400 lines: one class, and each of its answers is shown over memory and over NATS.
+
 from __future__ import annotations
 
 import time
@@ -8,12 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from mcpfleet.bus import header
 from mcpfleet.bus.actor import Actor, RpcContext
 from mcpfleet.bus.bus import Bus
-from mcpfleet.bus.errors import Busy, Expired, Failed, Fault, NoResponders, Unavailable, UnreadableAnswer
+from mcpfleet.bus.errors import Busy, Expired, Failed, Fault, NoResponders, Unanswered, Unavailable, UnreadableAnswer
 from mcpfleet.bus.header import ending
 from mcpfleet.bus.port import Incoming
 from mcpfleet.bus.rpc import Rpc, ask
@@ -224,6 +227,47 @@ async def test_an_answer_that_is_too_large_is_a_fault_and_costs_the_service_noth
 
 
 # -- time and bounds -------------------------------------------------------------------------------------------------
+
+
+async def test_k24_what_is_shielded_from_the_deadline_goes_on_to_its_end(fabric: Fabric) -> None:
+    """A statement on SQLite runs in a thread, and would otherwise go on where nobody waits for it."""
+    statement, ended = anyio.Event(), list[str]()
+
+    async def answer(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
+        with anyio.CancelScope(shield=True):
+            await statement.wait()
+            ended.append("statement")
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError("the deadline comes through after the shield")
+
+    async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
+        await actor.answer(ONCE, answer, group="catalog")
+        await heard(catalog)
+        with pytest.raises(Unanswered):
+            await ask(edge, ONCE, WANTED, timeout=0.3)
+        statement.set()
+        await until(lambda: ended == ["statement"])
+    assert not fabric.lines("handler failed")
+
+
+@pytest.mark.parametrize("certain", [True, False])
+async def test_k24_a_handler_that_its_deadline_ends_may_state_that_it_has_done_nothing(
+    fabric: Fabric, certain: bool
+) -> None:
+    async def wait_for_a_lock(question: SnapshotWanted, asked: RpcContext) -> SnapshotAnswer:
+        try:
+            await anyio.sleep_forever()
+            raise AssertionError("it waits for ever")
+        except anyio.get_cancelled_exc_class() as cancelled:
+            cancelled.is_undone = certain  # type: ignore[attr-defined]  # as the store does
+            raise
+
+    async with fabric.buses("edge", "catalog") as (edge, catalog), acting(fabric, catalog) as actor:
+        await actor.answer(ONCE, wait_for_a_lock, group="catalog")
+        await heard(catalog)
+        with pytest.raises(Failed) as raised:
+            await ask(edge, ONCE, WANTED, timeout=4)
+    assert (raised.value.kind, raised.value.is_undone) == (Fault.UNAVAILABLE, certain)
 
 
 async def test_a_handler_that_takes_too_long_is_stopped_and_its_place_is_free(fabric: Fabric) -> None:
