@@ -65,6 +65,7 @@ class Context:
 
     __slots__ = (
         "_asker",
+        "_begins_for",
         "_cancelled",
         "_client",
         "_deadline",
@@ -114,6 +115,7 @@ class Context:
         self._last: float | None = None
         self._ended = False
         self._has_begun = False
+        self._begins_for: Context | None = None
         self._needed: tuple[str, ...] = ()
         self.is_used = False
         """Whether an awaitable method was called. For `need`, which stands before them."""
@@ -436,6 +438,20 @@ class Context:
     def begin(self) -> None:
         """Note that the handler begins. For the runner of the handler."""
         self._has_begun, self.is_used = True, False
+        if (other := self._begins_for) is not None:
+            self._begins_for = None
+            other.begin()
+
+    def begin_for(self, other: Context) -> None:
+        """Note that an interceptor has given its handler this one in another's place. For the runner of the handler.
+
+        An interceptor may give the same to several calls at once. Then a call that still waits counts as begun, since
+        only a call that has certainly not begun leaves its idempotency key free (D19).
+        """
+        if other is not self:
+            if self._begins_for is not None:
+                self._begins_for.begin()
+            self._begins_for = other
 
     def end(self) -> None:
         """End the call: later reports do nothing. For the runner of the handler."""

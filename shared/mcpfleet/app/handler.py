@@ -260,7 +260,7 @@ class Handler(ABC):
             interceptors = self._around(interceptors, threads)
         try:
             if interceptors:
-                inner = self._inner(request, threads)
+                inner = self._inner(request, ctx, threads)
                 value = await through(interceptors, self._invocation(request, ctx), inner)
             else:
                 value = await self._value(request, request.arguments, ctx, threads)
@@ -346,9 +346,10 @@ class Handler(ABC):
         return Invocation(kind, self.definition.name, request.arguments, ctx, request.uri)
 
     def _inner(
-        self, request: HandlerRequest, threads: anyio.CapacityLimiter | None
+        self, request: HandlerRequest, ctx: Context, threads: anyio.CapacityLimiter | None
     ) -> Callable[[Invocation], Awaitable[Any]]:
         def begin(invocation: Invocation) -> Awaitable[Any]:
+            invocation.ctx.begin_for(ctx)  # an interceptor may give its handler another Context
             return self._value(request, invocation.arguments, invocation.ctx, threads)
 
         return begin
