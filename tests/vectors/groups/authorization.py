@@ -262,7 +262,7 @@ GROUP = Group(
             _metadata("/.well-known/oauth-protected-resource/mcp", "PUT"),
             405,
             **UNREAD,
-            headers={"Allow": "GET, OPTIONS"},
+            headers={"Allow": "GET, HEAD, OPTIONS"},
         ),
         vector(
             "the document of a stranger",

@@ -19,12 +19,13 @@ from mcpfleet.wire.errors import Rejection, forbidden, malformed_authorization, 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _MOST_SCOPES: Final = 64
 """Scopes that a header names at most, so that it passes every proxy."""
+_ALLOWED: Final = "GET, HEAD, OPTIONS"
 _OPEN: Final = {"Access-Control-Allow-Origin": "*"}
 _PREFLIGHT: Final = {
     **_OPEN,
-    "Access-Control-Allow-Methods": "GET, OPTIONS",
+    "Access-Control-Allow-Methods": _ALLOWED,
     "Access-Control-Allow-Headers": "*",
-    "Allow": "GET, OPTIONS",
+    "Allow": _ALLOWED,
 }
 
 ScopesOf = Callable[[str], Iterable[str]]
@@ -132,8 +133,8 @@ class Metadata:
         self._hosts.check_host(exchange.headers)
         if exchange.http_method == "OPTIONS":
             await exchange.answer(204, headers=_PREFLIGHT)
-        elif exchange.http_method == "GET":
+        elif exchange.http_method in ("GET", "HEAD"):
             document = self._metadata.document(self._paths[exchange.path])
             await exchange.answer(200, to_json(document), _OPEN)
         else:
-            raise wrong_http_method("GET, OPTIONS")
+            raise wrong_http_method(_ALLOWED)

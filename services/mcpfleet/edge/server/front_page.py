@@ -73,7 +73,9 @@ class FrontPage:
 
     def takes(self, exchange: HttpExchange) -> bool:
         """Return whether a request is a browser's for the page."""
-        return exchange.path in self._shown and exchange.http_method == "GET" and _wants_html(exchange.headers)
+        return (
+            exchange.path in self._shown and exchange.http_method in ("GET", "HEAD") and _wants_html(exchange.headers)
+        )
 
     async def answer(self, exchange: HttpExchange) -> None:
         """Send the page.

@@ -21,6 +21,7 @@ _AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]
 """A host, and optionally a port; nothing that another parser could read as a user or a path."""
 _USUAL: Final = ("80", "443")
 """The ports of `http` and `https`, which clients leave out."""
+_WANTED: Final = "MCPFLEET_PUBLIC_HOSTS takes a host, or host:port: without scheme, path or *, and in ASCII"
 _LONGEST_LOGGED: Final = 100
 """Characters of a refused name in the log."""
 
@@ -41,14 +42,17 @@ class AllowedHosts:
         Args:
             bind: where the edge listens.
             public_hosts: `host` or `host:port` in clients' URLs; a name without a port allows any port. Each may have
-                any spelling (I6).
+                any spelling (I6). The log names those that no client can send.
             origins: other origins whose pages may call.
-            log: names refused hosts and origins.
+            log: names refused hosts and origins, and public hosts that match nothing.
         """
         self._log = log
         self._origins = origins
         self._loopback = is_loopback(host_and_port(bind)[0])
-        self._public = frozenset(name for each in public_hosts for name in _names(each))
+        forms = {each: _names(each) for each in public_hosts}
+        self._public = frozenset(name for names in forms.values() for name in names)
+        if useless := [ascii(each) for each, names in forms.items() if not names]:
+            log.warning("public hosts match nothing", hosts=useless, want=_WANTED)
         self._is_allowed = lru_cache(maxsize=_NAMES_CACHED)(self._check_authority)
 
     def check_host(self, headers: Headers) -> None:

@@ -44,6 +44,14 @@ async def answer(path: str, method: str = "GET", host: str = "127.0.0.1", **sett
     return exchange
 
 
+async def test_a_head_gets_the_head_of_a_get() -> None:
+    """RFC 9110, 9.3.2: the server leaves the body away."""
+    [get, head] = [await answer(ROOT, method) for method in ("GET", "HEAD")]
+    assert get is not None
+    assert head is not None
+    assert head.sent[0] == get.sent[0]
+
+
 @pytest.mark.parametrize("path", [ROOT, f"{ROOT}/mcp"])
 async def test_m62_the_document_is_at_the_root_and_under_the_endpoints_path(path: str) -> None:
     """T1: without a credential, and for scripts of any page."""
@@ -79,10 +87,10 @@ async def test_each_endpoint_has_its_document_and_the_first_has_the_root() -> No
 async def test_a_preflight_is_answered_and_another_method_is_not() -> None:
     exchange = await answer(ROOT, "OPTIONS")
     assert exchange is not None
-    assert (exchange.status, exchange.headers[b"access-control-allow-methods"]) == (204, b"GET, OPTIONS")
+    assert (exchange.status, exchange.headers[b"access-control-allow-methods"]) == (204, b"GET, HEAD, OPTIONS")
     with pytest.raises(Rejection) as raised:
         await answer(ROOT, "POST")
-    assert (raised.value.status, raised.value.headers["Allow"]) == (405, "GET, OPTIONS")
+    assert (raised.value.status, raised.value.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
 async def test_another_host_gets_no_document() -> None:

@@ -51,6 +51,11 @@ async def test_a_browser_learns_what_this_is_and_how_to_connect() -> None:
     assert "onsole" not in text(answer)
 
 
+async def test_a_head_gets_the_head_of_the_page() -> None:
+    """RFC 9110, 9.3.2: the server leaves the body away."""
+    assert (await opened(edge(), method="HEAD")).sent[0] == (await opened(edge())).sent[0]
+
+
 @pytest.mark.parametrize("accept", [None, "*/*", "application/json, text/event-stream", "text/html2", "xtext/html"])
 async def test_another_client_gets_the_404_of_any_path(accept: str | None) -> None:
     answer = await opened(edge(), accept=accept)
@@ -74,7 +79,7 @@ async def test_a_client_at_an_endpoint_gets_no_page(accept: str | None) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/"), ("DELETE", "/"), ("GET", "/other"), ("GET", "/mcp/more")])
-async def test_the_page_is_at_known_places_for_one_method(method: str, path: str) -> None:
+async def test_the_page_is_at_known_places_and_is_only_read(method: str, path: str) -> None:
     answer = await edge().answer(Post(path=path, method=method, raw=b"", headers={"accept": BROWSER}))
     assert answer.status == 404
 

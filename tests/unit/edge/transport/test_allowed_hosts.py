@@ -127,6 +127,17 @@ def test_i5_an_edge_that_others_reach_lets_its_public_names_in(origin: str, welc
     assert lets_in(PUBLIC, origin=[origin]) is welcome
 
 
+def test_public_hosts_that_no_client_can_send_are_told_once() -> None:
+    capture = LogCapture()
+    names = ["https://mcp.example.com", "*.example.com", "mcp.example.com/mcp", "b\u00fccher.example", "fine.example"]
+    hosts = AllowedHosts("0.0.0.0:8000", names, log=captured(capture))
+    [line] = capture.entries
+    assert (line["log_level"], line["event"]) == ("warning", "public hosts match nothing")
+    assert line["hosts"] == [ascii(each) for each in names[:4]]
+    assert "MCPFLEET_PUBLIC_HOSTS" in line["want"]
+    assert lets_in(hosts, host=["fine.example"])
+
+
 def test_t33_what_is_refused_is_named_in_the_log() -> None:
     """Strangers make these names: what is told of one is short, and in ASCII; its pace is the log's own (T23)."""
     lines = LogCapture()
