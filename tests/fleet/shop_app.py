@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Annotated, Literal
 
+import anyio
 from mcp_types import ImageContent
 from pydantic import BaseModel, Field
 
@@ -48,6 +49,15 @@ async def pay(ctx: Context) -> str:
     """Have a page opened."""
     await ctx.elicit_url("Pay here", "https://pay.example.com/1", key="page")
     return "paid"
+
+
+@app.tool()
+async def shout(ctx: Context) -> str:
+    """Report what a terminal must not take."""
+    await ctx.progress(1, 3, "\x1b]0;owned\x07")
+    await ctx.progress(float("1e300"), 1e301, "loud")
+    await anyio.sleep(1.0)  # a bar is drawn some times a second
+    return "shouted"
 
 
 @app.tool(asks={"sampling"})

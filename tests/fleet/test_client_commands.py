@@ -44,6 +44,13 @@ async def test_a_person_is_asked_field_by_field_and_again_after_a_mistake(url: s
         assert (await command.ended(), "1 large 3 to Oslo" in command.said) == (0, True), command.said
 
 
+async def test_a_report_steers_no_terminal_and_breaks_no_bar(url: str) -> None:
+    with typed("call", url, "shout", TERM="xterm") as command:
+        assert (await command.ended(), "shouted" in command.said) == (0, True), command.said
+    assert "loud" in command.said
+    assert "\x1b]0;" not in command.said
+
+
 @pytest.mark.parametrize(
     ("keys", "action"), [(b"/decline\n", "declined"), (b"/cancel\n", "dismissed"), (b"\x04", "dismissed")]
 )

@@ -20,9 +20,8 @@ def main(words: Sequence[str] | None = None) -> None:
     if words == ["--version"]:  # scripts ask this often, and typer is most of what it would take
         print(f"mcpfleet {version('mcpfleet')}")  # noqa: T201
         return
-    import typer  # noqa: PLC0415
-
     from mcpfleet.cli.commands.group import app  # noqa: PLC0415
+    from mcpfleet.cli.results import say  # noqa: PLC0415
 
     try:
         app(args=words, prog_name="mcpfleet")
@@ -32,7 +31,7 @@ def main(words: Sequence[str] | None = None) -> None:
             raise
         for cause in causes:
             for problem in getattr(cause, "problems", (str(cause),)):
-                typer.echo(problem, err=True)
+                say(problem, err=True)  # it may quote a server
         sys.exit(MISCONFIGURED)
 
 

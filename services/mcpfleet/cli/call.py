@@ -28,7 +28,7 @@ from mcpfleet.cli.endpoint_client import EndpointClient
 from mcpfleet.cli.known_names import KnownNames
 from mcpfleet.cli.listing import pages, wire
 from mcpfleet.cli.results import Output, complain, say, show_contents, show_messages, show_result
-from mcpfleet.cli.signatures import prompt_signature, tool_signature
+from mcpfleet.cli.signatures import printable, prompt_signature, tool_signature
 from mcpfleet.cli.typed_arguments import WrongArguments, near, read_arguments, split
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.wire.protocol import IDEMPOTENCY_KEY, MODERN
@@ -38,6 +38,10 @@ _UNKNOWN_RESOURCE: Final = (INVALID_PARAMS, -32002)
 """The codes for an unknown resource; servers of 2025 send the second."""
 _VARIABLE: Final = re.compile(r"\{[+#./;?&]?([A-Za-z0-9_]+)")
 """A variable of a URI template."""
+_LONGEST_MESSAGE: Final = 200
+"""Characters of a report's message beside the bar."""
+_MOST_SHOWN: Final = 1e15
+"""A number of a report is below it, or is not shown."""
 _ANSWERED_LATER: Final = "no answer"
 """What a server hears where a question could not be answered; the person reads the reason."""
 
@@ -140,7 +144,10 @@ class _Bar:
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Show a report of the server."""
         if self._progress is not None:
-            self._progress.update(self._task, completed=progress, total=total, description=message or self._what)
+            about = printable(message[:_LONGEST_MESSAGE]) if message else self._what
+            self._progress.update(
+                self._task, completed=_countable(progress), total=_countable(total), description=about
+            )
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -150,6 +157,11 @@ class _Bar:
             yield
         finally:
             self.__enter__()
+
+
+def _countable(number: float | None) -> float | None:
+    """A number that the bar can show; None, which changes nothing, for infinity and the like."""
+    return number if number is not None and abs(number) < _MOST_SHOWN else None
 
 
 def run_call(caller: Caller, tool: str, pairs: Sequence[str], key: str | None = None) -> int:

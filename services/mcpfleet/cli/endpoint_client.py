@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -45,6 +46,8 @@ class EndpointClient:
         """
         self.url = checked_url(url)
         self._credentials = Credentials(token)
+        # The client library logs what it cannot read, with a traceback; the error tells it in a sentence.
+        logging.getLogger("mcp").addHandler(logging.NullHandler())
         self._status = 0
         self._refusal: str | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ _MOST_NAMES: Final = 500
 """Names of one endpoint."""
 _LONGEST: Final = 1024 * 1024
 """Bytes that are read of the file."""
+_WORD: Final = re.compile(r"[A-Za-z0-9_./:-]{1,128}")
+"""A name that a shell takes as it is. Any other may come from a server that wants it in somebody's command line."""
 Names: TypeAlias = dict[str, list[str]]
 """Tools, each with the names of its arguments."""
 
@@ -81,9 +84,13 @@ class KnownNames:
 def _names(tools: Iterable[Mapping[str, Any]]) -> Names:
     names: Names = {}
     for tool in tools:
+        name = str(tool.get("name"))
+        if not _WORD.fullmatch(name):
+            continue
         schema = tool.get("inputSchema")
         properties = schema.get("properties") if isinstance(schema, Mapping) else None
-        names[str(tool.get("name"))] = list(properties) if isinstance(properties, Mapping) else []
+        arguments = properties if isinstance(properties, Mapping) else {}
+        names[name] = [each for each in arguments if _WORD.fullmatch(each)]
     return names
 
 

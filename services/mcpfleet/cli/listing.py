@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from mcpfleet.cli.endpoint_client import EndpointClient
 from mcpfleet.cli.known_names import KnownNames
 from mcpfleet.cli.results import complain, say, show_json
-from mcpfleet.cli.signatures import argument_type, prompt_signature, tool_signature
+from mcpfleet.cli.signatures import argument_type, printable, prompt_signature, tool_signature
 from mcpfleet.cli.typed_arguments import TypedArgument, WrongArguments, near, parameters
 from mcpfleet.process.errors import ConfigurationError, leaves
 
@@ -140,7 +140,7 @@ def _signature(kind: str, entry: Entry) -> str:
         case "prompts":
             return prompt_signature(str(entry.get("name")), entry.get("arguments"))
         case _:
-            return _identifier(entry)
+            return printable(_identifier(entry))
 
 
 def _about(parameter: TypedArgument) -> list[str]:

@@ -92,8 +92,9 @@ def show_json(value: Any) -> None:
     """Print a value as JSON: in colours on a terminal, and indented everywhere."""
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415  # a pipe needs none of it
+        from rich.highlighter import JSONHighlighter  # noqa: PLC0415
 
-        Console().print_json(data=value)
+        Console().print(JSONHighlighter()(_escaped(_pretty(value))), soft_wrap=True)
     else:
         typer.echo(_pretty(value))
 
@@ -124,6 +125,11 @@ def harmless(text: str) -> str:
         each if each.isprintable() or each in _KEPT else each.encode("unicode_escape").decode()
         for each in text.replace("\r\n", "\n")
     )
+
+
+def _escaped(text: str) -> str:
+    """JSON with its own escapes in place of the characters that could steer a terminal; it lets some stand."""
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def _beside(result: Mapping[str, Any]) -> list[Any]:

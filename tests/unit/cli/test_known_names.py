@@ -49,6 +49,15 @@ def test_only_this_user_reads_the_file_and_no_secret_is_in_it(names: KnownNames,
     assert names.urls() == []
 
 
+def test_a_name_that_a_shell_would_not_take_as_it_is_is_never_proposed(names: KnownNames) -> None:
+    """A shell puts a completion into the command line."""
+    evil = ["x; reboot", "$(reboot)", "a\nb", "\x1b[2J", "x" * 129, ""]
+    names.replace(URL, [ADD, *({"name": each, "inputSchema": {"properties": {"a": {}}}} for each in evil)])
+    names.add(URL, [{"name": "ask", "inputSchema": {"properties": {each: {} for each in (*evil, "fine")}}}])
+    assert complete_tool(URL, "") == ["add", "ask"]
+    assert complete_argument(URL, "ask", [], "") == ["fine="]
+
+
 def test_a_broken_file_or_folder_is_no_error(names: KnownNames, tmp_path: Path) -> None:
     (tmp_path / "mcpfleet").mkdir()
     for content in ("{", "[]", '{"a": 5}', '{"a": {"b": 5}}'):

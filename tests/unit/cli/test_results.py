@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcpfleet.cli.results import Output, harmless, show_contents, show_messages, show_result
+from mcpfleet.cli.results import Output, harmless, show_contents, show_json, show_messages, show_result
 from mcpfleet.process.errors import ConfigurationError
 
 PICTURE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
@@ -83,3 +83,15 @@ def test_messages_stand_below_their_roles(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_terminal_gets_no_character_that_steers_it() -> None:
     assert harmless("a\x1b[2Jb\r\nc\td\x07") == "a\\x1b[2Jb\nc\td\\x07"
+
+
+def test_json_on_a_terminal_steers_it_neither(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = {"a": "\x1b[2J\u009b31m\u202e\u2028 é"}
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")  # no colours
+    show_json(value)
+    printed = capsys.readouterr().out
+    assert all(each.isprintable() or each == "\n" for each in printed)
+    assert json.loads(printed) == value
