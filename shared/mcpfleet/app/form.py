@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 
 from mcpfleet.app.errors import AskError, Mistake
 from mcpfleet.app.input import Unusable
+from mcpfleet.app.schema import UNUSABLE, why_unusable
 from mcpfleet.app.validation import Validator
 from mcpfleet.app.values import SchemaGenerator
 
@@ -86,8 +86,8 @@ def _of_type(wanted: Any) -> Form:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(wanted)
         schema = adapter.json_schema(mode="validation", schema_generator=SchemaGenerator)
-    except PydanticUserError as error:
-        raise Mistake(f"it has no JSON Schema ({str(error).partition(chr(10))[0]})") from error
+    except UNUSABLE as error:
+        raise Mistake(f"it has no JSON Schema ({why_unusable(error)})") from error
     return _form(schema, adapter)
 
 

@@ -10,12 +10,14 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, SchemaError, from_json, to_json
 
 from mcpfleet.app.errors import Mistake
 from mcpfleet.app.inlining import inlined
 from mcpfleet.app.values import SchemaGenerator, carrying_bytes
 
+UNUSABLE: Final = (PydanticUserError, SchemaError, RecursionError)
+"""The errors of a type of which no adapter or no JSON Schema can be made."""
 MISSING: Final[Any] = inspect.Parameter.empty
 """Stands for an absent annotation or default."""
 
@@ -44,10 +46,18 @@ def adapter_for(annotation: Any, mode: Mode, parameter: str | None = None) -> Ty
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         adapter.json_schema(mode=mode)
         carrying_bytes(adapter)
-    except PydanticUserError as error:
-        why = str(error).partition("\n")[0]
-        raise Mistake(f"{annotation!r} is not a type that JSON can carry: {why}", parameter) from error
+    except UNUSABLE as error:
+        raise Mistake(f"{annotation!r} is not a type that JSON can carry: {why_unusable(error)}", parameter) from error
     return adapter
+
+
+def why_unusable(error: BaseException) -> str:
+    """The part of an error of `UNUSABLE` that says what is wrong with the type."""
+    if isinstance(error, RecursionError):
+        return "its types are nested too deeply"
+    # pydantic says first what is wrong, and adds advice; the parser of patterns says it last, below a drawing.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if isinstance(error, SchemaError) else lines[0]
 
 
 def output_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:

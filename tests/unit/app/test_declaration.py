@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 from mcp_types import Icon
-from pydantic import Field
+from pydantic import Field, create_model
 
 from mcpfleet.app import App, Context, DeclarationError, Router, ToolError
 from mcpfleet.app.declaration import ASKS
@@ -39,6 +39,22 @@ async def positional(query: str, /) -> None: ...
 
 
 async def opaque(query: Opaque) -> None: ...
+
+
+async def looks_ahead(query: Annotated[str, Field(pattern="^(?=a)b")]) -> None: ...
+
+
+def _nested(depth: int) -> Any:
+    models: list[Any] = [create_model("Inmost", value=(int, ...))]
+    for number in range(depth):
+        models.append(create_model(f"Model{number}", inner=(models[-1], ...)))
+    return models[-1]
+
+
+async def nested(query: Any) -> None: ...
+
+
+nested.__annotations__["query"] = _nested(150)
 
 
 async def callback(query: Callable[[], None]) -> None: ...
@@ -87,6 +103,8 @@ async def lost_result() -> "Missing":  # type: ignore[name-defined]  # noqa: F82
         pytest.param(keywords, "queries", "name each parameter", id="**kwargs"),
         pytest.param(positional, "query", "positional-only", id="positional-only"),
         pytest.param(opaque, "query", "not a type that JSON can carry", id="type without a schema"),
+        pytest.param(looks_ahead, "query", "look-around.* is not supported", id="pattern that pydantic cannot read"),
+        pytest.param(nested, "query", "nested too deeply", id="models in models in models"),
         pytest.param(callback, "query", "not a type that JSON can carry", id="callable"),
         pytest.param(lost, "query", "does not resolve", id="annotation that does not resolve"),
         pytest.param(twice, "second", "one is enough", id="two Contexts"),
