@@ -37,7 +37,8 @@ class SessionHarness(SessionRepository):
         self.store = store
 
     async def begun(self, name: str, owner: str = ANN, **fields: Any) -> list[str]:
-        return await self.begin(_begin(name, owner, **fields))
+        _, ended = await self.begin(_begin(name, owner, **fields))
+        return ended
 
     async def changed(self, name: str, owner: str = ANN, **fields: Any) -> SessionUpdate:
         return await self.change(ChangeSession(session=session_key(name), owner=owner, **fields))
