@@ -35,11 +35,14 @@ from mcpfleet.contracts.authorization import (
     TakeTokens,
     TokensTaken,
 )
+from mcpfleet.contracts.grants import RENEW, GrantsRenewed, Renewal, RenewGrants
 from mcpfleet.process.service import Process
 from mcpfleet.store.engine import Store
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
 GROUP: Final = "authorization"
+_GRANT_LASTS: Final = 86_400.0
+"""Seconds that a grant of a session goes on as far as authorization is concerned; subscriptions asks far sooner."""
 
 
 class AuthorizationActor:
@@ -71,6 +74,7 @@ class AuthorizationActor:
         await actor.answer(LIMITS, self.limits, group=GROUP)
         await actor.answer(LIMITS_ALL, self.limits_all, group=GROUP)
         await actor.answer(REVOKE, self.revoke, group=GROUP)
+        await actor.answer(RENEW, self.renew, group=GROUP)
 
     async def admit(self, question: Admit, context: RpcContext) -> Admitted:  # noqa: ARG002
         """Say who the caller is, and for how long an edge may use that verdict.
@@ -168,6 +172,19 @@ class AuthorizationActor:
         await self._revocations.refresh()
         self._revocations.tell()
         return Revoked(number=number)
+
+    async def renew(self, question: RenewGrants, context: RpcContext) -> GrantsRenewed:  # noqa: ARG002
+        """Say which holders of grants may go on: those whom no later revocation concerns (X57)."""
+        await self._revocations.learn()
+        return GrantsRenewed(
+            renewals=tuple(
+                Renewal(
+                    allowed=not self._revocations.revoked_since(held.holder.principal, held.holder.number),
+                    lasts=_GRANT_LASTS,
+                )
+                for held in question.holders
+            )
+        )
 
     async def limits(self, question: TakeFromLimit, context: RpcContext) -> Taken:  # noqa: ARG002
         """Take from a limit's window."""

@@ -40,6 +40,8 @@ class KnownRevocations:
         self._log = process.log
         self._verifier = verifier
         self._moments: dict[RevokedName, float] = {}
+        self._numbers: dict[RevokedName, int] = {}
+        """The newest revocation of each name."""
         self._newest: tuple[Revocation, ...] = ()
         self.number = 0
         """This process knows all revocations up to this number."""
@@ -97,6 +99,10 @@ class KnownRevocations:
         moments = [self._moments[name] for name in names_of(principal) if name in self._moments]
         return max(moments, default=None)
 
+    def revoked_since(self, principal: Principal, number: int) -> bool:
+        """Whether a revocation concerns a principal that is newer than a number."""
+        return any(self._numbers.get(name, 0) > number for name in names_of(principal))
+
     def tell(self) -> None:
         """Hint at the newest revocations and the trusted keys. A lost hint is repeated soon."""
         hint = Authority(number=self.number, revocations=self._newest)
@@ -132,6 +138,7 @@ class KnownRevocations:
             if kept.revocation.kind != "policy":
                 name = (kept.revocation.kind, kept.revocation.key)
                 self._moments[name] = max(kept.at, self._moments.get(name, kept.at))
+                self._numbers[name] = max(kept.revocation.number, self._numbers.get(name, 0))
         known = {each.number: each for each in (*self._newest, *(kept.revocation for kept in page.kept))}
         self._newest = tuple(known[number] for number in sorted(known)[-_TOLD:])
         self.number = max(self.number, page.number if page.complete else page.kept[-1].revocation.number)
@@ -144,3 +151,4 @@ class KnownRevocations:
             self._readiness.failed(error)
             return
         self._moments = {name: at for name, at in self._moments.items() if at >= horizon}
+        self._numbers = {name: number for name, number in self._numbers.items() if name in self._moments}

@@ -7,6 +7,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.actor import Actor, RpcContext
+from mcpfleet.bus.errors import BusError, Failed, Fault
 from mcpfleet.contracts.sessions import (
     BEGIN,
     CHANGE,
@@ -31,11 +32,13 @@ from mcpfleet.contracts.subscriptions import (
     StreamOpened,
     StreamsClosed,
 )
+from mcpfleet.subscriptions.grants import GrantRepository
 from mcpfleet.subscriptions.notifications import SessionNotifications
 from mcpfleet.subscriptions.repository import StreamRepository
 from mcpfleet.subscriptions.sessions import SessionRepository
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.sweeper import SubscriptionsSweeper
+from mcpfleet.subscriptions.uri_hints import UriHints
 
 GROUP: Final = "subscriptions"
 
@@ -86,12 +89,16 @@ class SessionsActor:
     def __init__(
         self,
         sessions: SessionRepository,
+        grants: GrantRepository,
+        hints: UriHints,
         notifications: SessionNotifications,
         settings: SubscriptionsSettings,
         *,
         log: FilteringBoundLogger,
     ) -> None:
         self._sessions = sessions
+        self._grants = grants
+        self._hints = hints
         self._notifications = notifications
         self._settings = settings
         self._log = log
@@ -115,10 +122,18 @@ class SessionsActor:
 
     async def read(self, question: ReadSession, context: RpcContext) -> SessionRead:  # noqa: ARG002
         """Return a session."""
-        return SessionRead(session=await self._sessions.read(question.session, question.owner))
+        found = await self._sessions.read(question.session, question.owner)
+        if question.holder is not None and found is not None and found.grants:
+            await self._grants.saw(question.session, question.holder)
+        return SessionRead(session=found)
 
     async def change(self, question: ChangeSession, context: RpcContext) -> SessionRead:  # noqa: ARG002
-        """Change a session, and return it."""
+        """Change a session, and return it. What it subscribes to is heard from now on, if no stream hears it."""
+        if question.subscribe is not None:
+            try:
+                await self._hints.begin()
+            except BusError as error:
+                raise Failed(Fault.UNAVAILABLE, "the hints of what changes cannot be heard now") from error
         done = await self._sessions.change(question)
         if done.is_full:
             self._log.info("session subscription refused", limit=self._settings.session_uris)

@@ -36,7 +36,12 @@ class SessionNotifications:
         """Hint that a session changed."""
         self._tell(SessionChanged(session=session))
 
-    def ended(self, sessions: Iterable[str], why: Literal["surplus", "idle"]) -> None:
+    def all_changed(self, sessions: Iterable[str]) -> None:
+        """Hint that sessions changed."""
+        for session in sessions:
+            self.changed(session)
+
+    def ended(self, sessions: Iterable[str], why: Literal["surplus", "idle", "retired"]) -> None:
         """Hint that sessions have ended by themselves."""
         for session in sessions:
             self._tell(SessionChanged(session=session, ended=True))
@@ -47,7 +52,7 @@ class SessionNotifications:
         self._tell(SessionChanged(session=session, ended=True, deleted=True))
         self._note_end(session, "client")
 
-    def _note_end(self, session: str, why: Literal["client", "surplus", "idle"]) -> None:
+    def _note_end(self, session: str, why: Literal["client", "surplus", "idle", "retired"]) -> None:
         self._instruments.ended.add(1, why)
         if self._observers.is_on:
             self._observers.tell(ClientSessionEnded, session, why)

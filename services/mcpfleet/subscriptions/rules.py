@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpfleet.contracts.sessions import MOST_STREAMS, ChangeSession, Session
+from mcpfleet.contracts.sessions import MOST_STREAMS, TOLD, ChangeSession, Session
 
 
 def has_room(elsewhere: int, here: int, limit: int) -> bool:
@@ -36,14 +36,19 @@ def changed(session: Session, change: ChangeSession, most_uris: int) -> Session 
         update={
             "log_level": session.log_level if change.log_level is None else change.log_level,
             "uris": uris,
-            "streams": _streams(session.streams, change.opened, change.closed),
-            "lists": session.lists if change.lists is None else change.lists,
+            "streams": _streams(session.streams, change.opened, {change.closed, change.lost}),
+            "lists": session.lists if change.lists is None else _lists(session.lists or {}, change.lists),
         }
     )
 
 
-def _streams(streams: tuple[str, ...], opened: str | None, closed: str | None) -> tuple[str, ...]:
+def _streams(streams: tuple[str, ...], opened: str | None, closed: set[str | None]) -> tuple[str, ...]:
     """The streams after one opened and one closed, the newest first; beyond the bound the oldest is dropped (N10)."""
     if opened is not None and opened not in streams:
         streams = (opened, *streams)[:MOST_STREAMS]
-    return tuple(stream for stream in streams if stream != closed)
+    return tuple(stream for stream in streams if stream not in closed)
+
+
+def _lists(known: dict[str, str], told: dict[str, str]) -> dict[str, str]:
+    """The digests that the client may know, after news of some. A list that was read since it was told stays known."""
+    return {**known, **{kind: digest for kind, digest in told.items() if digest != known.get(kind, "") + TOLD}}

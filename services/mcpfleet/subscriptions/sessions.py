@@ -8,10 +8,12 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mcpfleet.contracts.grants import UriGrant
 from mcpfleet.contracts.hints import resource_key
 from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session
 from mcpfleet.store.engine import Store
 from mcpfleet.store.sql import insert_into, now
+from mcpfleet.subscriptions.grants import add_uri, grant_in, grants_of, write_grants
 from mcpfleet.subscriptions.rules import changed
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.subscriptions.tables import session_uris, sessions
@@ -74,7 +76,7 @@ class SessionRepository:
             row = (await connection.execute(kept.where(self._is_there(session, owner)))).one_or_none()
             if row is None:
                 return None
-            found = _session(row, await _uris(connection, session) if row.has_uris else ())
+            found = _session(row, await _grants(connection, session) if row.has_uris else ())
         if row.is_stale:
             async with self._store.write() as connection:
                 touched = update(sessions).where(sessions.c.session == session, self._is_stale())
@@ -90,13 +92,15 @@ class SessionRepository:
             if row is None:
                 return SessionUpdate(None)
             # A second statement, since it sees what another change wrote while this one waited for the lock.
-            before = _session(row, await _uris(connection, wanted.session))
+            before = _session(row, await _grants(connection, wanted.session))
             after = changed(before, wanted, self._settings.session_uris)
             if after is None:
                 return SessionUpdate(before, is_full=True)
             if after != before or row.is_stale:
                 await _write(connection, wanted.session, before, after)
-        return SessionUpdate(after, is_other=after != before)
+            has_news = await write_grants(connection, wanted, before.streams, self._settings)
+            grants = await _grants(connection, wanted.session) if after.uris else ()
+        return SessionUpdate(_with_grants(after, grants), is_other=after != before or has_news)
 
     async def end(self, session: str, owner: str) -> bool:
         """End a session; returns whether it existed."""
@@ -147,30 +151,35 @@ class SessionRepository:
         return sessions.c.touched_at < now() - self._settings.session_idle * _TOUCHED_EACH
 
 
-def _session(row: Any, uris: tuple[str, ...]) -> Session:
-    return Session(
+def _session(row: Any, grants: tuple[UriGrant, ...]) -> Session:
+    found = Session(
         revision=row.revision,
         client=json.loads(row.client),
         capabilities=json.loads(row.capabilities),
         log_level=row.log_level,
-        uris=uris,
         streams=tuple(stream for stream in (row.stream, row.former_stream) if stream is not None),
         lists=None if row.lists is None else json.loads(row.lists),
     )
+    return _with_grants(found, grants)
 
 
-async def _uris(connection: AsyncConnection, session: str) -> tuple[str, ...]:
-    kept = select(session_uris.c.uri).where(session_uris.c.session == session).order_by(session_uris.c.uri_key)
-    return tuple(json.loads(uri) for uri in await connection.scalars(kept))
+def _with_grants(session: Session, grants: tuple[UriGrant, ...]) -> Session:
+    return session.model_copy(update={"uris": tuple(grant.uri for grant in grants), "grants": grants})
+
+
+async def _grants(connection: AsyncConnection, session: str) -> tuple[UriGrant, ...]:
+    return tuple(grant_in(row) for row in await connection.execute(grants_of(session)))
 
 
 async def _write(connection: AsyncConnection, session: str, before: Session, after: Session) -> None:
     """Write the differences, and that the session is used."""
     newest, former = (*after.streams, None, None)[:2]
+    had, has = bool(before.streams), bool(after.streams)
     await connection.execute(
         update(sessions)
         .where(sessions.c.session == session)
         .values(
+            stream_at=sessions.c.stream_at if had == has else now(),
             log_level=after.log_level,
             stream=newest,
             former_stream=former,
@@ -182,8 +191,7 @@ async def _write(connection: AsyncConnection, session: str, before: Session, aft
         mine = (session_uris.c.session == session) & (session_uris.c.uri_key == resource_key(uri))
         await connection.execute(delete(session_uris).where(mine))
     for uri in set(after.uris) - set(before.uris):
-        row = insert_into(session_uris, connection)
-        await connection.execute(row.values(session=session, uri_key=resource_key(uri), uri=json.dumps(uri)))
+        await add_uri(connection, session, uri)
 
 
 async def _delete(connection: AsyncConnection, ended: list[str]) -> list[str]:

@@ -34,6 +34,16 @@ class SubscriptionsSettings(StoreSettings, ProcessSettings):
         "Callers without credentials count as one caller.",
     )
     session_uris: int = Field(default=256, ge=1, description="How many URIs a session may subscribe to.")
+    grant_lasts: Seconds = Field(
+        default=60.0,
+        gt=0,
+        description="How long a session may hear of a URI before authorization is asked again, at most.",
+    )
+    grant_total: Seconds = Field(
+        default=86_400.0,
+        gt=0,
+        description="How long a session may hear of a URI in all. Then the session ends.",
+    )
     subscriptions_sweep: Seconds = Field(
         default=5.0, gt=0, description="How often rows of lost edges and ended sessions are deleted."
     )

@@ -14,6 +14,7 @@ from mcpfleet.process.lifecycle import HeartbeatWindow
 from mcpfleet.process.service import Process
 from mcpfleet.store.errors import StoreError
 from mcpfleet.store.readiness import StoreReadiness
+from mcpfleet.subscriptions.grants import GrantRepository
 from mcpfleet.subscriptions.notifications import SessionNotifications
 from mcpfleet.subscriptions.repository import StreamRepository
 from mcpfleet.subscriptions.sessions import AT_ONCE, SessionRepository
@@ -29,10 +30,11 @@ _BATCHES: Final = 10
 class SubscriptionsSweeper:
     """Sweeps at intervals."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # what it sweeps, and whom it tells
         self,
         repository: StreamRepository,
         sessions: SessionRepository,
+        grants: GrantRepository,
         notifications: SessionNotifications,
         bus: Bus,
         process: Process[SubscriptionsSettings],
@@ -41,6 +43,7 @@ class SubscriptionsSweeper:
     ) -> None:
         self._repository = repository
         self._sessions = sessions
+        self._grants = grants
         self._notifications = notifications
         self._instruments = instruments
         self._counted = -math.inf
@@ -77,6 +80,7 @@ class SubscriptionsSweeper:
                 gone = []
             else:
                 gone = await self._repository.sweep(lost=lost)
+                self._notifications.all_changed(await self._grants.drop_streams(gone))
                 await self._end_sessions()
                 await self._measure()
         except StoreError as error:

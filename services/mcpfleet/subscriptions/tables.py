@@ -58,6 +58,7 @@ sessions: Final = Table(
     Column("log_level", String(LEVEL_LENGTH)),
     Column("stream", String(DIGEST_LENGTH), comment="the newest GET stream"),
     Column("former_stream", String(DIGEST_LENGTH), comment="the newest before it"),
+    Column("stream_at", Moment, comment="when it got or lost its streams"),
     Column("lists", Text, comment="JSON"),
     Column("begun_at", Moment, nullable=False),
     Column("touched_at", Moment, nullable=False, comment="when it was used last, to a tenth of the idle time"),
@@ -75,7 +76,21 @@ session_uris: Final = Table(
     Column("session", String(DIGEST_LENGTH), primary_key=True),
     Column("uri_key", String(DIGEST_LENGTH), primary_key=True),
     Column("uri", Text, nullable=False, comment="JSON, which has no NUL: PostgreSQL keeps none"),
+    Column("generation", Integer),
+    Column("endpoint", String(NAME_LENGTH)),
+    Column("pool", String(NAME_LENGTH), comment="that serves the URI"),
+    Column("principal", Text, comment="JSON"),
+    Column("number", BigInteger, comment="of the newest revocation that its admission included"),
+    Column("credential_until", Moment),
+    Column("lease_until", Moment),
+    Column("total_until", Moment),
+    Column("asked_at", Moment, comment="when its renewal was begun"),
+    Column("dirty", Integer, comment="the number of a change that was not told; 0 or NULL for none"),
 )
-"""One row for each URI to which a session subscribes."""
+"""One row for each URI to which a session subscribes: its grant. One of the former release has no lease."""
+
+# The first finds the grants to renew, the second those that a hint concerns.
+Index("subscriptions_session_uris_lease", session_uris.c.lease_until)
+Index("subscriptions_session_uris_key", session_uris.c.uri_key, session_uris.c.endpoint)
 
 SCHEMA: Final = Schema(service="subscriptions", revisions=Path(__file__).parent / "migrations")

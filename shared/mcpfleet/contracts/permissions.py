@@ -36,6 +36,7 @@ TABLE: Final = (
     Row("authorization.changes", ("edge",), ("authorization",)),
     Row("authorization.limits", ("edge",), ("authorization",)),
     Row("authorization.limits_all", ("edge",), ("authorization",)),
+    Row("authorization.renew", ("subscriptions",), ("authorization",)),
     Row("authorization.revoke", ("operator",), ("authorization",)),
     Row("hint.authority", ("authorization",), ("edge",)),
     Row("catalog.snapshot", ("edge",), ("catalog",)),
@@ -70,7 +71,7 @@ TABLE: Final = (
     # An edge hears everything addressed to it by one subscription, including refusals of its calls.
     Row("edge.*.>", (), ("edge",)),
     Row("hint.catalog.*", ("catalog",), ("edge",)),
-    Row("hint.resource.*.{pool}.*", (POOL,), ("edge",)),
+    Row("hint.resource.*.{pool}.*", (POOL,), ("edge", "subscriptions")),
     Row("hint.list.*.{pool}", (POOL,), ("edge",)),
     Row("hint.extension.*.{pool}.*", (POOL,), ("edge",)),
     Row(f"hint.resource.*.{OPERATOR_TOKEN}.*", ("operator",), ()),

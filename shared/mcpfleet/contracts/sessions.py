@@ -12,16 +12,20 @@ from pydantic import Field, StringConstraints
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.rpc import Rpc, ask
 from mcpfleet.contracts.base import Message
-from mcpfleet.contracts.manifest import LONGEST_NAME, digest_of
+from mcpfleet.contracts.grants import Holder, NewGrant, Uri, UriGrant
+from mcpfleet.contracts.manifest import digest_of
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Stream = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 """The id of a GET stream: its edge's id, and then random digits."""
 EDGE_DIGITS: Final = 16
 """Digits of a stream's id that name its edge."""
-Uri = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Level = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,16}$")]
 
+TOLD: Final = "00"
+"""Stands behind the digest of a list whose change was told, in hexadecimal digits: so no list has this digest."""
+MOST_CHANGES: Final = 4_096
+"""URIs in one message."""
 MOST_STREAMS: Final = 2
 """GET streams of a session; one more ends the oldest (N10)."""
 
@@ -44,6 +48,8 @@ class Session(Message):
     """None if the client never set one."""
     uris: tuple[Uri, ...] = ()
     """The URIs that it subscribes to."""
+    grants: tuple[UriGrant, ...] = ()
+    """The same with their leases; empty from a service of the former release."""
     streams: tuple[Stream, ...] = Field((), max_length=MOST_STREAMS)
     """Its GET streams, the newest first, which hears of changes (L13)."""
     lists: dict[str, str] | None = None
@@ -71,6 +77,8 @@ class ReadSession(Message):
 
     session: Digest
     owner: Digest
+    holder: Holder | None = None
+    """The owner as the request showed it: later credentials move the end of grants (X57)."""
 
 
 class SessionRead(Message):
@@ -89,13 +97,24 @@ class ChangeSession(Message):
     owner: Digest
     log_level: Level | None = None
     subscribe: Uri | None = None
+    grant: NewGrant | None = None
+    """The decision by which the session subscribes; None from an edge of the former release."""
     unsubscribe: Uri | None = None
     opened: Stream | None = None
     """A GET stream that is the newest now."""
     closed: Stream | None = None
     """A GET stream that has ended."""
     lists: dict[str, str] | None = Field(None, max_length=8)
-    """The digests of lists that the client may know, as the closed stream knew them."""
+    """The digests of lists that the client may know, as the closed stream knew them. One with `TOLD` behind it was told
+    to have changed, and is told no more until the client lists again (X59)."""
+    lost: Stream | None = None
+    """A GET stream whose edge has died: what it had not written is unknown, so all URIs may have changed."""
+    by: Stream | None = None
+    """The GET stream that has written."""
+    written: dict[Uri, int] = Field(default={}, max_length=MOST_CHANGES)
+    """The URIs whose changes were written whole, and the numbers of these changes."""
+    dirty: tuple[Uri, ...] = Field(default=(), max_length=MOST_CHANGES, fail_fast=True)
+    """The URIs that changed, and were not written."""
 
 
 class EndSession(Message):
@@ -187,9 +206,9 @@ class SessionsClient:
         """Begin a session."""
         await ask(self._bus, BEGIN, question, timeout=self._timeout)
 
-    async def read(self, session: str, owner: str) -> Session | None:
-        """Read a session."""
-        question = ReadSession(session=session, owner=owner)
+    async def read(self, session: str, owner: str, holder: Holder | None = None) -> Session | None:
+        """Read a session; tell of its holder, if a request of the session came."""
+        question = ReadSession(session=session, owner=owner, holder=holder)
         return (await ask(self._bus, READ, question, timeout=self._timeout)).session
 
     async def change(self, question: ChangeSession) -> SessionRead:

@@ -108,8 +108,8 @@ class ClientSessionEnded(Event):
     """A session has ended."""
 
     session: str
-    reason: Literal["client", "surplus", "idle"]
-    """Its client ended it, its owner had too many, or it was idle or too old."""
+    reason: Literal["client", "surplus", "idle", "retired"]
+    """Its client ended it, its owner had too many, it was idle or too old, or a grant of it was denied or is over."""
 
 
 @dataclass(frozen=True, slots=True)

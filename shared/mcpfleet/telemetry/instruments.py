@@ -213,7 +213,7 @@ class SubscriptionsInstruments:
         self.ended = metrics.counter(
             "mcpfleet.subscriptions.sessions.ended", "Sessions that ended, by why they did.", labels=("reason",)
         )
-        """`client`, `surplus` or `idle`."""
+        """`client`, `surplus`, `idle` or `retired`."""
 
 
 class TasksInstruments:

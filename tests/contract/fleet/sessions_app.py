@@ -112,8 +112,8 @@ def add_long_ones(app: App, stopped: list[str], started: list[str]) -> None:
 
 
 @asynccontextmanager
-async def guarded(tokens: list[dict[str, str]]) -> AsyncIterator[LocalFleet]:
+async def guarded(tokens: list[dict[str, str]], **settings: str) -> AsyncIterator[LocalFleet]:
     """A fleet of two edges that these tokens may use."""
     environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps({"tokens": tokens})}
-    async with LocalFleet(asking(), edges=2, environment=environment) as fleet:
+    async with LocalFleet(asking(), edges=2, environment=environment | settings) as fleet:
         yield fleet

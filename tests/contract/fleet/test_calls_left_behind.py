@@ -130,6 +130,7 @@ LONG: Final = [
 ]
 
 
+@pytest.mark.rule("X60")
 @pytest.mark.parametrize(("method", "params"), LONG)
 @pytest.mark.parametrize("edge", [0, 1])
 async def test_l19_a_cancel_that_follows_the_closed_post_stops_the_call(method: str, params: Any, edge: int) -> None:
@@ -143,6 +144,7 @@ async def test_l19_a_cancel_that_follows_the_closed_post_stops_the_call(method: 
         assert not works.ended
 
 
+@pytest.mark.rule("X60")
 @pytest.mark.parametrize("edge", [0, 1])
 async def test_l19_a_delete_that_follows_the_closed_post_stops_the_call(edge: int) -> None:
     """L8: at any edge."""

@@ -42,6 +42,7 @@ from mcpfleet.contracts.catalog import (
     Withdrawn,
 )
 from mcpfleet.contracts.files import Chunk, ChunkStored, ChunkWanted, PutChunk
+from mcpfleet.contracts.grants import GrantsRenewed, HeldUris, Holder, NewGrant, Renewal, RenewGrants
 from mcpfleet.contracts.manifest import Definition, FileRef, Skill
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.permits import AskedByCaller, PermitsChanged, PermitsWanted, Permitted
@@ -110,6 +111,7 @@ WHOLE_SESSION = Session(
     lists={"tools": "0" * 32},
 )
 
+HOLDER = Holder(endpoint="mcp", principal=Principal(subject="ann", scopes=("read",)), number=7, credential_lasts=300)
 MESSAGES = [
     *TASK_MESSAGES,
     Stats(started=1.5, ready=True),
@@ -204,6 +206,16 @@ MESSAGES = [
     ChangeSession(session=SESSION, owner=CALLER, unsubscribe="library://books/1"),
     ChangeSession(session=SESSION, owner=CALLER, opened=FIRST),
     ChangeSession(session=SESSION, owner=CALLER, closed=FIRST, lists={"tools": "0" * 32}),
+    ReadSession(session=SESSION, owner=CALLER, holder=HOLDER),
+    ChangeSession(
+        session=SESSION,
+        owner=CALLER,
+        subscribe="library://books/1",
+        grant=NewGrant(holder=HOLDER, pool="library"),
+    ),
+    ChangeSession(session=SESSION, owner=CALLER, by=FIRST, written={"a:1": 2}, dirty=("a:2",), lost=FIRST),
+    RenewGrants(holders=(HeldUris(holder=HOLDER, uris=("library://books/1",)),)),
+    GrantsRenewed(renewals=(Renewal(allowed=True, lasts=60), Renewal(allowed=False))),
     EndSession(session=SESSION, owner=CALLER),
     SessionEnded(found=False),
     SessionChanged(session=SESSION),

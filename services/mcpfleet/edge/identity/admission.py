@@ -22,6 +22,7 @@ from mcpfleet.contracts.authorization import (
     Revocation,
     names_of,
 )
+from mcpfleet.contracts.grants import Holder
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.identity.metadata import Challenges, ResourceMetadata
 from mcpfleet.edge.identity.verdict_cache import CacheKey, KeyStatus, Verdict, VerdictCache
@@ -157,6 +158,14 @@ class Admission:
             if verdict.renewed_from <= now:
                 self._renew(key, credential, verdict, now)
         return self._principal(endpoint, verdict)
+
+    def holder(self, endpoint: str, principal: Principal, credential: Credential | None = None) -> Holder:
+        """Return an admitted caller as subscriptions knows the holders of grants: with no token (X56)."""
+        verdict = self._admitted.get((endpoint, credential.digest if credential is not None else b""))
+        good_for = None if verdict is None else verdict.admitted.good_for
+        left = None if verdict is None or good_for is None else max(0.0, verdict.valid_until - self._clock())
+        number = self.number if verdict is None else verdict.admitted.number
+        return Holder(endpoint=endpoint, principal=principal, number=number, credential_lasts=left)
 
     async def verdict(self, endpoint: str, credential: Credential | None = None, *, fresh: bool = False) -> Verdict:
         """Return a verdict for a stream, which lasts longer than a request; raises as `admit`.

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from mcpfleet.contracts.grants import NewGrant
 from mcpfleet.edge.calls.permit_check import ReadQuestion
 from mcpfleet.edge.calls.read_check import Undecided
 from mcpfleet.edge.methods.invoke import Callers
@@ -92,7 +93,10 @@ class SessionMethods:
         self._admission.require(endpoint, principal, target.listed.definition.scopes)
         await self._limits.take_request(endpoint, principal)
         await self._check_read(ReadQuestion(endpoint, principal, uri))
-        read = await self._sessions.change(_session(exchange), subscribe=uri)
+        grant = NewGrant(
+            holder=self._admission.holder(endpoint, principal, exchange.credential), pool=target.listed.pool
+        )
+        read = await self._sessions.change(_session(exchange), subscribe=uri, grant=grant)
         if read.is_full:
             raise bad_params("the session subscribes to as many resources as it may")
         assert read.session is not None

@@ -7,6 +7,7 @@ log level need a session; without one they are neither offered nor served.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from mcp_types import INVALID_PARAMS
@@ -14,7 +15,7 @@ from mcp_types import INVALID_PARAMS
 from mcpfleet.contracts.endpoints import Endpoint
 from mcpfleet.contracts.manifest import Definition, Kind
 from mcpfleet.contracts.sessions import Session
-from mcpfleet.edge.protocol.exchange import Exchange, offered_handler
+from mcpfleet.edge.protocol.exchange import Exchange, SessionRef, offered_handler
 from mcpfleet.edge.protocol.revision import NEWEST, Input, Revision
 from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.sessions.session_cache import SessionCache
@@ -28,6 +29,7 @@ from mcpfleet.wire.errors import (
     unknown_method,
     unsupported_version,
 )
+from mcpfleet.wire.filter import ListKind
 from mcpfleet.wire.headers import SESSION, Headers
 from mcpfleet.wire.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -42,6 +44,13 @@ from mcpfleet.wire.protocol import (
 _MODERN_PARAMS: Final = ("inputResponses", "requestState")
 RESOURCE_NOT_FOUND: Final = -32002
 """The code of these revisions for an unknown resource (M24)."""
+_LISTED: Final[Mapping[str, ListKind]] = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+}
+"""The list that each method reads."""
 _OPERATION: Final = frozenset({400, 404, 500})
 """Statuses of an operation's error, which these revisions send with 200. Those about a caller or capacity stay."""
 _LEVEL: Final = "info"
@@ -175,11 +184,20 @@ class Compat2025:
             exchange.message = _with_session(exchange.message, found.session)
             with self._in_flight.open(exchange, found) as request:
                 if not request.is_cancelled:
+                    if method is not None and method.name in _LISTED:
+                        await self._note_listed(exchange, found, _LISTED[method.name])
                     return await _answer(exchange)
             return await request.end()
         if method is not None and method.needs_session:
             raise session_needed() if has_sessions else unknown_method()
         return await _answer(exchange)
+
+    async def _note_listed(self, exchange: Exchange, ref: SessionRef, kind: ListKind) -> None:
+        """Let the session be told again of a list that its client reads now, where it is another than it knew (X59)."""
+        digest = exchange.view.list_digest(kind).hex()
+        if ref.session.lists is not None and ref.session.lists.get(kind) != digest:
+            with suppress(Rejection):  # the next list notes it
+                await self._sessions.change(ref, lists={kind: digest})
 
 
 async def _answer(exchange: Exchange) -> str | None:

@@ -261,6 +261,8 @@ def _sessions(process: Process[EdgeSettings], bus: Bus, identity: Identity, stre
     settings, log = process.settings, process.log
     client = SessionsClient(bus)
     cache = SessionCache(bus, client, identity.limits, settings, log=log)
+    admission = identity.admission
+    cache.tell_of(lambda exchange: admission.holder(exchange.endpoint, exchange.caller, exchange.credential))
     in_flight = InFlightRequests(bus, cache, settings, log=log)
     event_streams = SessionStreams(bus, cache, streams.listen, streams.hub, settings, log=log)
     return SessionParts(cache, in_flight, ClientRequests(bus, client, log=log), event_streams)

@@ -1,11 +1,14 @@
 """The GET streams of sessions at this edge. They follow what their sessions subscribe to, and end with them."""
 
+# Longer than 400 lines: the life of a stream, what it hears of its session, and what it tells the session.
+
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -16,7 +19,16 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.header import BUSY
 from mcpfleet.bus.port import Incoming
-from mcpfleet.contracts.sessions import EDGE_DIGITS, WATCH, Session, SessionChanged, WatchAgain, WatchedAgain
+from mcpfleet.contracts.sessions import (
+    EDGE_DIGITS,
+    MOST_CHANGES,
+    WATCH,
+    Session,
+    SessionChanged,
+    SessionRead,
+    WatchAgain,
+    WatchedAgain,
+)
 from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
 from mcpfleet.edge.sessions.event_stream import LISTS, SessionStream
 from mcpfleet.edge.sessions.session_cache import SessionCache
@@ -75,6 +87,8 @@ class SessionStreams:
         self._stale: dict[str, bool] = {}
         """The sessions to read again, and whether to check as well that their newest streams exist."""
         self._has_stale = AutoResetEvent()
+        self._reporting: set[str] = set()
+        """The sessions that are about to be told what was written."""
         self._requests = 0
         """Requests of other edges that wait."""
         self._tasks: TaskGroup | None = None
@@ -109,17 +123,27 @@ class SessionStreams:
         local = self._local.setdefault(ref.key, _LocalStreams())
         local.streams.append(stream)
         try:
-            await self._listen.serve(stream, exchange.credential, before=partial(self._open, local, stream))
+            await self._listen.serve(
+                stream,
+                exchange.credential,
+                before=partial(self._open, local, stream),
+                after=partial(self._close, local, stream),
+            )
         finally:
             local.streams.remove(stream)
             if not local.streams and self._local.get(ref.key) is local:
                 del self._local[ref.key]
-            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await self._close(stream)
 
     async def _open(self, local: _LocalStreams, stream: SessionStream) -> None:
-        """Make a stream the session's newest. It has its place already, so a refused stream replaces no other."""
+        """Make a stream the session's newest. It has its place already, so a refused stream replaces no other.
+
+        The former stream first says what it has written, and leaves the rest: so no change is told twice (L13).
+        """
         async with local.turn:
+            # It hears of changes before anybody else stops to do so.
+            before = await self._sessions.read(stream.ref.key, stream.ref.owner)
+            if not await self._watch_uris(stream, before.session.uris):
+                raise self._hub.refusal("bus")
             try:
                 read = await self._sessions.change(stream.ref, opened=stream.name)
             except NotAnswered:
@@ -130,25 +154,82 @@ class SessionStreams:
             assert read.session is not None
             if not await self._watch_uris(stream, read.session.uris):
                 raise self._hub.refusal("bus")
-            self._catch_up(stream, read.session)
-        for former in read.session.streams[1:]:
-            await self._notify_edge(former, stream.ref.key)
+        session = read.session
+        for former in session.streams[1:]:
+            if await self._notify_edge(former, stream.ref.key):
+                session = (await self._sessions.read(stream.ref.key, stream.ref.owner)).session
+            else:
+                changed = (await self._sessions.change(stream.ref, lost=former)).session
+                session = changed if changed is not None else session
+        async with local.turn:
+            self._catch_up(stream, session)
 
-    async def _close(self, stream: SessionStream) -> None:
-        """Remove a stream from its session, whose other stream then sends changes. A refusal ends the session (L12)."""
-        try:
-            if stream.was_denied:
-                await self._sessions.end(stream.ref)
-            elif stream.is_listed:
-                lists = None if stream.is_muted else dict(stream.sent_lists)
-                await self._sessions.change(stream.ref, closed=stream.name, lists=lists)
-        except Rejection as rejection:
-            self._log.debug("ended stream not removed from session", status=rejection.status)
+    async def _close(self, local: _LocalStreams, stream: SessionStream) -> None:
+        """Remove a stream from its session, whose other stream then sends changes. A refusal ends the session (L12).
+
+        What it has not written is left to the next stream. It hears of changes until somebody else does.
+        """
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            try:
+                async with local.turn:
+                    if stream.was_denied:
+                        await self._sessions.end(stream.ref)
+                        return
+                    if not stream.is_listed:
+                        return
+                    read = await self._tell(stream, [*stream.take_left(), *self._waiting(stream)], closed=stream.name)
+                assert read.session is not None
+                for newest in read.session.streams[:1]:
+                    await self._notify_edge(newest, stream.ref.key)
+                if late := stream.take_left():
+                    await self._sessions.change(stream.ref, dirty=tuple(late)[:MOST_CHANGES])
+            except Rejection as rejection:
+                self._log.debug("ended stream not removed from session", status=rejection.status)
+
+    def _waiting(self, stream: SessionStream) -> list[str]:
+        return [] if stream.is_muted else self._hub.waiting(stream)
+
+    async def _tell(self, stream: SessionStream, dirty: Sequence[str] = (), **changes: Any) -> SessionRead:
+        """Tell a session what a stream has written, and what it has not."""
+        news = stream.news()
+        read = await self._sessions.change(
+            stream.ref,
+            by=stream.name,
+            written=news.written,
+            lists=news.lists or None,
+            dirty=tuple(dict.fromkeys(dirty))[:MOST_CHANGES],
+            **changes,
+        )
+        stream.reported(news)
+        return read
+
+    def _report_soon(self, key: str) -> None:
+        if key not in self._reporting and self._tasks is not None:
+            self._reporting.add(key)
+            self._tasks.start_soon(self._report, key)
+
+    async def _report(self, key: str) -> None:
+        """Tell a session what its streams here have written, once sockets have it."""
+        await anyio.lowlevel.checkpoint()
+        self._reporting.discard(key)
+        local = self._local.get(key)
+        for stream in list(local.streams) if local is not None else ():
+            assert local is not None
+            async with local.turn:
+                if not any(stream.news()) or not stream.is_listed or stream.is_over:
+                    continue
+                try:
+                    read = await self._tell(stream)
+                except Rejection as rejection:
+                    self._log.debug("written changes not told to session", status=rejection.status)
+                else:
+                    if read.session is not None and not stream.is_muted:
+                        stream.take_lists(read.session)
 
     def _stream(self, exchange: Exchange, ref: SessionRef) -> SessionStream:
         capabilities = exchange.view.capabilities
         lists = frozenset(kind for kind in LISTS if capabilities.get(kind, {}).get("listChanged"))
-        return SessionStream(
+        stream = SessionStream(
             self._bus.process + secrets.token_hex(8),
             ref,
             exchange,
@@ -156,6 +237,9 @@ class SessionStreams:
             honoured=Filter(lists),
             bounds=self._listen.bounds(),
         )
+        stream.on_news = partial(self._report_soon, ref.key)
+        stream.on_lapse = partial(self._read_soon, ref.key)
+        return stream
 
     async def _watch_uris(self, stream: SessionStream, uris: tuple[str, ...]) -> bool:
         """Have a stream watch these URIs; return False where the subscriptions are not confirmed."""
@@ -168,9 +252,13 @@ class SessionStreams:
         return True
 
     def _catch_up(self, stream: SessionStream, session: Session) -> None:
-        """Queue what may have changed without a stream: lists that differ, and each URI, which has no number."""
-        stream.catch_up_lists(session)
-        for uri in stream.honoured.uris:
+        """Queue what has changed without being told: lists that differ, and the URIs that are marked (X59).
+
+        A service of the former release marks none, so each URI may have changed.
+        """
+        stream.take_lists(session)
+        marked = stream.take_grants(session)
+        for uri in marked if session.grants or not session.uris else session.uris:
             self._hub.catch_up(stream, uri)
 
     # -- changes of sessions ------------------------------------------------------------------------------------------
@@ -180,16 +268,23 @@ class SessionStreams:
         for newest in session.streams[:1]:
             await self._notify_edge(newest, key)
 
-    async def _notify_edge(self, stream: str, key: str) -> None:
-        """Have a stream's edge read its session at once; otherwise it does so at a hint or at its next check."""
+    async def _notify_edge(self, stream: str, key: str) -> bool:
+        """Have a stream's edge read its session at once; otherwise it does so at a hint or at its next check.
+
+        Returns:
+            Whether the edge lives, as far as is known.
+        """
         edge = stream[:EDGE_DIGITS]
         if edge == self._bus.process:
             await self._read(key)
-            return
+            return True
         try:
             await self._sessions.client.watch(edge, key)
+        except NoResponders:
+            return False
         except BusError as error:
             self._log.debug("edge of session stream not notified", edge=edge, error=str(error))
+        return True
 
     def _on_watch(self, message: Incoming) -> None:
         try:
@@ -286,7 +381,7 @@ class SessionStreams:
         ):
             return
         try:
-            await self._sessions.change(ref, closed=newest)
+            await self._sessions.change(ref, lost=newest)
         except Rejection as rejection:
             self._log.debug("ended stream not removed from session", status=rejection.status)
 
@@ -309,7 +404,16 @@ class SessionStreams:
             stream.end(Exit.REPLACED)
             return
         is_newest = session.streams[0] == stream.name
-        takes_over, stream.is_muted = is_newest and stream.is_muted, not is_newest
+        waiting = [] if is_newest else self._waiting(stream)
+        if is_newest:
+            stream.is_muted = False
+        elif not stream.is_muted:
+            stream.mute()
         await self._watch_uris(stream, session.uris if is_newest else ())
-        if takes_over:
+        if is_newest:
             self._catch_up(stream, session)
+        elif (left := [*stream.take_left(), *waiting]) or any(stream.news()):
+            try:
+                await self._tell(stream, left)
+            except Rejection as rejection:
+                self._log.debug("changes not left to the session", status=rejection.status)

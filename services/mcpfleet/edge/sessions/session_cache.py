@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.errors import BusError, is_undone
 from mcpfleet.bus.port import Incoming
+from mcpfleet.contracts.grants import Holder
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import (
     CHANGED_SUBJECT,
@@ -79,10 +80,15 @@ class SessionCache:
         self._outdated: set[str] = set()
         """Those of them that had a hint meanwhile: the read may miss the change."""
         self._listeners: list[Callable[[SessionChanged], None]] = []
+        self._holder: Callable[[Exchange], Holder | None] = lambda _exchange: None
 
     def on_change(self, listener: Callable[[SessionChanged], None]) -> None:
         """Call a listener with each session that has changed or ended."""
         self._listeners.append(listener)
+
+    def tell_of(self, holder: Callable[[Exchange], Holder | None]) -> None:
+        """Tell subscriptions of the holder that this function finds of a request, with each read."""
+        self._holder = holder
 
     async def listen(self) -> None:
         """Receive hints from now on."""
@@ -128,7 +134,7 @@ class SessionCache:
             kept = None
         if kept is None:
             await self._limits.take_lookup(endpoint, principal)
-        ref = kept.ref if kept is not None else await self._read_or_recall(key, owner)
+        ref = kept.ref if kept is not None else await self._read_or_recall(key, owner, self._holder(exchange))
         if ref.session.revision not in self._settings.endpoints[endpoint].revisions:  # the endpoint had it once
             raise UnknownSession
         stated = exchange.headers.version()
@@ -136,10 +142,10 @@ class SessionCache:
             raise other_revision()
         return ref
 
-    async def _read_or_recall(self, key: str, owner: str) -> SessionRef:
+    async def _read_or_recall(self, key: str, owner: str, holder: Holder | None) -> SessionRef:
         """Read a session; where subscriptions does not answer, return the stale one that is kept."""
         try:
-            return await self.read(key, owner)
+            return await self.read(key, owner, holder)
         except NotAnswered:
             kept = self._kept.get(key)
             if kept is None or kept.ref.owner != owner or self._age(kept) > self._settings.session_kept * _STALE_FOR:
@@ -150,15 +156,15 @@ class SessionCache:
     def _age(kept: _Kept) -> float:
         return time.monotonic() - kept.since
 
-    async def read(self, key: str, owner: str) -> SessionRef:
-        """Read a session from subscriptions.
+    async def read(self, key: str, owner: str, holder: Holder | None = None) -> SessionRef:
+        """Read a session from subscriptions, and tell it of the owner's newest admitted request (X57).
 
         Raises:
             Rejection: 404 where this owner has no such session, 504 where subscriptions does not answer.
         """
         self._reading[key] += 1
         try:
-            session = await self.client.read(key, owner)
+            session = await self.client.read(key, owner, holder)
         except BusError as error:
             self._log.warning("session not read", error=str(error))
             raise not_answered(SERVICE) from None
@@ -176,7 +182,8 @@ class SessionCache:
         ref = SessionRef(key, owner, session)
         if not is_outdated:
             # Requests need no URIs, which may be large.
-            self._kept[key] = _Kept(ref._replace(session=session.model_copy(update={"uris": ()})), time.monotonic())
+            slim = session.model_copy(update={"uris": (), "grants": ()})
+            self._kept[key] = _Kept(ref._replace(session=slim), time.monotonic())
             self._kept.move_to_end(key)
             while len(self._kept) > self._settings.session_entries:
                 self._kept.popitem(last=False)

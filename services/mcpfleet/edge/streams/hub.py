@@ -293,6 +293,10 @@ class Hub:
         elif self._watchers.may_send(stream, uri):
             stream.offer(uri, resource_updated(uri))
 
+    def waiting(self, stream: Stream) -> list[str]:
+        """Return the URIs of a stream of which a change waits for a decision."""
+        return [uri for uri in stream.honoured.uris if self._watchers.waits(stream, uri)]
+
     # -- draining -----------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:

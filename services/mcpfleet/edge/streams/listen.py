@@ -103,6 +103,7 @@ class ListenStreams:
         credential: Credential | None,
         capabilities: dict[str, Any] | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
+        after: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Give a stream its place, its share of the quota and its lease, and run it to its end.
 
@@ -111,6 +112,7 @@ class ListenStreams:
             credential: its client's, which renews the lease.
             capabilities: its client's, which decide what it may receive of tasks.
             before: is called once the stream has all that, and before it sends anything.
+            after: is called once the stream has ended, while it still hears of changes.
 
         Raises:
             Rejection: 503 where the edge has no capacity, as `Admission.admit`, and as `before`; nothing was sent yet.
@@ -128,6 +130,8 @@ class ListenStreams:
                     raise self._hub.refusal("bus") from None
             await self._serve_within_quota(stream, credential, before)
         finally:
+            if after is not None:
+                await after()
             self._hub.leave(stream)
 
     def bounds(self) -> StreamBounds:

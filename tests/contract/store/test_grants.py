@@ -1,0 +1,233 @@
+"""Grants of sessions on both databases: their leases, their renewals, and changes that were not told (X56 to X59)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from mcpfleet.contracts.grants import Holder, NewGrant, UriGrant
+from mcpfleet.contracts.hints import OPERATOR_TOKEN, resource_key
+from mcpfleet.contracts.principal import Principal
+from mcpfleet.contracts.sessions import BeginSession, ChangeSession, Session, session_key
+from mcpfleet.store.engine import Store, open_store
+from mcpfleet.store.settings import Bounds
+from mcpfleet.subscriptions.grants import DueGrant, GrantRepository, Heard, HeardAt
+from mcpfleet.subscriptions.sessions import SessionRepository, SessionUpdate
+from mcpfleet.subscriptions.settings import SubscriptionsSettings
+from mcpfleet.subscriptions.tables import session_uris
+
+ANN = "a" * 32
+KEY = session_key("s")
+URI, OTHER = "a:1", "a:2"
+EDGE = "e" * 16
+FIRST, SECOND = EDGE + "1" * 16, "f" * 16 + "2" * 16
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    async with open_store(url, service="test", embedded=True, bounds=Bounds()) as opened:
+        yield opened
+
+
+def grant(number: int = 1, credential: float | None = None) -> NewGrant:
+    principal = Principal(subject="ann", scopes=("read",))
+    holder = Holder(endpoint="mcp", principal=principal, number=number, credential_lasts=credential)
+    return NewGrant(holder=holder, pool="shop")
+
+
+class Grants(GrantRepository):
+    """The grants of one session, said shortly."""
+
+    def __init__(self, store: Store, **settings: Any) -> None:
+        chosen = SubscriptionsSettings(**{"grant_lasts": 60.0, "grant_total": 1000.0, **settings})
+        super().__init__(store, chosen)
+        self.store = store
+        self.sessions = SessionRepository(store, chosen)
+
+    async def begun(self, *uris: str) -> None:
+        await self.sessions.begin(BeginSession(session=KEY, owner=ANN, revision="2025-11-25"))
+        for uri in uris:
+            await self.changed(subscribe=uri, grant=grant())
+
+    async def changed(self, **fields: Any) -> SessionUpdate:
+        return await self.sessions.change(ChangeSession(session=KEY, owner=ANN, **fields))
+
+    async def session(self) -> Session | None:
+        return await self.sessions.read(KEY, ANN)
+
+    async def now(self, uri: str = URI) -> UriGrant:
+        session = await self.session()
+        assert session is not None
+        [found] = [each for each in session.grants if each.uri == uri]
+        return found
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass for all grants."""
+        names = ("lease_until", "total_until", "credential_until", "asked_at")
+        columns = [session_uris.c[name] for name in names]
+        async with self.store.write() as connection:
+            await connection.execute(update(session_uris).values({each: each - seconds for each in columns}))
+
+    async def one_due(self) -> DueGrant:
+        [found] = await self.due()
+        return found
+
+    async def heard(self, uri: str = URI, pool: str = "shop", ago: float = 0.0) -> list[str]:
+        moment = time.monotonic() - ago
+        return await self.note({Heard("mcp", pool, resource_key(uri)): HeardAt(moment, moment)})
+
+
+@pytest.mark.rule("X56")
+async def test_a_grant_has_a_life_of_its_own_and_a_second_subscribe_decides_it_anew(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun(URI, OTHER)
+    first = await grants.now()
+    assert (first.generation, first.dirty) == (1, 0)
+    assert first.lasts == pytest.approx(60, abs=5)
+    await grants.later(50)
+    await grants.changed(subscribe=URI, grant=grant())
+    again = await grants.now()
+    assert again.generation == 2
+    assert again.lasts == pytest.approx(60, abs=5)
+    assert (await grants.now(OTHER)).lasts == pytest.approx(10, abs=5)
+    await grants.later(945)  # its total time goes on from the first subscribe
+    assert {each.uri: each.is_over for each in await grants.due()} == {URI: False, OTHER: False}
+    await grants.later(10)
+    assert {each.uri: each.is_over for each in await grants.due()} == {URI: True, OTHER: True}
+
+
+@pytest.mark.rule("X56")
+@pytest.mark.parametrize("how", ["unsubscribe", "subscribe"])
+async def test_a_late_answer_restores_nothing(store: Store, how: str) -> None:
+    grants = Grants(store)
+    await grants.begun(URI)
+    await grants.later(40)
+    asked = await grants.one_due()
+    await grants.changed(**{how: URI}, **({"grant": grant(credential=5.0)} if how == "subscribe" else {}))
+    assert not await grants.extend(asked, 60)
+    assert not await grants.fence(asked)
+    assert not await grants.retire(asked)
+    session = await grants.session()
+    assert session is not None
+    assert [each.generation for each in session.grants] == ([] if how == "unsubscribe" else [2])
+    assert all(each.lasts is not None and each.lasts < 6 for each in session.grants)
+
+
+@pytest.mark.rule("X57")
+async def test_a_lease_ends_with_its_credential_which_a_later_request_moves(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun()
+    await grants.changed(subscribe=URI, grant=grant(credential=20.0))
+    assert (await grants.now()).lasts == pytest.approx(20, abs=3)
+    await grants.saw(KEY, grant(number=1, credential=500.0).holder)
+    assert await grants.extend(await grants.one_due(), 1000.0)
+    assert (await grants.now()).lasts == pytest.approx(60, abs=3)
+    await grants.later(470)
+    assert not (await grants.one_due()).is_over
+    await grants.later(31)
+    assert not (await grants.one_due()).is_over, "its client may come back with a newer credential"
+    await grants.later(60)
+    assert (await grants.one_due()).is_over
+
+
+@pytest.mark.rule("X57")
+async def test_two_replicas_renew_a_grant_once(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun(URI)
+    assert await grants.due() == []
+    await grants.later(31)
+    assert (await grants.one_due()).holder.principal == Principal(subject="ann", scopes=("read",))
+    assert await grants.due() == []
+
+
+@pytest.mark.rule("X57")
+async def test_a_denied_grant_retires_its_session(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun(URI, OTHER)
+    await grants.later(31)
+    denied = (await grants.due())[0]
+    assert await grants.retire(denied)
+    assert await grants.session() is None
+    assert not await grants.retire(denied)
+
+
+@pytest.mark.rule("X59")
+async def test_a_change_without_a_stream_is_marked_once_and_cleared_by_who_wrote_it(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun(URI, OTHER)
+    for pool in ("shop", "shop", OPERATOR_TOKEN):
+        assert await grants.heard(pool=pool) == []
+    assert (await grants.now()).dirty == 1
+    assert (await grants.now(OTHER)).dirty == 0
+    await grants.heard(OTHER, pool="forge")  # another pool speaks for none of this one's
+    assert (await grants.now(OTHER)).dirty == 0
+    await grants.changed(opened=FIRST)
+    await grants.changed(by=SECOND, written={URI: 1})  # a stream that the session does not have
+    assert (await grants.now()).dirty == 1
+    await grants.changed(by=FIRST, written={URI: 2})  # another change than that which is marked
+    assert (await grants.now()).dirty == 1
+    await grants.changed(by=FIRST, written={URI: 1})
+    assert (await grants.now()).dirty == 0
+    await grants.changed(closed=FIRST, dirty=(URI,))
+    assert (await grants.now()).dirty == 2
+
+
+@pytest.mark.rule("X59")
+async def test_a_hint_is_for_the_stream_that_was_there_when_it_came(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun(URI)
+    await grants.changed(opened=FIRST)
+    assert await grants.heard() == []
+    assert (await grants.now()).dirty == 0
+    assert await grants.heard(ago=60) == [KEY], "it came before the stream, which must read it"
+    assert (await grants.now()).dirty == 1
+    await grants.changed(by=FIRST, written={URI: 1})
+    await grants.changed(closed=FIRST)
+    await grants.heard(ago=60)
+    assert (await grants.now()).dirty == 0, "the stream heard it"
+    await grants.heard()
+    assert (await grants.now()).dirty == 2
+
+
+@pytest.mark.rule("X59")
+async def test_a_gap_marks_every_uri_once(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun(URI, OTHER)
+    await grants.changed(opened=FIRST)
+    for _ in range(2):
+        lost = await grants.changed(lost=FIRST)
+        assert lost.session is not None
+        assert lost.session.streams == ()
+        assert [each.dirty for each in lost.session.grants] == [1, 1]
+    await grants.changed(opened=FIRST)
+    await grants.changed(by=FIRST, written={URI: 1, OTHER: 1})
+    await grants.changed(opened=SECOND)
+    assert await grants.drop_streams(["f" * 16]) == [KEY]
+    assert await grants.drop_streams(["f" * 16]) == []
+    session = await grants.session()
+    assert session is not None
+    assert session.streams == (FIRST,)
+    assert [each.dirty for each in session.grants] == [2, 2]
+
+
+@pytest.mark.rule("X59")
+async def test_a_told_list_is_told_again_only_once_the_client_has_listed(store: Store) -> None:
+    grants = Grants(store)
+    first, second = "1" * 64, "2" * 64
+    begin = BeginSession(session=KEY, owner=ANN, revision="2025-11-25", lists={"tools": first, "prompts": first})
+    await grants.sessions.begin(begin)
+
+    async def known(**lists: str) -> str:
+        changed = await grants.changed(lists=lists)
+        assert changed.session is not None
+        assert changed.session.lists is not None
+        assert changed.session.lists["prompts"] == first
+        return changed.session.lists["tools"]
+
+    assert await known(tools=second + "00") == second + "00"
+    assert await known(tools=second) == second
+    assert await known(tools=second + "00") == second, "the client has listed since it was told"
