@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from mcpfleet.app import App, DeclarationError, DeclarationWarning
+from mcpfleet.app import App, DeclarationError, DeclarationWarning, load
 from mcpfleet.contracts.manifest import file_digest
 from mcpfleet.contracts.skills import entry
+
+FRONT_DESK = Path(__file__).parents[3] / "examples" / "front_desk.py"
 
 
 def skill(name: str, description: str = "Do it.", more: str = "") -> str:
@@ -156,3 +159,19 @@ def test_a_uri_that_is_taken_is_a_mistake(tmp_path: Path) -> None:
     app = declared(folder(tmp_path, {"a/SKILL.md": skill("a")}))
     with pytest.raises(DeclarationError, match=r"skill://a/SKILL\.md.* is taken by"):
         app.skills(str(tmp_path))
+
+
+def test_the_example_has_a_skill_that_names_its_tools() -> None:
+    path = list(sys.path)
+    try:
+        app = load(str(FRONT_DESK))
+    finally:
+        sys.path[:] = path
+        del sys.modules["front_desk"]
+    [resource] = app.reads.values()
+    definition = resource.definition
+    assert definition.name in (app.instructions or "")
+    assert definition.skill is not None
+    assert [ref.path for ref in definition.skill.files] == ["SKILL.md", "references/fees.md"]
+    text = (FRONT_DESK.parent / "skills/answer-a-reader/SKILL.md").read_text()
+    assert all(f"`{tool}`" in text for tool in app.tools)
