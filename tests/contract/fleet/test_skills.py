@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
@@ -217,6 +219,53 @@ async def test_a_skill_that_becomes_invalid_stays_as_it_was(tmp_path: Path) -> N
         await until(lambda: fleet.lines("files not served, former ones stay"))
         assert "a/SKILL.md: line 4" in fleet.lines("files not served, former ones stay")[0]["error"]
         assert (await answer(http, LIST))["skills"] == before["skills"]
+
+
+@pytest.mark.rule("X2", "X28")
+async def test_a_folder_that_is_rewritten_all_the_time_has_no_entry_without_its_bytes(tmp_path: Path) -> None:
+    """A read fits the entry, or the one that `skills/get` has a moment later."""
+    root = small(tmp_path)
+    async with LocalFleet(skilled(root), edges=2, workers=2, environment=QUICK) as fleet:
+
+        async def rewrite() -> None:
+            for number in itertools.count():
+                written(root / "a/docs/x.md", b"%d" % number * 100_000)
+                written(root / "a/SKILL.md", skill("a", f'"{number}"').encode())
+                await anyio.sleep(0.8)
+
+        async with anyio.create_task_group() as tasks, fleet.http(0) as http, fleet.http(1) as other:
+            tasks.start_soon(rewrite)
+            seen: set[str] = set()
+
+            async def fits(uri: str) -> bool:
+                """Whether a read fits the entry from a moment before; no read has an error."""
+                entry = (await answer(http, GET, uri=A))["skill"]
+                seen.add(json.dumps(entry))
+                await answer(other, "resources/read", uri=uri)
+                body = text((await answer(http, "resources/read", uri=uri))["contents"][0])
+                return file_digest(body) in {each["digest"] for each in entry["resources"]}
+
+            with anyio.move_on_after(60):
+                while len(seen) < 4:
+                    for uri in (A, "skill://acme/a/docs/x.md"):
+                        # A snapshot may come between the two, as often as the two workers differ for a moment.
+                        assert any([await fits(uri) for _ in range(50)])
+            tasks.cancel_scope.cancel()
+        assert len(seen) >= 4, fleet.logs()
+
+
+@pytest.mark.rule("X3")
+async def test_a_thousand_reads_succeed_without_any_worker(tmp_path: Path) -> None:
+    """All workers die at the first one."""
+    async with LocalFleet(skilled(small(tmp_path)), edges=2, workers=2) as fleet, fleet.http(1) as http:
+        entry = (await answer(http, GET, uri=A))["skill"]
+        async with anyio.create_task_group() as tasks:
+            for worker in fleet.workers:
+                tasks.start_soon(worker.kill)
+            for number in range(1_000):
+                resource = entry["resources"][number % len(entry["resources"])]
+                body = text((await answer(http, "resources/read", uri=resource["uri"]))["contents"][0])
+                assert file_digest(body) == resource["digest"]
 
 
 @pytest.mark.rule("X29")
