@@ -117,6 +117,18 @@ async def test_a_late_answer_restores_nothing(store: Store, how: str) -> None:
     assert all(each.lasts is not None and each.lasts < 6 for each in session.grants)
 
 
+@pytest.mark.rule("X56")
+async def test_what_an_edge_of_the_former_release_subscribed_to_has_no_lease(store: Store) -> None:
+    grants = Grants(store)
+    await grants.begun()
+    await grants.changed(subscribe=URI)
+    assert await grants.now() == UriGrant(uri=URI)
+    await grants.later(1e6)
+    assert await grants.due() == []
+    await grants.changed(subscribe=URI, grant=grant())
+    assert (await grants.now()).generation == 1
+
+
 @pytest.mark.rule("X57")
 async def test_a_lease_ends_with_its_credential_which_a_later_request_moves(store: Store) -> None:
     grants = Grants(store)
