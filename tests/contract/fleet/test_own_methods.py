@@ -154,11 +154,9 @@ async def test_progress_is_told_and_a_client_that_leaves_cancels() -> None:
 
 
 @pytest.mark.rule("X44")
-async def test_a_rate_a_deadline_an_audit_line_and_a_comment_are_as_for_tools(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_rate_a_deadline_an_audit_line_and_a_comment_are_as_for_tools() -> None:
     shop = Shop(declare=declare_more)
-    async with serving(shop, MCPFLEET_SILENT_AFTER="0.2", MCPFLEET_KEEPALIVE="0.2") as (_, http):
+    async with serving(shop, MCPFLEET_SILENT_AFTER="0.2", MCPFLEET_KEEPALIVE="0.2") as (fleet, http):
         assert (await http.post("/mcp", **asked("stock/seldom"))).status_code == 200
         limited = await http.post("/mcp", **asked("stock/seldom"))
         assert error(limited) == (429, -31999)
@@ -168,9 +166,7 @@ async def test_a_rate_a_deadline_an_audit_line_and_a_comment_are_as_for_tools(
         end = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
         assert end["error"]["code"] == -32603
         assert "did not finish" in end["error"]["message"]
-    written = capsys.readouterr().err.splitlines()
-    audited = [json.loads(line) for line in written if '"event":"audit"' in line]
-    assert [(line["method"], line["target"], line["outcome"]) for line in audited] == [
+    assert [(line["method"], line["target"], line["outcome"]) for line in fleet.lines("audit")] == [
         ("stock/seldom", "stock/seldom", "ok"),
         ("stock/seldom", "stock/seldom", "-31999"),
         ("stock/short", "stock/short", "application_error"),
