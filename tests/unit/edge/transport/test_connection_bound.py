@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from anyio.abc import SocketStream
 from h2.events import ConnectionTerminated, ResponseReceived
 from h2.settings import SettingCodes
+from structlog.testing import capture_logs
 
 from mcpfleet.edge.transport.hypercorn.lifetimes import Deadlines, Waits
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig
@@ -78,6 +81,20 @@ async def test_t24_clients_beyond_the_bound_wait_until_a_connection_ends() -> No
         assert len(application.begun) == 4
         application.may_answer.set()
         assert (await served[1].receive()).endswith(b"{}"), "who was served is served on"
+
+
+async def test_t24_clients_that_reset_at_once_leave_no_line_in_the_log() -> None:
+    """A stranger could write a traceback for each connection."""
+    counts = Counts()
+    with capture_logs() as lines:
+        async with serving(StubApplication(), instruments=counts.instruments) as config:
+            for _ in range(20):  # nothing is awaited meanwhile, so all are accepted after their reset
+                with socket.create_connection(config.listening.getsockname()[:2]) as client:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            async with await connect(config) as stream:
+                assert (await ask(stream)).endswith(b"{}")
+            await until(lambda: counts.open == 0)
+    assert lines == []
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["after a request", "without one"])

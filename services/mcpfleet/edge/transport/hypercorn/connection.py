@@ -117,7 +117,8 @@ class Connection(TCPServer):
         """Stop timing: a request has arrived, or the connection is over."""
         self._waits.idle.remove(self)
         self._waits.bodies.remove(self)
-        if self._is_over or not isinstance(self.protocol.protocol, Http2):
+        protocol = getattr(self, "protocol", None)  # none where the client left before Hypercorn could make one
+        if self._is_over or protocol is None or not isinstance(protocol.protocol, Http2):
             self._waits.heads.remove(self)
 
     def _time_head(self, arrived: int) -> None:
