@@ -13,6 +13,8 @@ from mcpfleet.bus.errors import Failed, Fault
 from mcpfleet.contracts.files import FilesClient
 from mcpfleet.contracts.manifest import FileRef, file_digest
 from mcpfleet.edge.catalog.files import Files
+from mcpfleet.telemetry.instruments import FileInstruments
+from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.wire.errors import Rejection
 
 
@@ -37,7 +39,7 @@ def ref(body: bytes, mime: str = "text/plain") -> FileRef:
 
 
 def files(catalog: Catalog, room: int = 100) -> Files:
-    return Files(catalog, room, log=structlog.get_logger())
+    return Files(catalog, room, instruments=FileInstruments(Metrics()), log=structlog.get_logger())
 
 
 @pytest.mark.rule("X3")
