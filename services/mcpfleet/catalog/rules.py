@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.endpoints import Endpoint
-from mcpfleet.contracts.manifest import OWN_KINDS, Definition, Manifest, digest_of
+from mcpfleet.contracts.manifest import CACHED, OWN_KINDS, Definition, Manifest, digest_of
 
 Key = tuple[str, str]
 """Name and kind: no two definitions of an endpoint share both."""
@@ -293,16 +293,41 @@ def _claims(
     return claims
 
 
+def _ttl(endpoint: Endpoint, stated: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return the seconds for which clients may keep answers, and the answers of which a pool does not state any (X74).
+
+    The endpoint's own settings go first; else the least that a pool states counts.
+    """
+    ttl: dict[str, float] = {}
+    partly: list[str] = []
+    for cached in CACHED:
+        of_pools = [each[cached] for each in stated if cached in each]
+        if cached in endpoint.ttl:
+            ttl[cached] = endpoint.ttl[cached]
+        elif of_pools:
+            ttl[cached] = min(of_pools)
+            if len(of_pools) < len(stated):
+                partly.append(cached)
+    return ttl, tuple(partly)
+
+
 def _snapshot(name: str, endpoint: Endpoint, admitted: Sequence[PoolManifest], listed: tuple[Listed, ...]) -> Snapshot:
     """Compose the snapshot. An endpoint of one pool has its application's name; any other has the endpoint's."""
     manifest = admitted[0].manifest if len(admitted) == 1 else None
+    ttl, partly = _ttl(endpoint, [pool.manifest.ttl for pool in admitted])
     return Snapshot(
         endpoint=name,
         number=UNNUMBERED,
         name=manifest.name if manifest else name,
         version=manifest.version if manifest else endpoint.version,
         title=endpoint.title or (manifest.title if manifest else None),
+        description=manifest.description if manifest else None,
+        icons=manifest.icons if manifest else (),
+        website_url=manifest.website_url if manifest else None,
+        logs=not admitted or any(pool.manifest.logs for pool in admitted),
         instructions=endpoint.instructions or (manifest.instructions if manifest else None),
+        ttl=ttl,
+        partly=partly,
         listed=tuple(each for each in listed if each.definition.kind not in OWN_KINDS),
         extensions=tuple(each for each in listed if each.definition.kind in OWN_KINDS),
     )

@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from structlog.typing import FilteringBoundLogger
+
 from mcpfleet.app import LogMessage, Progress, ProgressError
 from mcpfleet.contracts.tasks import MESSAGE_LENGTH
+from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.wire.reply import written
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.work import CallKey, Logged, Report, StatusReport, TaskKey
@@ -70,6 +73,24 @@ def log_reporter(
             tell(Logged(key, body))
 
     return log
+
+
+class DroppedLogs:
+    """Drops what handlers log to clients of an App without logs: counted, and warned of once (X66)."""
+
+    def __init__(self, instruments: WorkerInstruments, log: FilteringBoundLogger) -> None:
+        self._dropped = instruments.logs_dropped
+        self._log = log
+        self._is_told = False
+
+    def drop(self, message: LogMessage) -> None:
+        """Drop a message."""
+        self._dropped.add(1)
+        if not self._is_told:
+            self._is_told = True
+            self._log.warning(
+                "log message dropped", wanted=message.level, why="App(logs=False)", remedy="use `logging`"
+            )
 
 
 def status_reporter(key: TaskKey, tell: Callable[[StatusReport], None]) -> Callable[[Progress], None]:

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.app import Answer, App, Context, Handler, Outcome, Progress
+from mcpfleet.app import Answer, App, Context, Handler, LogMessage, Outcome, Progress
 from mcpfleet.app.cancellation import CancelSignal
 from mcpfleet.app.client import Client
 from mcpfleet.app.input import NOBODY, Asker
@@ -32,13 +32,13 @@ from mcpfleet.telemetry import names
 from mcpfleet.telemetry.instruments import WorkerInstruments
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.worker.replay import Replay
-from mcpfleet.worker.reporters import log_reporter, progress_reporter, status_reporter
+from mcpfleet.worker.reporters import DroppedLogs, log_reporter, progress_reporter, status_reporter
 from mcpfleet.worker.result_encoder import ResultEncoder, RunEnd
 from mcpfleet.worker.settings import WorkerSettings
 from mcpfleet.worker.tasks.deferral import Deferral
 from mcpfleet.worker.tasks.replay import TaskReplay
 from mcpfleet.worker.tasks.requests import TaskRequests
-from mcpfleet.worker.work import CallWork, Frame, Order, Purpose, TaskKey, TaskWork, Work, WorkKey
+from mcpfleet.worker.work import CallKey, CallWork, Frame, Order, Purpose, TaskKey, TaskWork, Work, WorkKey
 
 _TEMPLATE: Final = "pool.{pool}.{definition}.call"
 _CALLBACK_THREADS: Final = 4
@@ -148,6 +148,7 @@ class Runner:
         self._publish = publish
         self._requests = requests
         self._lifespan = lifespan
+        self._dropped_logs = DroppedLogs(telemetry.instruments, telemetry.log)
         self._tasks = TaskOwner()
         self._running: dict[WorkKey, _Run] = {}
 
@@ -292,13 +293,19 @@ class Runner:
             cancelled=run.signal,
             report=progress_reporter(work.key, self._tell, settings) if work.wants_progress else None,
             asker=asker,
-            log=log_reporter(work.key, call.log_level, self._tell, settings) if call.log_level else None,
+            log=self._log_reporter(work.key, call.log_level),
             threads=self._threads,
             publish=self._publish,
             defer=defer,
             lifespan=self._lifespan,
         )
         return context
+
+    def _log_reporter(self, key: CallKey, least: str | None) -> Callable[[LogMessage], None] | None:
+        """Return what takes a call's log messages; None where its client wants none."""
+        if not self._handlers.app.logs:
+            return self._dropped_logs.drop
+        return log_reporter(key, least, self._tell, self._settings) if least else None
 
     def _deferral(self, handler: Handler, run: _Run, work: CallWork, call: CallBody, replay: Replay) -> Deferral:
         def become(key: TaskKey, asker: TaskReplay) -> Callable[[Progress], None]:
@@ -331,6 +338,7 @@ class Runner:
             asker=run.replay,
             threads=self._threads,
             publish=self._publish,
+            log=None if self._handlers.app.logs else self._dropped_logs.drop,
             is_task=True,
             lifespan=self._lifespan,
         )

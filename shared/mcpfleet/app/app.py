@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, cast
 
-from mcp_types import Annotations, ToolAnnotations
+from mcp_types import Annotations, Icon, ToolAnnotations
 
 from mcpfleet.app.arguments import arguments_for
 from mcpfleet.app.completion import Completer, Completes
-from mcpfleet.app.declaration import OPTIONS, Declaration, NoOptions, Options, check_keywords
+from mcpfleet.app.declaration import OPTIONS, Declaration, NoOptions, Options, check_keywords, server_description
 from mcpfleet.app.declared import KINDS, Declarations
 from mcpfleet.app.dependency import DependencyPlan, replacement
 from mcpfleet.app.errors import DeclarationError, Mistake
@@ -303,7 +303,9 @@ class Router:
 
         return declare
 
-    def resources(self, name: str | None = None, **options: Unpack[Options]) -> Callable[[Function], Function]:
+    def resources(
+        self, name: str | None = None, *, ttl: float | None = None, **options: Unpack[Options]
+    ) -> Callable[[Function], Function]:
         """Declare a function that lists resources without declarations; used as `@app.resources()`.
 
         It returns a list of `Resource`, or a `Page` of it. A parameter `cursor: str | None` takes the place to go on
@@ -311,6 +313,7 @@ class Router:
 
         Args:
             name: names the list in logs; the function's own by default.
+            ttl: seconds for which a client may keep what it lists; as for other resources by default.
             options: the options of every kind, see `Options`.
 
         Raises:
@@ -320,7 +323,7 @@ class Router:
         def make(handler: Callable[..., Any]) -> Lister:
             chosen, signature = Site.of(handler).name if name is None else name, read_signature(handler)
             declaration = Declaration(kind="lister", name=chosen, **_asking(options, handler, signature))
-            return Lister(handler, declaration, signature)
+            return Lister(handler, declaration, signature, ttl=ttl)
 
         return self._declaring("resources", name, make, options)
 
@@ -630,7 +633,15 @@ class App(Router):
         version: its version there. By default that of the installed distribution that has the name of the calling
             module's package, else "0.0.0".
         title: its name for people.
+        description: what it does, for people who look at the server.
+        icons: its images, at `https:` or `data:` URIs; 64 KiB at most, all together.
+        website_url: its page on the web.
         instructions: how a model should use it.
+        logs: whether handlers may log to their clients by `ctx.log`. False drops what they log, and takes the
+            capability `logging` away (X66).
+        ttl: seconds for which clients may keep lists and the answer of `server/discover`, by `discover`, `tools`,
+            `prompts`, `resources` and `resourceTemplates`. The rest is the operators' (MCPFLEET_LIST_TTL,
+            MCPFLEET_DISCOVER_TTL).
         clean: every text of a tool's result goes through it (M40). By default it takes out the control characters that
             a terminal would obey. None leaves texts as they are.
         lifespan: the same as `@app.lifespan`.
@@ -647,7 +658,12 @@ class App(Router):
         *,
         version: str | None = None,
         title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] = (),
+        website_url: str | None = None,
         instructions: str | None = None,
+        logs: bool = True,
+        ttl: Mapping[str, float] | None = None,
         clean: Callable[[str], str] | None = without_controls,
         lifespan: Callable[..., Any] | None = None,
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
@@ -659,10 +675,15 @@ class App(Router):
             version = installed_version(Site.of_caller().module)
         if not name or not version:
             raise DeclarationError(f"an App needs a name and a version, not {name!r} and {version!r}")
+        try:
+            self._told = server_description(description, icons, website_url, ttl)
+        except Mistake as mistake:
+            raise DeclarationError(f"App({name!r}): {mistake.why}", Site.of_caller()) from None
         self.name = name
         self.version = version
         self.title = title
         self.instructions = instructions
+        self.logs = logs
         self.clean = self.declared.clean = clean
         self._experimental = _checked_experimental(experimental, Site.of_caller())
 
@@ -715,6 +736,8 @@ class App(Router):
             version=self.version,
             title=self.title,
             instructions=self.instructions,
+            logs=self.logs,
+            **self._told,
             definitions=tuple(each.definition.text for each in self.handlers if each.definition.kind not in OWN_KINDS),
             extensions=self._extension_texts(),
         )

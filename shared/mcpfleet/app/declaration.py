@@ -10,10 +10,11 @@ from typing import Any, Final, Literal, TypedDict
 
 from mcp_types import Icon
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from mcpfleet.app.errors import DeclarationError, Mistake
 from mcpfleet.app.site import Site, innermost
-from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, MOST_WORDS, Definition, Kind
+from mcpfleet.contracts.manifest import CACHED, LONGEST_TIMEOUT, MOST_WORDS, Definition, Kind
 from mcpfleet.wire.protocol import SERVED_WITH_LEGACY
 
 ASKS: Final = frozenset({"elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots"})
@@ -21,6 +22,8 @@ ASKS: Final = frozenset({"elicitation.form", "elicitation.url", "sampling", "sam
 
 OnDisconnect = Literal["cancel", "continue"]
 
+MOST_ICONS: Final = 64 * 1024
+"""Bytes of a server's icons (X65)."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
@@ -163,6 +166,28 @@ class Declaration:
             "icons": list(self.icons) or None,
             "meta": dict(self.meta) if self.meta else None,
         }
+
+
+def server_description(
+    description: str | None, icons: Sequence[Icon], website_url: str | None, ttl: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """Return the members of a manifest by which an App describes its server (X65, X74).
+
+    Raises:
+        Mistake: a rule is broken.
+    """
+    check_icons(icons)
+    shown = tuple(icon.model_dump(mode="json", by_alias=True, exclude_none=True) for icon in icons)
+    if (size := len(to_json(shown))) > MOST_ICONS:
+        raise Mistake(f"icons have {size} bytes; all together may have {MOST_ICONS}: give `https:` URIs")
+    if website_url is not None and not website_url.lower().startswith(("https://", "http://")):
+        raise Mistake(f"website_url {website_url!r} must be an https: or http: URL")
+    for name, seconds in (ttl or {}).items():
+        if name not in CACHED:
+            raise Mistake(f"ttl has {name!r}; known are {_listed(CACHED)}")
+        if not 0 <= seconds <= LONGEST_TIMEOUT:
+            raise Mistake(f"ttl of {name!r} must be 0 to {LONGEST_TIMEOUT:.0f} seconds, not {seconds}")
+    return {"description": description, "icons": shown, "website_url": website_url, "ttl": dict(ttl or {})}
 
 
 def check_name(kind: str, name: str) -> None:

@@ -27,7 +27,7 @@ from mcpfleet.app.schema import MISSING, adapter_for
 from mcpfleet.app.signature import Signature
 from mcpfleet.app.uri import check_template, check_uri, escapes_folder, warn_of_https
 from mcpfleet.contracts.hints import is_uri
-from mcpfleet.contracts.manifest import Definition
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, Definition
 from mcpfleet.wire.reply import written
 from mcpfleet.wire.uri_template import UriTemplate
 
@@ -343,12 +343,16 @@ class Page:
 class Lister(Handler):
     """One list of an App's resources."""
 
-    def __init__(self, handler: Callable[..., Any], declaration: Declaration, signature: Signature) -> None:
+    def __init__(
+        self, handler: Callable[..., Any], declaration: Declaration, signature: Signature, *, ttl: float | None = None
+    ) -> None:
+        if ttl is not None and not 0 <= ttl <= LONGEST_TIMEOUT:
+            raise Mistake(f"ttl must be 0 to {LONGEST_TIMEOUT:.0f} seconds, not {ttl}")
         names = [parameter.name for parameter in signature.parameters]
         if names not in ([], [CURSOR]):
             raise Mistake(f"a list takes the Context, and perhaps `{CURSOR}: str | None`: nothing else")
         self._takes_cursor = bool(names)
-        super().__init__(declaration.define(None), Function(handler, signature))
+        super().__init__(declaration.define(None, list_ttl=ttl), Function(handler, signature))
 
     def _value(
         self, request: HandlerRequest, arguments: dict[str, Any], ctx: Context, threads: anyio.CapacityLimiter | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from mcpfleet.bus.bus import Bus
@@ -59,7 +61,16 @@ class Snapshot(Message):
     """`serverInfo.name`: the application's name, or the endpoint's if several pools serve it."""
     version: str
     title: str | None = None
+    description: str | None = None
+    icons: tuple[dict[str, Any], ...] = ()
+    website_url: str | None = None
     instructions: str | None = None
+    logs: bool = True
+    """A pool's handlers may log to their clients (X66)."""
+    ttl: dict[str, float] = Field(default={})
+    """By `CACHED`: the endpoint's own seconds, else the least that its pools state (X74)."""
+    partly: tuple[str, ...] = ()
+    """Those of them that some pool leaves to the edge's settings, which then count too."""
     listed: tuple[Listed, ...] = Field(default=(), fail_fast=True)
     """By name, then by kind: the same order on every edge (M34)."""
     extensions: tuple[Listed, ...] = Field(default=(), fail_fast=True)

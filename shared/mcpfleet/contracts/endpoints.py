@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
-from mcpfleet.contracts.manifest import POOL_PATTERN, digest_of
+from mcpfleet.contracts.manifest import LONGEST_TIMEOUT, POOL_PATTERN, CachedName, digest_of
 from mcpfleet.process.settings import Settings
 from mcpfleet.wire.protocol import LEGACY, MODERN, SERVED, SERVED_WITH_LEGACY
 
@@ -28,6 +28,7 @@ Name = Annotated[str, StringConstraints(pattern=POOL_PATTERN)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Pool = Annotated[str, StringConstraints(pattern=rf"{POOL_PATTERN}|^\*$")]
 RevisionName = Literal["2026-07-28", "2025-11-25", "2025-06-18"]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)]
 Path = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)+$", max_length=256)]
 
 
@@ -53,6 +54,9 @@ class Endpoint(BaseModel):
     """The spelling of former releases: false is `"revisions": ["2026-07-28"]`, true is all of them."""
     sessions: bool = True
     """Give clients of 2025 sessions: streams of changes, questions to them, a log level (D11)."""
+    ttl: Mapping[CachedName, Seconds] = {}
+    """Seconds for which clients may keep its lists and the answer of `server/discover`; by default the least of what
+    its pools state (X74)."""
     tasks: bool = True
     """Offer durable tasks of tools that declare some; otherwise tools that are always tasks are left out (K1)."""
     body_version_wins: bool = False
@@ -123,8 +127,9 @@ class Endpoint(BaseModel):
         if self.revisions in (SERVED, SERVED_WITH_LEGACY):  # as former releases wrote it, so that older digests stay
             settings["legacy"] = self.revisions == SERVED_WITH_LEGACY
             del settings["revisions"]
-        if settings["tasks"]:  # written only if it differs, so that older digests stay
-            del settings["tasks"]
+        for name, default in (("tasks", True), ("ttl", {})):  # written only if they differ, so that older digests stay
+            if settings[name] == default:
+                del settings[name]
         return digest_of(to_json(settings))
 
 

@@ -118,6 +118,11 @@ LONGEST_RUN: Final = 7 * 86_400.0
 LONGEST_RETENTION: Final = 90 * 86_400.0
 
 
+CachedName = Literal["discover", "tools", "prompts", "resources", "resourceTemplates"]
+CACHED: Final[tuple[CachedName, ...]] = ("discover", "tools", "prompts", "resources", "resourceTemplates")
+"""The answers of a server that clients may keep, besides a resource's content: discovery, and lists by their member."""
+
+
 class Rate(Message):
     """So many calls in a window of so many seconds."""
 
@@ -165,6 +170,8 @@ class Definition(Message):
     """A function of the application decides who may read it, at `pool.{pool}.{definition}.permit` (X50)."""
     ttl: float = Field(default=0.0, ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
     """Seconds for which a client may keep a resource that it read, or a method's result."""
+    list_ttl: float | None = Field(default=None, ge=0, le=LONGEST_TIMEOUT, allow_inf_nan=False)
+    """Seconds for which a client may keep what a lister lists; None as long as other lists of resources (X74)."""
     completes: tuple[str, ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
     """The arguments of a prompt, or variables of a template, that have a completer (M48)."""
     rate: Rate | None = None
@@ -239,7 +246,14 @@ class Manifest(Message):
     """The application's own name, for `serverInfo`."""
     version: str = Field(min_length=1)
     title: str | None = None
+    description: str | None = None
+    icons: tuple[dict[str, Any], ...] = Field(default=(), max_length=MOST_WORDS, fail_fast=True)
+    website_url: str | None = None
     instructions: str | None = None
+    logs: bool = True
+    """Its handlers may log to their clients (X66)."""
+    ttl: dict[str, float] = Field(default={}, max_length=MOST_WORDS)
+    """Seconds for which clients may keep its lists and the answer of `server/discover`, by `CACHED` (X74)."""
     definitions: tuple[str, ...] = Field(default=(), max_length=MOST_DEFINITIONS, fail_fast=True)
     """Each definition's exact text."""
     extensions: tuple[str, ...] = Field(default=(), max_length=MOST_DEFINITIONS, fail_fast=True)

@@ -181,6 +181,9 @@ class WorkerInstruments:
             finer=FINE_BOUNDS,
         )
         self.busy = metrics.counter("mcpfleet.worker.busy", "Calls that were answered with busy.")
+        self.logs_dropped = metrics.counter(
+            "mcpfleet.worker.logs.dropped", "Messages for clients' logs of an App without logs."
+        )
 
 
 class BusInstruments:

@@ -78,7 +78,28 @@ class View:
     @cached_property
     def server(self) -> bytes:
         """The server's name, as it is spliced into every result."""
-        return server_info(self.snapshot.name, self.snapshot.version, self.snapshot.title)
+        return server_info(self.server_fields())
+
+    def server_fields(self, *, whole: bool = False) -> dict[str, Any]:
+        """Return `serverInfo`: name, title and version, or all of it for a client that connects (X65)."""
+        snapshot = self.snapshot
+        fields: dict[str, Any] = {"name": snapshot.name, "version": snapshot.version, "title": snapshot.title}
+        if whole:
+            more = {"description": snapshot.description, "websiteUrl": snapshot.website_url, "icons": snapshot.icons}
+            fields |= more
+        return {name: value for name, value in fields.items() if value}
+
+    def ttl(self, cached: str, default: float) -> float:
+        """Return the seconds for which clients may keep an answer, one of `CACHED` (X74).
+
+        Args:
+            cached: the answer.
+            default: the edge's own seconds, which count where a pool states none.
+        """
+        stated = self.snapshot.ttl.get(cached)
+        if stated is None:
+            return default
+        return min(stated, default) if cached in self.snapshot.partly else stated
 
     @cached_property
     def needs_scopes(self) -> bool:
@@ -216,10 +237,17 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         for listed in snapshot.every
         if rights.revision is None or is_of(listed.definition, rights.revision)
     ]
-    return View(snapshot, targets, _capabilities(offered, tasks=tasks), is_private, tasks, policy.has_revisions)
+    return View(
+        snapshot,
+        targets,
+        _capabilities(offered, tasks=tasks, logs=snapshot.logs),
+        is_private,
+        tasks,
+        policy.has_revisions,
+    )
 
 
-def _capabilities(offered: Sequence[Definition], *, tasks: bool) -> Mapping[str, Any]:
+def _capabilities(offered: Sequence[Definition], *, tasks: bool, logs: bool) -> Mapping[str, Any]:
     """Return the capabilities that definitions give, whoever may use them: they tell nothing of callers (D15)."""
     kinds = {definition.kind for definition in offered}
     found: dict[str, Any] = {}
@@ -238,7 +266,7 @@ def _capabilities(offered: Sequence[Definition], *, tasks: bool) -> Mapping[str,
         extensions[SKILLS_EXTENSION] = {"directoryRead": True}
     if extensions:
         found["extensions"] = extensions
-    if found:
+    if found and logs:
         found["logging"] = {}
     if experimental := _advertised(offered, "experimental"):
         found["experimental"] = experimental

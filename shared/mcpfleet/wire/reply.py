@@ -31,10 +31,9 @@ class NotSpliceable(ValueError):
     """Raised when a worker's body cannot stand inside ours."""
 
 
-def server_info(name: str, version: str, title: str | None) -> bytes:
+def server_info(info: Mapping[str, Any]) -> bytes:
     """Compose the `_meta` member that names the server in every modern result (M19), without its braces."""
-    info = {"name": name, "version": version} | ({"title": title} if title else {})
-    return to_json({SERVER_INFO_META_KEY: info})[1:-1]
+    return to_json({SERVER_INFO_META_KEY: dict(info)})[1:-1]
 
 
 def written(value: Any) -> bytes:

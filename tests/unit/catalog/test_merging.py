@@ -292,3 +292,34 @@ def test_what_belongs_to_another_pools_extension_is_refused_with_it() -> None:
         (STOCK, "the pool a has that name"),
         ("stock/count", f"the pool a has its extension '{STOCK}'"),
     ]
+
+
+# -- the description of a server ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("X65")
+def test_one_pools_application_describes_the_server() -> None:
+    about = {"description": "Lends books.", "icons": ({"src": "https://a.example/i.png"},), "website_url": "https://a"}
+    alone = merged(serving("a", 1, "search", **about)).snapshot
+    assert {name: getattr(alone, name) for name in about} == about
+    shared = merged(serving("a", 1, **about), serving("b", 1, **about)).snapshot
+    assert (shared.description, shared.icons, shared.website_url) == (None, (), None)
+
+
+@pytest.mark.rule("X66")
+def test_an_endpoint_logs_if_one_of_its_pools_does() -> None:
+    assert merged(serving("a", 1, "search", logs=False), serving("b", 1, "find")).snapshot.logs
+    assert not merged(serving("a", 1, "search", logs=False), serving("b", 1, "find", logs=False)).snapshot.logs
+
+
+@pytest.mark.rule("X74")
+def test_the_least_ttl_of_all_pools_counts_unless_the_endpoint_has_its_own() -> None:
+    pools = (
+        serving("a", 1, "search", ttl={"tools": 30.0, "discover": 600.0, "prompts": 7.0}),
+        serving("b", 1, "find", ttl={"tools": 60.0, "discover": 300.0}),
+    )
+    snapshot = merged(*pools).snapshot
+    assert (snapshot.ttl, snapshot.partly) == ({"tools": 30.0, "discover": 300.0, "prompts": 7.0}, ("prompts",))
+    own = Endpoint(path="/mcp", ttl={"tools": 90.0, "prompts": 1.0})
+    snapshot = merged(*pools, endpoint=own).snapshot
+    assert (snapshot.ttl, snapshot.partly) == ({"tools": 90.0, "discover": 300.0, "prompts": 1.0}, ())

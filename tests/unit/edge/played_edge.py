@@ -48,12 +48,14 @@ class Authorization:
 class Catalog:
     """The answers of the catalog."""
 
-    def __init__(self, *definitions: Definition) -> None:
+    def __init__(self, *definitions: Definition, **about: Any) -> None:
+        self._about = {"name": "library", "version": "1"} | about
         self._listed = tuple(Listed(pool="library", digest=each.digest, definition=each) for each in definitions)
 
     def snapshot(self, wanted: SnapshotWanted) -> SnapshotAnswer:
         """Answer with all definitions, whatever is known."""
-        snapshot = Snapshot(endpoint=wanted.endpoint, number=1, name="library", version="1", listed=self._listed)
+        known: dict[str, Any] = {"endpoint": wanted.endpoint, "number": 1, "listed": self._listed}
+        snapshot = Snapshot.model_validate(known | self._about)
         return SnapshotAnswer(number=1, snapshot=snapshot)
 
 
@@ -119,9 +121,9 @@ class Edge:
 
 
 @asynccontextmanager
-async def edge(*definitions: Definition, settings: EdgeSettings = SETTINGS) -> AsyncIterator[Edge]:
-    """An edge that knows its catalog."""
-    made = Edge(Catalog(*definitions), settings)
+async def edge(*definitions: Definition, settings: EdgeSettings = SETTINGS, **about: Any) -> AsyncIterator[Edge]:
+    """An edge that knows its catalog, whose snapshot has these further members."""
+    made = Edge(Catalog(*definitions, **about), settings)
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.hub.run)
         await tasks.start(made.snapshots.run)

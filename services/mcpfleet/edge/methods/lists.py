@@ -70,6 +70,7 @@ class Lists:
         view, kind = exchange.view, KINDS[exchange.message.method]
         place = self._open(exchange)
         items, following, is_private = b"", None, view.is_private
+        ttl = view.ttl(LISTS[kind], self._settings.list_ttl)
         if place.lister is None:
             page = view.page(kind, self._settings.page_size, place.after)
             if page is None:
@@ -81,10 +82,13 @@ class Lists:
             if name not in listers:
                 raise bad_params("bad cursor")
             found, following = await self._list(exchange, listers, name, place.cursor)
+            own = listers[name].listed.definition.list_ttl
+            if own is not None:
+                ttl = min(ttl, own) if items else own
             items = b",".join(part for part in (items, found) if part)
             is_private = True  # what a handler lists may depend on who asks
         items = exchange.revision.declarations(kind, items)
-        result = self._compose(exchange, kind, items, following, is_private=is_private)
+        result = self._compose(exchange, kind, items, following, ttl=ttl, is_private=is_private)
         await exchange.reply(result)
 
     async def _list(
@@ -103,13 +107,12 @@ class Lists:
         return items, Place(lister=rest[0]) if rest else None
 
     def _compose(
-        self, exchange: Exchange, kind: Kind, items: bytes, following: Place | None, *, is_private: bool
+        self, exchange: Exchange, kind: Kind, items: bytes, following: Place | None, *, ttl: float, is_private: bool
     ) -> bytes:
         scope = b"private" if is_private else b"public"
-        ttl = round(self._settings.list_ttl * 1000)
         more = b',"nextCursor":"%b"' % self._seal(exchange, following).encode() if following is not None else b""
         head = b'{"_meta":{},"resultType":"complete","ttlMs":%d,"cacheScope":"%b","%b":[%b]%b}'
-        return head % (ttl, scope, LISTS[kind].encode(), items, more)
+        return head % (round(ttl * 1000), scope, LISTS[kind].encode(), items, more)
 
     def _seal(self, exchange: Exchange, place: Place) -> str:
         content = [place.after, place.lister, place.cursor]
@@ -133,7 +136,10 @@ class Lists:
     async def discover(self, exchange: Exchange) -> None:
         """Answer `server/discover` (D15, M29)."""
         versions = self._settings.endpoints[exchange.endpoint].revisions
-        await exchange.reply(exchange.view.discover(versions, round(self._settings.discover_ttl * 1000)))
+        view = exchange.view
+        result = view.discover(versions, round(view.ttl("discover", self._settings.discover_ttl) * 1000))
+        whole = reply.server_info(view.server_fields(whole=True))
+        await exchange.answer(200, reply.response(exchange.id, result, whole))
 
 
 def _bound(exchange: Exchange) -> bytes:

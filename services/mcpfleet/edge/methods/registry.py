@@ -96,7 +96,9 @@ def protocol_methods(
             resources,
             needs_session=True,
         ),
-        Method("logging/setLevel", schema.log_level, sessions.set_level, SESSION_ERA, needs_session=True),
+        Method(
+            "logging/setLevel", schema.log_level, sessions.set_level, SESSION_ERA, _has("logging"), needs_session=True
+        ),
     )
 
 

@@ -19,8 +19,9 @@ from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params, unchanged, unknown_resource
 
-_OFFERED: Final = ("tools", "resources", "prompts", "completions")
-"""Capabilities that need no session."""
+_OFFERED: Final = ("tools", "resources", "prompts", "completions", "logging")
+"""Capabilities of these revisions."""
+_OF_SESSIONS: Final = "logging"
 _SESSION_ID: Final = "Mcp-Session-Id"
 
 
@@ -48,13 +49,10 @@ class SessionMethods:
             Rejection: as `SessionCache.begin`, and 429 where the caller asks too often.
         """
         snapshot, has_sessions = exchange.view.snapshot, self._endpoints[exchange.endpoint].has_sessions
-        server = {"name": snapshot.name, "version": snapshot.version}
-        if snapshot.title:
-            server["title"] = snapshot.title
         fields: dict[str, Any] = {
             "protocolVersion": exchange.revision.name,
             "capabilities": capabilities(exchange, has_sessions=has_sessions),
-            "serverInfo": server,
+            "serverInfo": exchange.view.server_fields(whole=exchange.revision.describes_server),
         }
         if snapshot.instructions:
             fields["instructions"] = snapshot.instructions
@@ -128,8 +126,8 @@ def capabilities(exchange: Exchange, *, has_sessions: bool) -> dict[str, Any]:
     """Return the endpoint's capabilities: without a session no list that changes, for nobody would be told."""
     offered = {name: value for name, value in exchange.view.capabilities.items() if name in _OFFERED}
     if not has_sessions:
-        return {name: {} for name in offered} | _own(exchange)
-    return {**offered, "logging": {}} | _own(exchange)
+        return {name: {} for name in offered if name != _OF_SESSIONS} | _own(exchange)
+    return offered | _own(exchange)
 
 
 def _own(exchange: Exchange) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class Revision:
     input = Input.NEXT_REQUEST
     takes_tasks = True
     """A call may be answered with a task."""
+    describes_server = True
+    """`serverInfo` may have a description, a website and icons (X65)."""
     bad_arguments_are_errors = False
     """Bad arguments of a tool are a protocol error, not a failed result."""
 

@@ -69,6 +69,7 @@ class Revision2025(Revision):
     def __init__(self, name: str) -> None:
         self.name = name
         self.bad_arguments_are_errors = name == OLDEST
+        self.describes_server = name != OLDEST
 
     def response(self, identifier: RequestId, result: bytes, server: bytes, definition: Definition | None) -> bytes:
         """Compose a response with the members that this revision has; it wraps structured content that is no object."""
