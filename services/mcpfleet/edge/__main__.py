@@ -69,6 +69,7 @@ async def serve_over(
     """
     settings = process.settings
     edge = wire(process, bus, base_url)
+    await edge.sealer.check()
     readiness = Readiness(process, bus, edge.snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:

@@ -215,6 +215,9 @@ class EdgeSettings(AccessSettings, EndpointSettings, FetchSettings, ProcessSetti
     seal_keys: str = Field("", description="the file of keys that seal request states and cursors, the newest first")
     seal_keys_reread: Seconds = Field(30.0, gt=0, description="how often that file is read again")
     seal_keys_adopted: Seconds = Field(120.0, description="how long a new key is known before it seals")
+    sealer: str = Field(
+        "", description="module:factory of a sealer of your own, instead of the keys in that file", max_length=1_000
+    )
     state_lasts: Seconds = Field(3600.0, gt=0, description="how long a client may take to answer a handler's questions")
     state_limit: Bytes = Field(128 * 1024, description="the largest requestState that a client may send")
     max_rounds: int = Field(10, description="how often a handler may ask its caller in one request", gt=0)

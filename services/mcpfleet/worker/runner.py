@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -267,7 +268,8 @@ class Runner:
         else:
             assert isinstance(work, TaskWork)
             call, context = await self._attempt(handler, run, work, limit)
-        return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
+        with self._telemetry.tracer.carrying(call.baggage) if call.baggage else nullcontext():
+            return await handler.answer(call, context, threads=self._threads, interceptors=self._interceptors)
 
     @staticmethod
     async def _show(handler: Handler, call: CallBody, run: _Run, limit: float) -> Answer | Outcome:

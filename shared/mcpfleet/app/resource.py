@@ -14,6 +14,7 @@ from mcp_types import Annotations, BlobResourceContents, ListResourcesResult, Re
 from mcp_types import Resource as WireResource
 from mcp_types import ResourceTemplate as WireTemplate
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from mcpfleet.app.arguments import Texts
 from mcpfleet.app.completion import Completer, Completes, completed
@@ -326,7 +327,7 @@ def _check_variables(template: UriTemplate, texts: Texts) -> None:
 CURSOR: Final = "cursor"
 """The parameter that takes the place where a list goes on."""
 LONGEST_CURSOR: Final = 1_024
-"""Characters of a cursor; the client gets it sealed."""
+"""Bytes of a cursor as JSON; the client gets it sealed."""
 MOST_RESOURCES: Final = 1_000
 """Resources of one page."""
 
@@ -378,10 +379,8 @@ def _check(page: Page) -> None:
     Raises:
         OutputError: it breaks a rule.
     """
-    if len(page.resources) > MOST_RESOURCES or len(page.next_cursor or "") > LONGEST_CURSOR:
-        raise OutputError(
-            f"a page has up to {MOST_RESOURCES} resources, and a cursor up to {LONGEST_CURSOR} characters"
-        )
+    if len(page.resources) > MOST_RESOURCES or len(to_json(page.next_cursor or "")) > LONGEST_CURSOR + 2:  # its quotes
+        raise OutputError(f"a page has up to {MOST_RESOURCES} resources, and a cursor up to {LONGEST_CURSOR} bytes")
     for each in page.resources:
         if not isinstance(each, WireResource):
             raise OutputError(f"listed {type(each).__name__}, and a list is made of `Resource`s")

@@ -132,6 +132,8 @@ class CallBody:
     """`inputResponses` from the client, by the keys of the questions; unchecked."""
     memory: dict[str, Any] | None = None
     """The data of the handler's earlier rounds, from their `ask` frame; it was sealed meanwhile, so it is ours."""
+    baggage: str | None = None
+    """W3C baggage of the request, well formed (X75)."""
     log_level: str | None = None
     """The least level of log messages that the request wants."""
     deferring: Deferring | None = None
@@ -183,7 +185,7 @@ class CallBody:
         )
 
 
-_PLAIN: Final = ("uri", "cursor", "answers", "memory", "log_level", "showing")
+_PLAIN: Final = ("uri", "cursor", "answers", "memory", "baggage", "log_level", "showing")
 _OPTIONAL: Final = (*_PLAIN, "completing", "deferring", "once")
 
 

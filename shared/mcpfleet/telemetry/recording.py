@@ -10,12 +10,14 @@ from typing import ClassVar
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace as otel
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 
 from mcpfleet.telemetry.names import CANCELLED, ERROR_TYPE
 from mcpfleet.telemetry.spans import AttributeValue, Span, SpanKind, Tracer
 from mcpfleet.telemetry.trace import TraceContext
 
 _EMPTY = otel_context.Context()
+_BAGGAGE = W3CBaggagePropagator()
 
 
 class RecordedSpan(Span):
@@ -112,6 +114,25 @@ class RecordingTracer(Tracer):
                 [otel.Link(_span_context(link)) for link in links],
             )
         )
+
+    def carrying(self, baggage: str) -> AbstractContextManager[None]:
+        """Make W3C baggage OpenTelemetry's current one, so that a handler's libraries hand it on (X75)."""
+        return _Carried(_BAGGAGE.extract({"baggage": baggage}, otel_context.get_current()))
+
+
+class _Carried:
+    """Makes a context OpenTelemetry's current one for the length of a block."""
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: otel_context.Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = otel_context.attach(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        otel_context.detach(self._token)
 
 
 class _Unsampled(otel.NonRecordingSpan):

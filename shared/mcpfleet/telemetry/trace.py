@@ -25,6 +25,25 @@ _MEMBER: Final = r"[ \t]*(?:[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+
 _TRACESTATE: Final = re.compile(rf"{_MEMBER}(?:,{_MEMBER}){{0,31}}")
 
 
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_BAGGAGE_VALUE: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
+_PROPERTY: Final = rf"[ \t]*;[ \t]*{_WORD}(?:[ \t]*=[ \t]*{_BAGGAGE_VALUE})?"
+_BAGGAGE: Final = re.compile(rf"[ \t]*{_WORD}[ \t]*=[ \t]*{_BAGGAGE_VALUE}(?:{_PROPERTY})*[ \t]*")
+BAGGAGE_LIMIT: Final = 8_192
+"""Bytes of `baggage` to hand on; a longer one is ignored (Baggage, 3.3.2)."""
+_BAGGAGE_MEMBERS: Final = 64
+
+
+def checked_baggage(text: object) -> str | None:
+    """Return W3C baggage as it came; None if it is malformed or too large: it is ignored, not refused (M23, X75)."""
+    if not isinstance(text, str) or not 0 < len(text) <= BAGGAGE_LIMIT:
+        return None
+    members = text.split(",")
+    if len(members) > _BAGGAGE_MEMBERS or not all(map(_BAGGAGE.fullmatch, members)):
+        return None
+    return text.strip(" \t")
+
+
 class TraceContext(NamedTuple):
     """One point of a trace: the span that later work is a child of."""
 

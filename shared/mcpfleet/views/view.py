@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -50,8 +50,8 @@ class ListPage:
 
     items: bytes
     """The declarations, as a JSON array without its brackets."""
-    last: str | None
-    """The name before the next page; None on the last page."""
+    following: int | None
+    """The number of declarations before the next page; None on the last page."""
 
 
 @dataclass(frozen=True)
@@ -169,21 +169,15 @@ class View:
         found = self.targets["notification"].values()
         return {target.listed.definition.filter: target for target in found if target.listed.definition.filter}
 
-    def page(self, kind: Kind, size: int, after: str | None) -> ListPage | None:
-        """Return a part of a list: all of it if `size` is 0; None if `after` is not, or no longer, a name of the
-        list."""
+    def page(self, kind: Kind, size: int, begin: int) -> ListPage:
+        """Return a part of a list: all of it if `size` is 0, else so many declarations behind the first `begin`."""
         targets = self.targets[kind]
-        if after is None and not 0 < size < len(targets):
+        if not begin and not 0 < size < len(targets):
             if kind not in self._items:
                 self._items[kind] = _joined(targets.values())
             return ListPage(self._items[kind], None)
-        if after is not None and after not in targets:
-            return None
-        names = list(targets)
-        begin = 0 if after is None else bisect_right(names, after)
-        chosen = names[begin : begin + size] if size else names[begin:]
-        is_last = begin + len(chosen) >= len(names)
-        return ListPage(_joined(targets[name] for name in chosen), None if is_last else chosen[-1])
+        end = begin + size if size else len(targets)
+        return ListPage(_joined(islice(targets.values(), begin, end)), end if end < len(targets) else None)
 
     def list_digest(self, changes: ListKind) -> bytes:
         """Return the digest of a list as its caller sees it: another digest is another list (S15)."""

@@ -46,7 +46,7 @@ from mcpfleet.edge.calls.queue import CallQueue
 from mcpfleet.edge.calls.relay import CallParts
 from mcpfleet.edge.protocol.continuation import Continuation
 from mcpfleet.edge.protocol.revision import NEWEST
-from mcpfleet.edge.protocol.sealer import Sealer
+from mcpfleet.edge.protocol.sealer import KeySealer
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.transport.memory_budget import MemoryBudget
 from mcpfleet.telemetry.instruments import EdgeInstruments
@@ -246,7 +246,7 @@ class EdgeHarness:
             self.calls,
             self.queue,
             LargeResults(self.edge, self.budget, self.settings),
-            CallEnds(Continuation(Sealer("", adopted_after=0, log=log), self.settings), log),
+            CallEnds(Continuation(KeySealer("", adopted_after=0, log=log), self.settings), log),
             self.settings,
             log,
         )

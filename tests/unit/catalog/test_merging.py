@@ -32,7 +32,7 @@ def tool(name: str, description: str = "") -> Definition:
     return Definition(kind="tool", name=name, wire=wire)
 
 
-def serving(pool: str, since: float, *names: str, **about: str) -> PoolManifest:
+def serving(pool: str, since: float, *names: str, **about: Any) -> PoolManifest:
     return offering(pool, since, *(tool(name) for name in names), **about)
 
 

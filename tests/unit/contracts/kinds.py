@@ -26,8 +26,9 @@ from mcpfleet.contracts.sessions import CANCELLED_SUBJECT, CHANGED_SUBJECT
 from mcpfleet.contracts.subscriptions import watch_report, watched_subject
 from mcpfleet.contracts.task_payloads import KeptResult
 from mcpfleet.edge.calls import end, in_flight
-from mcpfleet.edge.protocol.sealer import Sealer
+from mcpfleet.edge.protocol.sealer import KeySealer
 from mcpfleet.telemetry.trace import TraceContext
+from tests.kit.at_once import at_once
 from tests.kit.logs import captured
 from tests.unit.contracts.test_messages import DEFINITION, MESSAGES, SNAPSHOT, rpcs
 
@@ -213,17 +214,17 @@ def _subjects() -> Kind:
 # -- what clients keep ------------------------------------------------------------------------------------------------
 
 
-def _sealer() -> Sealer:
+def _sealer() -> KeySealer:
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
         file.write(_KEY)
         file.flush()
-        return Sealer(file.name, adopted_after=0.0, log=captured(LogCapture()))
+        return KeySealer(file.name, adopted_after=0.0, log=captured(LogCapture()))
 
 
 def _sealed(name: str, *contents: Any) -> Kind:
     keys, century = _sealer(), 3e9
-    samples = tuple(keys.seal(content, bound=b"recorded", lasts=century).encode() for content in contents)
-    return Kind(name, lambda raw: keys.open(raw.decode(), bound=b"recorded"), samples, is_random=True)
+    samples = tuple(at_once(keys.seal(content, bound=b"recorded", lasts=century)).encode() for content in contents)
+    return Kind(name, lambda raw: at_once(keys.open(raw.decode(), bound=b"recorded")), samples, is_random=True)
 
 
 KINDS: Final = {
@@ -242,6 +243,6 @@ KINDS: Final = {
             "sealed-state", {"number": 1, "memory": {}}, {"number": 2, "memory": {"a": 1}, "trace": TRACE.header()}
         ),
         Kind("kept-result", lambda raw: asdict(KeptResult.read(raw.decode())), (KEPT,)),
-        _sealed("sealed-cursor", ["search", None, None], [None, "shelves", "7"]),
+        _sealed("sealed-cursor", [50, None, None], [0, 1, "7"]),
     )
 }

@@ -33,13 +33,13 @@ def test_s8_every_message_carries_the_id_in_its_own_type(identifier: RequestId) 
         found = message["params"]["_meta"][KEY]
         assert (found, type(found)) == (identifier, type(identifier))
         assert "id" not in message
-    last = data(notices.ended(mine, server_info("library", "1", None)))
+    last = data(notices.ended(mine, server_info({"name": "library", "version": "1"})))
     assert last["id"] == last["result"]["_meta"][KEY] == identifier
     assert type(last["id"]) is type(identifier)
 
 
 def test_d1_m19_the_end_is_an_empty_complete_result_with_the_servers_name() -> None:
-    last = data(notices.ended(b"1", server_info("library", "1", None)))
+    last = data(notices.ended(b"1", server_info({"name": "library", "version": "1"})))
     assert last["result"].keys() == {"_meta", "resultType"}
     assert last["result"]["resultType"] == "complete"
     assert last["result"]["_meta"][mcp_types.SERVER_INFO_META_KEY] == {"name": "library", "version": "1"}

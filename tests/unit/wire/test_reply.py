@@ -13,7 +13,7 @@ from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params
 from mcpfleet.wire.reply import RESULT_HEAD, NotSpliceable
 
-SERVER = reply.server_info("library", "1.0.0", None)
+SERVER = reply.server_info({"name": "library", "version": "1.0.0"})
 SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -66,7 +66,7 @@ def test_t6_an_id_keeps_its_type_in_results_errors_and_tokens(identifier: Any) -
 
 
 def test_m19_the_servers_title_is_told_where_it_has_one() -> None:
-    named = json.loads(b"{" + reply.server_info("library", "1", "The Library") + b"}")
+    named = json.loads(b"{" + reply.server_info({"name": "library", "version": "1", "title": "The Library"}) + b"}")
     assert named == {SERVER_KEY: {"name": "library", "version": "1", "title": "The Library"}}
 
 

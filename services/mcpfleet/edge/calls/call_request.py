@@ -55,6 +55,8 @@ class CallRequest:
     """The capabilities that the handler may ask of its client; a worker that asks more breaks its declaration."""
     may_stream: bool = True
     """The answer may become a stream. It may not while the client lacks a capability that is asked of it (D16, P4)."""
+    is_one_of_several: bool = False
+    """Its own progress would be another's for the client: it is not told (X63)."""
     finish: Finish = unchanged
     handle: Handle | None = None
     """None where a call must not become a task."""
@@ -84,7 +86,7 @@ class CallRequest:
     @property
     def hears_progress(self) -> bool:
         """True where the client is sent progress."""
-        return self.may_stream and self.exchange.progress_token is not None
+        return self.may_stream and self.exchange.progress_token is not None and not self.is_one_of_several
 
     @property
     def hears_logs(self) -> bool:
@@ -109,6 +111,7 @@ class CallRequest:
             cursor=self.cursor,
             answers=self.round.answers,
             memory=self.round.memory,
+            baggage=self.exchange.baggage,
             log_level=meta.get(LOG_LEVEL_META_KEY),
             deferring=self.deferring,
             once=self.once,

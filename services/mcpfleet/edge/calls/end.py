@@ -26,6 +26,7 @@ from mcpfleet.edge.calls.call_request import CallRequest
 from mcpfleet.edge.calls.in_flight import Call, End
 from mcpfleet.edge.protocol.continuation import Continuation, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange
+from mcpfleet.edge.protocol.own_sealer import SealerFailed
 from mcpfleet.edge.protocol.revision import Input
 from mcpfleet.telemetry import names
 from mcpfleet.wire import reply, texts
@@ -99,10 +100,12 @@ class CallEnds:
         except Rejection as rejection:
             return self._refused(request, rejection)
 
-    def of_call(self, call: Call, request: CallRequest) -> CallEnd:
+    async def of_call(self, call: Call, request: CallRequest) -> CallEnd:
         """Compose the one answer of a call that has ended."""
         try:
-            return self._told(call, request)
+            return await self._told(call, request)
+        except SealerFailed:  # it is logged; the handler has run (X73)
+            return _malformed(request)
         except reply.NotSpliceable as error:
             self._log.error("malformed end", pool=call.order.pool, error=str(error))
             return _malformed(request)
@@ -121,7 +124,7 @@ class CallEnds:
         self._log.error("malformed end", error=str(error))
         return _malformed(request)
 
-    def _told(self, call: Call, request: CallRequest) -> CallEnd:
+    async def _told(self, call: Call, request: CallRequest) -> CallEnd:
         match call.end:
             case End.RESULT if call.line == BAD_ARGUMENTS and request.exchange.revision.bad_arguments_are_errors:
                 return self._refused(request, bad_params(_text(call.body)))
@@ -132,7 +135,7 @@ class CallEnds:
             case End.ASK:
                 if request.exchange.revision.input is not Input.NEXT_REQUEST:
                     return self._failed(request, texts.NEEDS_SESSION, "no_session")
-                asked = self._continuation.ask(request.exchange, request.round, call.body)
+                asked = await self._continuation.ask(request.exchange, request.round, call.body)
                 return CallEnd(200, request.exchange.response(asked), None)
             case End.ERROR:
                 return self._error(call, request)

@@ -131,7 +131,7 @@ class CallRelay:
         if call.end is End.TASK:
             end = await self._parts.ends.of_task(call, self._request)
         else:
-            end = self._parts.ends.of_call(call, self._request)
+            end = await self._parts.ends.of_call(call, self._request)
         call.body = b""  # it is part of what is sent; a client that reads slowly need not hold both
         return await send_end(self._request, end)
 

@@ -82,7 +82,7 @@ class ClientUpdates(CallWatch):
         if kind is FrameKind.LOG:
             return reply.log_message(body) if self._request.hears_logs else None
         token = self._exchange.progress_token
-        if token is None or not self._request.may_stream:
+        if token is None or not self._request.hears_progress:
             return None
         if self._elicited is not None and not _goes_forward(self._elicited, body):
             return None

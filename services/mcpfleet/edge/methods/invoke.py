@@ -146,7 +146,7 @@ class Invoker:
     async def _answer_file(self, exchange: Exchange, target: Target, file: FileRef, uri: str) -> None:
         """Answer a read with a file, without a worker (X3)."""
         if "requestState" in exchange.params:
-            self._continuation.begin(exchange)  # no file asks, so no state is one of its own
+            await self._continuation.begin(exchange)  # no file asks, so no state is one of its own
         await self._limits.take_request(exchange.endpoint, exchange.caller)
         definition = target.listed.definition
         member = await self._files.member(target.listed.pool, file)
@@ -191,7 +191,7 @@ class Invoker:
                 raise bad_params("unknown reference or argument")
             return self._check_scopes(exchange, target)
 
-        request = CallRequest(exchange, find(exchange.view), find, completing=asked, may_stream=False)
+        request = CallRequest(exchange, find(exchange.view), find, completing=asked)
         await self._limits.take_request(exchange.endpoint, exchange.caller)
         await self._limits.take_completion(exchange.endpoint, exchange.caller)
         if asked.argument not in request.definition.completes:
@@ -200,9 +200,15 @@ class Invoker:
             return None
         return await relay.answer(self._calls, request, partial(self._order, request))
 
-    async def list_resources(self, exchange: Exchange, lister: Target, cursor: str | None) -> bytes:
-        """Have a lister list, and return the worker's result."""
-        request = CallRequest(exchange, lister, lambda _view: lister, cursor=cursor, may_stream=False)
+    async def list_resources(
+        self, exchange: Exchange, lister: Target, cursor: str | None, *, of_several: bool
+    ) -> bytes:
+        """Have a lister list, and return the worker's result.
+
+        Its progress goes to the client, unless it is one of several: then the number of ended ones does (X63).
+        """
+        request = CallRequest(exchange, lister, lambda _view: lister, cursor=cursor)
+        request.is_one_of_several = of_several
         return await relay.fetch(self._calls, request, partial(self._order, request))
 
     # -- one request --------------------------------------------------------------------------------------------------
@@ -212,7 +218,7 @@ class Invoker:
         exchange, definition, params = request.exchange, request.definition, request.exchange.params
         request.scopes = self._scopes.needed(request.target.listed, request.arguments)
         if "requestState" in params or "inputResponses" in params:
-            request.round = self._continuation.begin(exchange)
+            request.round = await self._continuation.begin(exchange)
         lacking = _lacking(exchange, definition)
         await self._limits.take_request(exchange.endpoint, exchange.caller)
         if definition.kind == "tool":

@@ -1,14 +1,15 @@
 """`server/discover` and the lists: answered from the view, page by page where they are long.
 
-A cursor is sealed, says after which name the next page begins, and is good on every edge (M47). It grants nothing: the
-next page shows what its own caller may see. Resources that no declaration names come from listers, which workers run.
+A cursor is sealed, says where the next page begins, and is good on every edge (M47). It grants nothing: the next page
+shows what its own caller may see. It is bound to the list as it was: once the list is another, the cursor is a bad one,
+since pages of two lists are no list (X64). Resources that no declaration names come from listers, which workers run.
 Each page of `resources/list` has those of one lister at most, behind the declared ones.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,13 +17,16 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mcpfleet.contracts.manifest import Kind
+from mcpfleet.contracts.sealing import NotOurs, Unsealable
 from mcpfleet.edge.methods.invoke import Invoker
 from mcpfleet.edge.protocol.exchange import Exchange
-from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
+from mcpfleet.edge.protocol.own_sealer import SealerFailed
+from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.views.view import LISTS, Target
 from mcpfleet.wire import reply
 from mcpfleet.wire.errors import bad_params, cannot_seal, internal
+from mcpfleet.wire.filter import ListKind
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
@@ -33,18 +37,24 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     }
 )
 """The kind of definition in each list."""
-LONGEST_CURSOR: Final = 4_096
-"""Characters of a cursor that is read."""
+LONGEST_CURSOR: Final = 2_048
+"""Bytes of a cursor, which is ASCII (N21)."""
+LONGEST_OWN: Final = 1_024
+"""Bytes of a lister's own cursor as JSON, which ours has inside."""
+_CHANGES: Final[Mapping[Kind, ListKind]] = MappingProxyType(
+    {"tool": "tools", "prompt": "prompts", "resource": "resources", "template": "resources"}
+)
+"""The list whose digest binds a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """The beginning of a page within a list."""
 
-    after: str | None = None
-    """The declared name before it."""
-    lister: str | None = None
-    """The lister whose resources it has; None for declared ones."""
+    begin: int = 0
+    """The declared entries before it."""
+    lister: int | None = None
+    """The number of the lister whose resources it has, by name; None for declared ones."""
     cursor: str | None = None
     """The lister's own."""
 
@@ -68,60 +78,57 @@ class Lists:
             ClientGone: the client left while a lister ran.
         """
         view, kind = exchange.view, KINDS[exchange.message.method]
-        place = self._open(exchange)
+        place = await self._open(exchange, kind)
         items, following, is_private = b"", None, view.is_private
         ttl = view.ttl(LISTS[kind], self._settings.list_ttl)
         if place.lister is None:
-            page = view.page(kind, self._settings.page_size, place.after)
-            if page is None:
-                raise bad_params("bad cursor")
-            items, following = page.items, Place(after=page.last) if page.last is not None else None
-        listers = view.targets["lister"] if kind == "resource" and following is None else {}
+            page = view.page(kind, self._settings.page_size, place.begin)
+            items, following = page.items, Place(begin=page.following) if page.following is not None else None
+        listers = list(view.targets["lister"].values()) if kind == "resource" and following is None else []
         if listers:
-            name = place.lister if place.lister is not None else next(iter(listers))
-            if name not in listers:
-                raise bad_params("bad cursor")
-            found, following = await self._list(exchange, listers, name, place.cursor)
-            own = listers[name].listed.definition.list_ttl
+            number = place.lister or 0
+            found, following = await self._list(exchange, listers, number, place.cursor)
+            own = listers[number].listed.definition.list_ttl
             if own is not None:
                 ttl = min(ttl, own) if items else own
             items = b",".join(part for part in (items, found) if part)
             is_private = True  # what a handler lists may depend on who asks
         items = exchange.revision.declarations(kind, items)
-        result = self._compose(exchange, kind, items, following, ttl=ttl, is_private=is_private)
-        await exchange.reply(result)
+        more = b""
+        if following is not None:
+            more = b',"nextCursor":"%b"' % (await self._seal(exchange, kind, following, ran=bool(listers))).encode()
+        head = b'{"_meta":{},"resultType":"complete","ttlMs":%d,"cacheScope":"%b","%b":[%b]%b}'
+        scope = b"private" if is_private else b"public"
+        result = head % (round(ttl * 1000), scope, LISTS[kind].encode(), items, more)
+        await exchange.end(200, exchange.response(result))
 
     async def _list(
-        self, exchange: Exchange, listers: Mapping[str, Target], name: str, cursor: str | None
+        self, exchange: Exchange, listers: Sequence[Target], number: int, cursor: str | None
     ) -> tuple[bytes, Place | None]:
         """Have a lister list: its resources, and where the list goes on."""
-        found = _read(await self._invoker.list_resources(exchange, listers[name], cursor))
+        several = len(listers) > 1
+        found = _read(await self._invoker.list_resources(exchange, listers[number], cursor, of_several=several))
         if found is None:
             raise internal(exchange.trace.trace_id, 200)
         resources, following = found
         items = to_json(resources)[1:-1]
         if following is not None:
-            return items, Place(lister=name, cursor=following)
-        names = list(listers)
-        rest = names[names.index(name) + 1 :]
-        return items, Place(lister=rest[0]) if rest else None
+            return items, Place(lister=number, cursor=following)
+        if several and exchange.progress_token is not None:
+            ended = to_json({"progress": number + 1, "total": len(listers), "message": "lists that have ended"})
+            await exchange.send_events(reply.event(reply.progress(exchange.progress_token, ended)))
+        return items, Place(lister=number + 1) if number + 1 < len(listers) else None
 
-    def _compose(
-        self, exchange: Exchange, kind: Kind, items: bytes, following: Place | None, *, ttl: float, is_private: bool
-    ) -> bytes:
-        scope = b"private" if is_private else b"public"
-        more = b',"nextCursor":"%b"' % self._seal(exchange, following).encode() if following is not None else b""
-        head = b'{"_meta":{},"resultType":"complete","ttlMs":%d,"cacheScope":"%b","%b":[%b]%b}'
-        return head % (round(ttl * 1000), scope, LISTS[kind].encode(), items, more)
-
-    def _seal(self, exchange: Exchange, place: Place) -> str:
-        content = [place.after, place.lister, place.cursor]
+    async def _seal(self, exchange: Exchange, kind: Kind, place: Place, *, ran: bool) -> str:
+        content = [place.begin, place.lister, place.cursor]
         try:
-            return self._sealer.seal(content, bound=_bound(exchange), lasts=self._settings.cursor_lasts)
+            return await self._sealer.seal(content, bound=_bound(exchange, kind), lasts=self._settings.cursor_lasts)
         except Unsealable:
             raise cannot_seal() from None
+        except SealerFailed:  # it is logged
+            raise internal(exchange.trace.trace_id, 200 if ran else 500) from None
 
-    def _open(self, exchange: Exchange) -> Place:
+    async def _open(self, exchange: Exchange, kind: Kind) -> Place:
         """Read a cursor; the empty text is one, too, and none of ours (M47)."""
         cursor = exchange.params.get("cursor")
         if cursor is None:
@@ -129,9 +136,13 @@ class Lists:
         if len(cursor) > LONGEST_CURSOR:
             raise bad_params("bad cursor")
         try:
-            return Place(*self._sealer.open(cursor, bound=_bound(exchange)))
+            return Place(*await self._sealer.open(cursor, bound=_bound(exchange, kind)))
         except NotOurs:
             raise bad_params("bad cursor") from None
+        except Unsealable:
+            raise cannot_seal() from None
+        except SealerFailed:  # it is logged
+            raise internal(exchange.trace.trace_id) from None
 
     async def discover(self, exchange: Exchange) -> None:
         """Answer `server/discover` (D15, M29)."""
@@ -142,9 +153,12 @@ class Lists:
         await exchange.answer(200, reply.response(exchange.id, result, whole))
 
 
-def _bound(exchange: Exchange) -> bytes:
-    """Bind a cursor to one list of one endpoint; any caller may follow it."""
-    return hashlib.sha256(f"{exchange.endpoint} {exchange.message.method}".encode()).digest()
+def _bound(exchange: Exchange, kind: Kind) -> bytes:
+    """Bind a cursor to one list of one endpoint, in its revision and as it is now; any caller of it may follow it."""
+    view = exchange.view
+    digest = view.list_digest(_CHANGES[kind]).hex()
+    names = f"{exchange.endpoint} {exchange.message.method} {exchange.revision.name} {digest}"
+    return hashlib.sha256(names.encode()).digest()
 
 
 def _read(body: bytes) -> tuple[list[dict[str, Any]], str | None] | None:
@@ -157,6 +171,8 @@ def _read(body: bytes) -> tuple[list[dict[str, Any]], str | None] | None:
         return None
     resources, following = value.get("resources"), value.get("nextCursor")
     if not isinstance(resources, list) or not isinstance(following, str | None):
+        return None
+    if following is not None and len(to_json(following)) > LONGEST_OWN + 2:  # its quotes
         return None
     well_formed = all(
         isinstance(each, dict) and isinstance(each.get("uri"), str) and isinstance(each.get("name"), str)

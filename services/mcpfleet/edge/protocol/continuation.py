@@ -13,11 +13,13 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from mcpfleet.contracts.manifest import canonical
+from mcpfleet.contracts.sealing import NotOurs, Unsealable
 from mcpfleet.edge.protocol.exchange import Exchange
-from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
+from mcpfleet.edge.protocol.own_sealer import SealerFailed
+from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.wire.errors import bad_params, cannot_seal, memory_too_large
+from mcpfleet.wire.errors import bad_params, cannot_seal, internal, memory_too_large
 from mcpfleet.wire.reply import NotSpliceable, result_body
 
 ASKING: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
@@ -49,13 +51,14 @@ class Continuation:
         self._sealer = sealer
         self._settings = settings
 
-    def begin(self, exchange: Exchange) -> Round:
+    async def begin(self, exchange: Exchange) -> Round:
         """Read the round that a request continues; answers without state are legal, and have no memory (M51).
 
         Each round is a request of its own, with its client's trace. Its span links to the span of the round before.
 
         Raises:
-            Rejection: -32602 where the state was not sealed for this very request, always in the same words.
+            Rejection: -32602 where the state was not sealed for this very request, always in the same words. 503 where
+                nothing can be opened now.
         """
         params = exchange.params
         answers, state = params.get("inputResponses"), params.get("requestState")
@@ -64,14 +67,18 @@ class Continuation:
         if len(state) > self._settings.state_limit:
             raise bad_params("bad request state")
         try:
-            opened = self._sealer.open(state, bound=_bound(exchange))
+            opened = await self._sealer.open(state, bound=_bound(exchange))
         except NotOurs:
             raise bad_params("bad request state") from None
+        except Unsealable:
+            raise cannot_seal() from None
+        except SealerFailed:  # it is logged, and nothing has run (X73)
+            raise internal(exchange.trace.trace_id) from None
         if (former := TraceContext.parse(opened.get("trace"))) is not None:
             exchange.span.link(former)
         return Round(opened["number"], answers, opened["memory"])
 
-    def ask(self, exchange: Exchange, before: Round, body: bytes) -> bytes:
+    async def ask(self, exchange: Exchange, before: Round, body: bytes) -> bytes:
         """Compose the result that asks the client what a handler asked.
 
         Args:
@@ -91,7 +98,7 @@ class Continuation:
         if exchange.trace.sampled:
             content["trace"] = exchange.trace.header()
         try:
-            state = self._sealer.seal(content, bound=_bound(exchange), lasts=self._settings.state_lasts)
+            state = await self._sealer.seal(content, bound=_bound(exchange), lasts=self._settings.state_lasts)
         except Unsealable:
             raise cannot_seal() from None
         if len(state) > self._settings.state_limit:

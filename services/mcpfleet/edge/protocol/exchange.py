@@ -14,7 +14,7 @@ from mcpfleet.contracts.sessions import Session
 from mcpfleet.edge.protocol.revision import Revision
 from mcpfleet.edge.transport.http_exchange import HttpExchange, Receive, Scope, Send
 from mcpfleet.telemetry.spans import Span
-from mcpfleet.telemetry.trace import TraceContext
+from mcpfleet.telemetry.trace import TraceContext, checked_baggage
 from mcpfleet.views.view import Target, View
 from mcpfleet.wire.envelope import Envelope, RequestId
 from mcpfleet.wire.errors import bad_params, unknown_method
@@ -78,6 +78,17 @@ class Exchange(HttpExchange):
     def params(self) -> dict[str, Any]:
         """The method's parameters, whose form `protocol.schema` has checked."""
         return self.message.params
+
+    @property
+    def baggage(self) -> str | None:
+        """W3C baggage, of `_meta` else of the headers; None where there is none, or a malformed one (M23, X75)."""
+        claimed = self.message.meta.get("baggage")
+        if claimed is None:
+            values = self.headers.all(b"baggage")
+            if not values:
+                return None
+            claimed = b",".join(values).decode("latin-1")
+        return checked_baggage(claimed)
 
     @property
     def progress_token(self) -> RequestId | None:

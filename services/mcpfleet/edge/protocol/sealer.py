@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic_core import from_json, to_json
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.contracts.sealing import NotOurs, Unsealable
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import KEY_BYTES
 from mcpfleet.process.logs import reporting
@@ -35,14 +36,6 @@ _MOST_KEYS: Final = 16
 _SETTING: Final = "MCPFLEET_SEAL_KEYS"
 
 
-class Unsealable(Exception):
-    """Raised when there is no key to seal with; the operator has heard of it."""
-
-
-class NotOurs(Exception):
-    """Raised when a text was not sealed by this fleet or for this use, or its time is over. All three look the same."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Key:
     name: bytes
@@ -51,8 +44,37 @@ class _Key:
     """When this edge first saw it (monotonic seconds)."""
 
 
-class Sealer:
-    """Seals and opens."""
+class Sealer(Protocol):
+    """Seals JSON values, and opens what was sealed."""
+
+    async def check(self) -> None:
+        """Check before the edge serves that sealing works.
+
+        Raises:
+            ConfigurationError: it does not.
+        """
+
+    async def watch(self, interval: float) -> None:
+        """Look at every interval for what has changed, until cancelled."""
+
+    async def seal(self, content: Any, *, bound: bytes, lasts: float) -> str:
+        """Seal a JSON value for `lasts` seconds; it opens with the same `bound` bytes only.
+
+        Raises:
+            Unsealable: it cannot be done now.
+        """
+
+    async def open(self, text: str, *, bound: bytes) -> Any:
+        """Open a sealed text.
+
+        Raises:
+            NotOurs: it was not sealed by this fleet and for this use, or its time is over.
+            Unsealable: it cannot be done now.
+        """
+
+
+class KeySealer(Sealer):
+    """Seals with the keys of a file."""
 
     def __init__(self, path: str, *, adopted_after: float, log: FilteringBoundLogger) -> None:
         """Read the keys.
@@ -77,6 +99,9 @@ class Sealer:
                 "seal keys missing", effect="questions to clients and pages of lists end with 503", setting=_SETTING
             )
 
+    async def check(self) -> None:
+        """Check nothing more: the keys are read already."""
+
     async def watch(self, interval: float) -> None:
         """Read the file again at every interval, until cancelled; where that fails the known keys stay."""
         while self.path:
@@ -94,7 +119,7 @@ class Sealer:
         except ConfigurationError as error:
             self._log.error("seal keys not read", error=str(error), setting=_SETTING)
 
-    def seal(self, content: Any, *, bound: bytes, lasts: float) -> str:
+    async def seal(self, content: Any, *, bound: bytes, lasts: float) -> str:
         """Seal a JSON value for `lasts` seconds; it opens with the same `bound` bytes only.
 
         Raises:
@@ -111,7 +136,7 @@ class Sealer:
         sealed = _VERSION + key.name + nonce + key.cipher.encrypt(nonce, text, bound)
         return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
-    def open(self, text: str, *, bound: bytes) -> Any:
+    async def open(self, text: str, *, bound: bytes) -> Any:
         """Open a sealed text; raises `NotOurs`."""
         try:
             sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

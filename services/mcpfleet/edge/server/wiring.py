@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskStatus
+from structlog.typing import FilteringBoundLogger
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.console.page import PATH as CONSOLE
@@ -36,7 +37,8 @@ from mcpfleet.edge.methods.sessions import SessionMethods
 from mcpfleet.edge.methods.skills import SkillMethods
 from mcpfleet.edge.methods.tasks import TaskMethods
 from mcpfleet.edge.protocol.continuation import Continuation
-from mcpfleet.edge.protocol.sealer import Sealer
+from mcpfleet.edge.protocol.own_sealer import BoundedSealer, load
+from mcpfleet.edge.protocol.sealer import KeySealer, Sealer
 from mcpfleet.edge.server.app import Application, RequestSpans
 from mcpfleet.edge.server.audit import Audit
 from mcpfleet.edge.server.bodies import RequestBodies
@@ -136,7 +138,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     snapshots.on_change(lambda endpoint: _tell_snapshot(snapshots, observers, endpoint))
     identity = _identity(process, bus, snapshots, base_url)
     callers = Callers(identity.admission, identity.limits, snapshots)
-    sealer = Sealer(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
+    sealer = _sealer(settings, log)
     continuation = Continuation(sealer, settings)
     calls = _calls(process, bus, identity, continuation, instruments)
     tasks = TasksClient(bus)
@@ -188,6 +190,12 @@ def _tell_snapshot(snapshots: Snapshots, observers: Observers, endpoint: str) ->
     snapshot = snapshots.newest(endpoint)
     if observers.is_on and snapshot is not None:
         observers.tell(SnapshotChanged, endpoint, snapshot.number, len(snapshot.every))
+
+
+def _sealer(settings: EdgeSettings, log: FilteringBoundLogger) -> Sealer:
+    if settings.sealer:
+        return BoundedSealer(load(settings.sealer), log=log)
+    return KeySealer(settings.seal_keys, adopted_after=settings.seal_keys_adopted, log=log)
 
 
 def _identity(process: Process[EdgeSettings], bus: Bus, snapshots: Snapshots, base_url: str) -> Identity:

@@ -21,6 +21,7 @@ _ALLOWED: Final = (
     "mcp-session-id",
     "traceparent",
     "tracestate",
+    "baggage",
 )
 _EXPOSED: Final = (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After")
 _MIRRORED: Final = re.compile(rb"%b[a-z0-9!#$%%&'*+.^_`|~-]+" % re.escape(PREFIX))

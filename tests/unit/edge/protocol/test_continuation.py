@@ -13,9 +13,9 @@ from structlog.testing import LogCapture
 
 from mcpfleet.contracts.catalog import Snapshot
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
-from mcpfleet.edge.protocol.continuation import FIRST, Continuation, Round, TooManyRounds
+from mcpfleet.edge.protocol.continuation import FIRST, Round, TooManyRounds
 from mcpfleet.edge.protocol.exchange import Exchange as ServerExchange
-from mcpfleet.edge.protocol.sealer import Sealer
+from mcpfleet.edge.protocol.sealer import KeySealer
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.keys import make_keys
 from mcpfleet.telemetry.spans import Span
@@ -25,6 +25,7 @@ from mcpfleet.views.view import view_of
 from mcpfleet.wire.envelope import Envelope
 from mcpfleet.wire.errors import Rejection
 from mcpfleet.wire.reply import NotSpliceable
+from tests.kit.at_once import RoundsAtOnce
 from tests.kit.logs import captured
 from tests.unit.edge.asgi import admitted
 
@@ -35,9 +36,9 @@ ANN = Principal(subject="ann", client="agent", tenant="acme")
 
 
 @pytest.fixture
-def rounds(tmp_path: Path) -> Continuation:
-    sealer = Sealer(str(make_keys(tmp_path)), adopted_after=0, log=captured(LogCapture()))
-    return Continuation(sealer, EdgeSettings(max_rounds=3))
+def rounds(tmp_path: Path) -> RoundsAtOnce:
+    sealer = KeySealer(str(make_keys(tmp_path)), adopted_after=0, log=captured(LogCapture()))
+    return RoundsAtOnce(sealer, EdgeSettings(max_rounds=3))
 
 
 def request(
@@ -58,7 +59,7 @@ def frame(**fields: Any) -> bytes:
     return to_json({"inputRequests": {"who": QUESTION}, "memory": {"step": 1}} | fields)
 
 
-def asked(rounds: Continuation, of: ServerExchange, before: Round = FIRST, body: bytes | None = None) -> dict[str, Any]:
+def asked(rounds: RoundsAtOnce, of: ServerExchange, before: Round = FIRST, body: bytes | None = None) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(rounds.ask(of, before, frame() if body is None else body))
     return result
 
@@ -66,14 +67,14 @@ def asked(rounds: Continuation, of: ServerExchange, before: Round = FIRST, body:
 CALL = {"name": "report", "arguments": {"a": 1, "b": [2]}}
 
 
-def test_m50_a_question_is_a_result_without_cache_hints(rounds: Continuation) -> None:
+def test_m50_a_question_is_a_result_without_cache_hints(rounds: RoundsAtOnce) -> None:
     result = asked(rounds, request(CALL))
     assert result.keys() == {"_meta", "resultType", "inputRequests", "requestState"}
     assert result["resultType"] == "input_required"
     assert result["inputRequests"] == {"who": QUESTION}
 
 
-def test_m50_a_retry_brings_back_what_the_handler_remembers_and_the_answers(rounds: Continuation) -> None:
+def test_m50_a_retry_brings_back_what_the_handler_remembers_and_the_answers(rounds: RoundsAtOnce) -> None:
     state = asked(rounds, request(CALL))["requestState"]
     answers = {"who": {"action": "accept", "content": {"name": "Ann"}}}
     begun = rounds.begin(request({**CALL, "requestState": state, "inputResponses": answers}))
@@ -93,7 +94,7 @@ class Linked(Span):
 
 @pytest.mark.parametrize("sampled", [True, False])
 def test_m50_a_retry_is_linked_to_the_round_before_where_that_is_recorded(
-    rounds: Continuation, *, sampled: bool
+    rounds: RoundsAtOnce, *, sampled: bool
 ) -> None:
     first, second = Linked(TraceContext.fresh(sampled=sampled)), Linked(TraceContext.fresh(sampled=True))
     state = asked(rounds, request(CALL, span=first))["requestState"]
@@ -102,11 +103,11 @@ def test_m50_a_retry_is_linked_to_the_round_before_where_that_is_recorded(
     assert second.links == ([first.context] if sampled else [])
 
 
-def test_m51_answers_without_a_state_are_taken(rounds: Continuation) -> None:
+def test_m51_answers_without_a_state_are_taken(rounds: RoundsAtOnce) -> None:
     assert rounds.begin(request({**CALL, "inputResponses": {"who": {}}})) == Round(0, {"who": {}}, None)
 
 
-def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: Continuation) -> None:
+def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: RoundsAtOnce) -> None:
     state = asked(rounds, request(CALL))["requestState"]
     again = {"_meta": {"x": 1}, "arguments": {"b": [2], "a": 1}, "name": "report", "requestState": state}
     assert rounds.begin(request(again)).number == 1
@@ -126,7 +127,7 @@ def test_m52_the_order_of_arguments_and_what_meta_says_do_not_matter(rounds: Con
     ids=["target", "arguments", "method", "endpoint", "subject", "tenant", "nobody"],
 )
 def test_m52_a_state_is_good_for_its_own_request_alone_and_refused_in_the_same_words(
-    rounds: Continuation, other: dict[str, Any]
+    rounds: RoundsAtOnce, other: dict[str, Any]
 ) -> None:
     state = asked(rounds, request(CALL))["requestState"]
     of = request({**other.pop("params", CALL), "requestState": state}, **other)
@@ -135,17 +136,17 @@ def test_m52_a_state_is_good_for_its_own_request_alone_and_refused_in_the_same_w
     assert (foreign.status, foreign.code, foreign.message) == (400, -32602, tampered.message)
 
 
-def test_m52_a_state_that_is_too_long_is_refused_unread(rounds: Continuation) -> None:
+def test_m52_a_state_that_is_too_long_is_refused_unread(rounds: RoundsAtOnce) -> None:
     assert refusal(rounds, request({**CALL, "requestState": "A" * 1_000_000})).code == -32602
 
 
-def refusal(rounds: Continuation, of: ServerExchange) -> Rejection:
+def refusal(rounds: RoundsAtOnce, of: ServerExchange) -> Rejection:
     with pytest.raises(Rejection) as raised:
         rounds.begin(of)
     return raised.value
 
 
-def test_m53_a_handler_asks_as_often_as_clients_answer(rounds: Continuation) -> None:
+def test_m53_a_handler_asks_as_often_as_clients_answer(rounds: RoundsAtOnce) -> None:
     before = FIRST
     for number in range(3):
         state = asked(rounds, request(CALL), before)["requestState"]
@@ -167,19 +168,19 @@ def test_m53_a_handler_asks_as_often_as_clients_answer(rounds: Continuation) -> 
         frame(inputRequests={"x": "who?"}),
     ],
 )
-def test_a_malformed_question_of_a_worker_reaches_nobody(rounds: Continuation, body: bytes) -> None:
+def test_a_malformed_question_of_a_worker_reaches_nobody(rounds: RoundsAtOnce, body: bytes) -> None:
     with pytest.raises(NotSpliceable):
         rounds.ask(request(CALL), FIRST, body)
 
 
 def test_without_keys_a_question_is_503(tmp_path: Path) -> None:
-    rounds = Continuation(Sealer("", adopted_after=0, log=captured(LogCapture())), EdgeSettings())
+    rounds = RoundsAtOnce(KeySealer("", adopted_after=0, log=captured(LogCapture())), EdgeSettings())
     with pytest.raises(Rejection) as raised:
         rounds.ask(request(CALL), FIRST, frame())
     assert (raised.value.status, raised.value.code) == (503, -32603)
 
 
-def test_m52_what_is_too_large_for_a_state_says_to_use_a_task(rounds: Continuation) -> None:
+def test_m52_what_is_too_large_for_a_state_says_to_use_a_task(rounds: RoundsAtOnce) -> None:
     with pytest.raises(Rejection) as raised:
         rounds.ask(request(CALL), FIRST, frame(memory={"x": "y" * 200_000}))
     assert raised.value.code == -32603

@@ -10,9 +10,11 @@ import anyio
 import pytest
 from structlog.testing import LogCapture
 
-from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
+from mcpfleet.contracts.sealing import NotOurs, Unsealable
+from mcpfleet.edge.protocol.sealer import KeySealer
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.keys import make_keys
+from tests.kit.at_once import SealingAtOnce
 from tests.kit.logs import captured
 from tests.kit.waiting import until
 
@@ -21,8 +23,8 @@ def key() -> str:
     return base64.b64encode(os.urandom(32)).decode()
 
 
-def sealer(path: Path, *, adopted_after: float = 0.0) -> Sealer:
-    return Sealer(str(path), adopted_after=adopted_after, log=captured(LogCapture()))
+def sealer(path: Path, *, adopted_after: float = 0.0) -> SealingAtOnce:
+    return SealingAtOnce(KeySealer(str(path), adopted_after=adopted_after, log=captured(LogCapture())))
 
 
 def test_m52_what_was_sealed_opens_on_every_edge_that_has_the_key(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ async def test_keys_rotate_while_edges_run(tmp_path: Path) -> None:
         tasks.cancel_scope.cancel()
 
 
-def sealed_by(sealing: Sealer, secret: str) -> bool:
+def sealed_by(sealing: SealingAtOnce, secret: str) -> bool:
     """Whether a key that stands alone in a file opens what is sealed now."""
     text = sealing.seal(1, bound=b"", lasts=60)
     alone = Path(sealing.path).with_name("alone")
@@ -106,7 +108,7 @@ async def test_a_file_that_becomes_unreadable_leaves_the_known_keys(tmp_path: Pa
     path = tmp_path / "keys"
     path.write_text(key())
     log = LogCapture()
-    sealing = Sealer(str(path), adopted_after=0, log=captured(log))
+    sealing = SealingAtOnce(KeySealer(str(path), adopted_after=0, log=captured(log)))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sealing.watch, 0.02)
         path.write_text("no key")
@@ -126,7 +128,7 @@ def test_a_file_without_a_key_is_refused_at_the_start(tmp_path: Path, text: str)
 
 def test_without_a_file_nothing_is_sealed_and_the_operator_knows() -> None:
     log = LogCapture()
-    sealing = Sealer("", adopted_after=0, log=captured(log))
+    sealing = SealingAtOnce(KeySealer("", adopted_after=0, log=captured(log)))
     with pytest.raises(Unsealable):
         sealing.seal(1, bound=b"", lasts=60)
     assert log.entries[0]["setting"] == "MCPFLEET_SEAL_KEYS"
