@@ -34,7 +34,10 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
     """Do the same over a given bus."""
     settings = process.settings
     instruments = AuthorizationInstruments(process.telemetry.metrics)
-    async with store_of(settings, process.name) as store, _verifier(process, instruments) as verifier:
+    async with (
+        store_of(settings, process.name, departure=process.departure) as store,
+        _verifier(process, instruments) as verifier,
+    ):
         repository = RevocationRepository(store)
         revocations = KnownRevocations(repository, bus, process, verifier)
         answers = AuthorizationActor(

@@ -30,7 +30,7 @@ async def serve_over(process: Process[CatalogSettings], bus: Bus) -> None:
     """Do the same over a given bus."""
     settings, log = process.settings, process.log
     instruments = CatalogInstruments(process.telemetry.metrics)
-    async with store_of(settings, process.name) as store:
+    async with store_of(settings, process.name, departure=process.departure) as store:
         repository = CatalogRepository(store, settings, log=log)
         files = FileRepository(store, settings)
         sweeper = CatalogSweeper(repository, files, bus, process, instruments)

@@ -10,14 +10,15 @@ import anyio
 
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
-from mcpfleet.bus.service import bus_of
+from mcpfleet.bus.service import bus_of, prove_drained
 from mcpfleet.console.publish import serve_console
 from mcpfleet.contracts.access import refuse_exposed, refuse_nameless
 from mcpfleet.contracts.stats import Role
 from mcpfleet.edge.server.app import Application
-from mcpfleet.edge.server.lifecycle import LeadAway, Readiness, drain, nobody
+from mcpfleet.edge.server.lifecycle import LeadAway, Readiness, drain, nobody, watch_departure
 from mcpfleet.edge.server.wiring import wire
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.stream import StreamEnd
 from mcpfleet.edge.transport.hypercorn.server import EdgeConfig, run_server
 from mcpfleet.process.errors import ConfigurationError
 from mcpfleet.process.run import Process, Service, run
@@ -56,6 +57,7 @@ async def serve_over(
     *,
     base_url: str = "http://localhost",
     lead_away: LeadAway = nobody,
+    on_stream_end: Callable[[StreamEnd], None] | None = None,
 ) -> None:
     """The same, over a bus and by a server of the caller's; says `ready` for each of the URLs.
 
@@ -66,10 +68,14 @@ async def serve_over(
         urls: of the endpoints, as clients on this machine reach them.
         base_url: what those begin with.
         lead_away: tells the server's clients to make new connections, where its answers cannot.
+        on_stream_end: hears how each stream ends.
     """
     settings = process.settings
     edge = wire(process, bus, base_url)
     await edge.sealer.check()
+    watch_departure(process.departure, edge)
+    if on_stream_end is not None:
+        edge.listen.on_end(on_stream_end)
     readiness = Readiness(process, bus, edge.snapshots, list(urls))
     stopped = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -89,9 +95,10 @@ async def serve_over(
         async with anyio.create_task_group() as serving:
             serving.start_soon(server, edge.application, stopped)
             await process.stopping.wait()
-            await drain(edge, settings, lead_away)
+            await drain(edge, settings, lead_away, process.departure)
             stopped.set()
         edge.audit.write()
+        await prove_drained(process, bus)
         tasks.cancel_scope.cancel()
 
 

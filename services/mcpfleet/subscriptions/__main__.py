@@ -36,7 +36,7 @@ async def serve(process: Process[SubscriptionsSettings]) -> None:
 async def serve_over(process: Process[SubscriptionsSettings], bus: Bus) -> None:
     """Do the same over a given bus."""
     settings, log = process.settings, process.log
-    async with store_of(settings, process.name) as store:
+    async with store_of(settings, process.name, departure=process.departure) as store:
         repository = StreamRepository(store)
         sessions, instruments = SessionRepository(store, settings), SubscriptionsInstruments(process.telemetry.metrics)
         notifications = SessionNotifications(bus, process.observers, instruments, log=log)

@@ -31,7 +31,7 @@ async def serve_over(process: Process[TasksSettings], bus: Bus) -> None:
     """Do the same over a given bus."""
     settings, log = process.settings, process.log
     instruments = TasksInstruments(process.telemetry.metrics)
-    async with store_of(settings, process.name, singles=True) as store:
+    async with store_of(settings, process.name, singles=True, departure=process.departure) as store:
         repository = TaskRepository(store, settings)
         notifications = TaskNotifications(bus, instruments, process.observers, log=log)
         sweeper = TaskSweeper(repository, bus, process, notifications, instruments)

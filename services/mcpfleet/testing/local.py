@@ -25,7 +25,9 @@ from mcpfleet.contracts.manifest import pool_named
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.edge import __main__ as edge
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.stream import StreamEnd
 from mcpfleet.process.service import Process
+from mcpfleet.process.shutdown import Shutdown
 from mcpfleet.subscriptions import __main__ as subscriptions
 from mcpfleet.subscriptions.settings import SubscriptionsSettings
 from mcpfleet.tasks import __main__ as tasks
@@ -56,6 +58,7 @@ class LocalFleet:
         subscriptions: the one process of its service, the newest where it was restarted.
         tasks: the one process of its service.
         pool: the workers' pool, named after the application.
+        stream_ends: how each stream of an edge ended, in order (X71).
     """
 
     authorization: LocalService[AuthorizationSettings]
@@ -98,6 +101,7 @@ class LocalFleet:
         self._opening = local_environment(variables, pool=self.pool, nats=nats, seed=seed)
         self._services: list[AnyService] = []
         self._servers: dict[str, LocalServer] = {}
+        self.stream_ends: list[StreamEnd] = []
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
@@ -200,6 +204,11 @@ class LocalFleet:
         self._servers = {edge.id: self._servers[edge.id] for edge in self.edges}
 
     @property
+    def shutdowns(self) -> list[Shutdown]:
+        """The records of the services that were stopped, in the order of their start (X72)."""
+        return [service.shutdown for service in self._services if service.shutdown is not None]
+
+    @property
     def switch(self) -> Switch:
         """The switch that connects the services; a test can freeze it, and give it faults.
 
@@ -225,7 +234,7 @@ class LocalFleet:
         server = LocalServer()
 
         async def serve(process: Process[EdgeSettings], bus: Bus) -> None:
-            await edge.serve_over(process, bus, server.serve)
+            await edge.serve_over(process, bus, server.serve, on_stream_end=self.stream_ends.append)
 
         service = self._service("edge", EdgeSettings, serve)
         self._servers[service.id] = server

@@ -17,6 +17,7 @@ from mcpfleet.bus.service import bus_of
 from mcpfleet.process.lifecycle import Health, Stopping
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.shutdown import Shutdown
 
 S = TypeVar("S", bound=ProcessSettings)
 
@@ -77,6 +78,11 @@ class LocalService(Generic[S]):
         return self.process.id
 
     @property
+    def shutdown(self) -> Shutdown | None:
+        """The record of its end; None while it runs, and if it was killed."""
+        return self.process.departure.shutdown
+
+    @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
         return not self.ended.is_set()
@@ -91,7 +97,10 @@ class LocalService(Generic[S]):
         except Exception as error:  # the fleet tells it to the test
             self.process.log.exception("service failed")
             self.error = error
+            self.process.departure.cut("a failure")
         finally:
+            if self.process.stopping.is_set():  # a process that was killed tells nothing
+                self.process.departure.record(self.process.stopping.cause, self.process.log)
             with anyio.CancelScope(shield=True):  # `close` has its own time limit
                 await anyio.to_thread.run_sync(self.process.telemetry.close, _TELEMETRY_CLOSES_WITHIN)
             self.ended.set()
@@ -112,6 +121,16 @@ class LocalService(Generic[S]):
         self.process.stopping.set()
         with anyio.move_on_after(self.process.settings.last_deadline):
             await self.ended.wait()
+        await self._end_now("the last deadline, MCPFLEET_LAST_DEADLINE")
+
+    async def stop_now(self) -> None:
+        """Cancel what still runs, as a second signal does, and wait until it has ended."""
+        self.process.stopping.set()
+        await self._end_now("a second signal")
+
+    async def _end_now(self, why: str) -> None:
+        if self.is_running:
+            self.process.departure.cut(why)
         await self.kill()
 
     async def kill(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -15,13 +15,14 @@ from mcpfleet.app.lifespan import LifespanFailed
 from mcpfleet.app.load_problem import load_problem
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
-from mcpfleet.bus.service import bus_of, watch_link
+from mcpfleet.bus.service import bus_of, prove_drained, watch_link
 from mcpfleet.console.publish import publish_stats
 from mcpfleet.contracts.manifest import pool_named
 from mcpfleet.contracts.permissions import pool_user
 from mcpfleet.process.errors import ConfigurationError, leaves
 from mcpfleet.process.logs import say_ready
 from mcpfleet.process.run import Process, Service, run
+from mcpfleet.process.shutdown import BUS, LEASES, Departure
 from mcpfleet.worker.announcer import Announcer
 from mcpfleet.worker.handler_loop import HandlerLoop
 from mcpfleet.worker.loop_bridge import LoopBridge
@@ -96,6 +97,7 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
     watch_link(process, bus)
     process.health.set("catalog", ok=False, why="the catalog has not counted this worker yet")
     worker.files.check()
+    _watch_departure(process.departure, worker, app)
     calls, tasks, thread, announcer = worker.calls, worker.tasks, worker.thread, worker.announcer
     watchers = WatcherCalls(app, settings.threads, process.log)
     async with anyio.create_task_group() as group:
@@ -122,14 +124,36 @@ async def _run(process: Process[WorkerSettings], worker: Worker, app: App, on_re
             announcing.start_soon(worker.files.run)
             await process.stopping.wait()
             announcing.cancel_scope.cancel()
-        with anyio.move_on_after(settings.drain):
-            async with anyio.create_task_group() as leaving:
-                leaving.start_soon(announcer.leave)
-                leaving.start_soon(tasks.drain)
-                leaving.start_soon(calls.drain)
+        departure = process.departure
+        with departure.phase("work"):
+            with anyio.move_on_after(settings.drain) as patience:
+                async with anyio.create_task_group() as leaving:
+                    leaving.start_soon(announcer.leave)
+                    leaving.start_soon(tasks.drain)
+                    leaving.start_soon(calls.drain)
+            if patience.cancelled_caught:
+                departure.remain()
+        if not tasks.count_held():
+            departure.prove(LEASES)
         calls.give_up()
-        await thread.leave(worker.runner)
+        departure.calls_finished, departure.calls_cancelled = calls.finished, calls.cancelled
+        departure.calls_cut, departure.tasks_released = calls.cut, tasks.released
+        with departure.phase("lifespans"):
+            await thread.leave(worker.runner)
+        await prove_drained(process, bus)
         group.cancel_scope.cancel()
+
+
+def _watch_departure(departure: Departure, worker: Worker, app: App) -> None:
+    """Let the account of the worker's end know what it runs, by the names of the handlers."""
+
+    def named(work: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+        names = {each.definition.digest: each.definition.name for each in app.handlers}
+        return [(names.get(definition, definition), began) for definition, began in work]
+
+    departure.watch("call", lambda: named(worker.calls.held()))
+    departure.watch("task", lambda: named(worker.tasks.held()))
+    departure.expect(BUS, LEASES)
 
 
 async def _enter(process: Process[WorkerSettings], start: Callable[[], Awaitable[None]]) -> bool:

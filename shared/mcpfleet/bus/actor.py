@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -147,7 +147,10 @@ class Actor:
         self._log = log
         self._concurrency = concurrency
         self._outage = outage
-        self._running = 0
+        self._open: dict[int, tuple[str, float]] = {}
+        """The questions that are taken, and since when."""
+        self.answered = 0
+        """Questions that were taken and have ended."""
         self._idle = anyio.Event()
         self._owner = TaskOwner()
         self._subscriptions: list[Subscription] = []
@@ -174,9 +177,13 @@ class Actor:
             for subscription in self._subscriptions:
                 leaving.start_soon(self._bus.leave, subscription)
         self._subscriptions.clear()
-        while self._running:
+        while self._open:
             self._idle = anyio.Event()
             await self._idle.wait()
+
+    def open_questions(self) -> Iterable[tuple[str, float]]:
+        """Return the subjects of the questions that are not answered, and since when."""
+        return list(self._open.values())
 
     def _take(self, answering: _Answering[Any, Any], message: Incoming) -> None:
         """Decide without waiting: refuse a question that is too old or too much, and start a task for any other."""
@@ -185,10 +192,10 @@ class Actor:
             self._log.warning("question expired", subject=message.subject, sent=sent and sent.at)
             self._bus.respond(message, b"", header.expired())
             return
-        if self._running >= self._concurrency or not self._owner.is_running:
+        if len(self._open) >= self._concurrency or not self._owner.is_running:
             self._bus.respond(message, b"", header.BUSY)
             return
-        self._running += 1
+        self._open[id(message)] = answering.rpc.subject, time.monotonic()
         left = min(sent.left, _LONGEST)
         context = RpcContext(
             tokens=answering.rpc.tokens(message.subject),
@@ -211,8 +218,9 @@ class Actor:
                     self._bus.respond(message, str(failed).encode(), line)
         finally:
             answering.count(time.monotonic() - started, failed=has_failed)
-            self._running -= 1
-            if not self._running:
+            del self._open[id(message)]
+            self.answered += 1
+            if not self._open:
                 self._idle.set()
 
     async def _ask(self, answering: _Answering[Any, Any], message: Incoming, context: RpcContext) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 from anyio.abc import TaskStatus
@@ -11,11 +11,16 @@ from anyio.abc import TaskStatus
 from mcpfleet.bus.actor import Actor
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.discovery import Discovery
+from mcpfleet.bus.errors import BusError
 from mcpfleet.bus.nats import NatsConnector
 from mcpfleet.bus.port import Connector
 from mcpfleet.process.service import Process
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.shutdown import BUS
 from mcpfleet.telemetry.instruments import BusInstruments
+
+_DRAINS_WITHIN: Final = 1.0
+"""Seconds for the bus's last messages to reach NATS."""
 
 
 class Handlers(Protocol):
@@ -62,10 +67,31 @@ async def run_service(
         tasks.start_soon(beside)
         await tasks.start(actor.run)
         tasks.start_soon(_begin, loop, handlers, actor)
+        departure = process.departure
+        departure.watch("question", actor.open_questions)
+        departure.expect(BUS)
         await process.stopping.wait()
-        with anyio.move_on_after(settings.drain):
-            await actor.drain()
+        answered = actor.answered
+        with departure.phase("questions"):
+            with anyio.move_on_after(settings.drain) as patience:
+                await actor.drain()
+            if patience.cancelled_caught:
+                departure.remain()
+        departure.calls_finished = actor.answered - answered
+        departure.calls_cut = len(list(actor.open_questions()))
+        await prove_drained(process, bus)
         tasks.cancel_scope.cancel()
+
+
+async def prove_drained(process: Process[Any], bus: Bus) -> None:
+    """Prove that NATS has all that was sent: a question to ourselves comes back behind it (X72)."""
+    with process.departure.phase("bus"):
+        try:
+            await bus.flush(timeout=_DRAINS_WITHIN)
+        except BusError as error:
+            process.log.debug("bus not drained", error=str(error))
+        else:
+            process.departure.prove(BUS)
 
 
 async def _begin(loop: Loop, handlers: Iterable[Handlers], actor: Actor) -> None:

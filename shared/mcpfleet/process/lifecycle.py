@@ -23,10 +23,13 @@ class Stopping:
         self._event = anyio.Event()
         self._last_deadline = last_deadline
         self._cut_at = math.inf
+        self.cause = ""
+        """Why the process is to stop; empty before."""
 
-    def set(self) -> None:
-        """Begin to stop; the first call counts. Call it on the process's own loop."""
+    def set(self, cause: str = "told to stop") -> None:
+        """Begin to stop, for a cause; the first call counts. Call it on the process's own loop."""
         if not self._event.is_set():
+            self.cause = cause
             self._cut_at = time.monotonic() + self._last_deadline
             self._event.set()
 

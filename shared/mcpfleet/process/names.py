@@ -12,6 +12,8 @@ TOKEN_VARIABLE: Final = f"{PREFIX}TOKEN"
 DRAINED: Final = 0
 """The exit code of a process that ended by itself, or drained."""
 FAILED: Final = 1
-"""The exit code of a process that failed or was cancelled, and of a command without a good result."""
+"""The exit code of a process that failed, and of a command without a good result."""
+INCOMPLETE: Final = 3
+"""The exit code of a process that left something behind when it was told to stop; its line `shutdown` says what."""
 MISCONFIGURED: Final = 2
 """The exit code of a process whose settings are wrong, and of a command that was given something wrong."""

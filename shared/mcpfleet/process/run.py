@@ -20,7 +20,7 @@ from mcpfleet.process import admin, logs
 from mcpfleet.process.errors import ConfigurationError, LoggedFailure, causes, leaves
 from mcpfleet.process.host import loop_factory, raise_limit
 from mcpfleet.process.lifecycle import Stopping
-from mcpfleet.process.names import DRAINED, FAILED, MISCONFIGURED
+from mcpfleet.process.names import DRAINED, FAILED, INCOMPLETE, MISCONFIGURED
 from mcpfleet.process.service import Pages, Process, Service
 from mcpfleet.process.settings import ProcessSettings, Settings, loaded
 from mcpfleet.process.settings_table import unknown_names
@@ -49,8 +49,8 @@ def run(*services: Service[Any], known: Iterable[type[Settings]] = ()) -> int:
             that run elsewhere with the same one.
 
     Returns:
-        The exit code: 0 if all ended by themselves or drained, 1 if one failed or was cancelled. It is 2 if a setting
-        is wrong; each problem is then a line on standard error.
+        The exit code: 0 if all ended by themselves or drained, 3 if one left something behind (X72), 1 if one failed.
+        It is 2 if a setting is wrong; each problem is then a line on standard error.
     """
     raise_limit()
     try:
@@ -131,10 +131,18 @@ class _Run:
                 await service.serve(process)
         except Exception as error:  # `_outcome` tells it once everything has ended
             self._failures.append((process, error))
+            for other in self._processes:
+                other.departure.cut(f"the failure of {process.name}")
+            if not _is_misconfigured(error):
+                process.departure.record(self._stopping.cause or "ended", process.log)
             self._work.cancel()
+        except anyio.get_cancelled_exc_class():
+            process.departure.record(self._stopping.cause or "ended", process.log)
+            raise
         else:
+            process.departure.record(self._stopping.cause or "ended by itself", process.log)
             process.log.info("ended")
-            self._stopping.set()
+            self._stopping.set(f"{process.name} ended")
 
     async def _hear_signals(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -145,7 +153,7 @@ class _Run:
                     self._cancel(f"a second signal, {name}")
                 else:
                     self._log.info("stopping", signal=name)
-                    self._stopping.set()
+                    self._stopping.set(name)
 
     async def _hold_last_deadline(self) -> None:
         await self._stopping.wait()
@@ -155,6 +163,8 @@ class _Run:
     def _cancel(self, why: str) -> None:
         self._log.warning("work cancelled", why=why)
         self._cancelled = True
+        for process in self._processes:
+            process.departure.cut(why)
         self._work.cancel()
         # A thread that does not return, or shielded code, would hold the process up for ever.
         forced = threading.Timer(FORCED_AFTER, self._end_by_force)
@@ -163,8 +173,10 @@ class _Run:
 
     def _end_by_force(self) -> None:
         self._log.error("process killed", after=FORCED_AFTER)
+        for process in self._processes:
+            process.departure.record(self._stopping.cause, process.log)
         logs.flush()
-        os._exit(FAILED)
+        os._exit(INCOMPLETE)
 
     async def _close_telemetry(self) -> None:
         within = 1.0 if self._cancelled else CLOSE_WITHIN
@@ -180,7 +192,10 @@ class _Run:
             return _misconfigured(p for leaf in told if isinstance(leaf, ConfigurationError) for p in leaf.problems)
         for process, error in self._failures:
             _tell(process.log, error)
-        return FAILED if told or self._cancelled else DRAINED
+        if told:
+            return FAILED
+        ends = [process.departure.shutdown for process in self._processes]
+        return DRAINED if not self._cancelled and all(end is None or end.complete for end in ends) else INCOMPLETE
 
 
 def _read(services: Sequence[Service[Any]], known: Iterable[type[Settings]]) -> list[ProcessSettings]:
@@ -207,6 +222,10 @@ def _tell(log: FilteringBoundLogger, error: Exception) -> None:
             continue
         what, *because = causes(leaf)
         log.error("service failed", error=what, because=because, exc_info=leaf)
+
+
+def _is_misconfigured(error: Exception) -> bool:
+    return all(isinstance(leaf, ConfigurationError) for leaf in leaves(error))
 
 
 def _misconfigured(problems: Iterable[str]) -> int:

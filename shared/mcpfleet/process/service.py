@@ -13,6 +13,7 @@ from mcpfleet.process.lifecycle import Health, Stopping
 from mcpfleet.process.logs import logger, write_composed
 from mcpfleet.process.observers import Observers
 from mcpfleet.process.settings import ProcessSettings
+from mcpfleet.process.shutdown import Departure
 from mcpfleet.telemetry.instruments import ProcessInstruments
 from mcpfleet.telemetry.setup import Telemetry
 
@@ -60,6 +61,7 @@ class Process(Generic[S]):
         stopping: set by the first SIGTERM or SIGINT; then the service ends its work and returns.
         health: the conditions that /readyz tells.
         telemetry: the tracer and the metrics.
+        departure: the account of its end.
         pages: the service's pages on the admin port.
         observers: hear what happens here (X69).
     """
@@ -81,6 +83,7 @@ class Process(Generic[S]):
         self.stopping = stopping if stopping is not None else Stopping(settings.last_deadline)
         self.health = Health(self.stopping, self.log)
         self.telemetry = Telemetry(name, self.id, log=self.log)
+        self.departure = Departure(name, self.id)
         self.pages = pages if pages is not None else Pages()
         dropped = ProcessInstruments(self.telemetry.metrics).observer_drops
         self.observers = Observers(name, self.id, self.log, dropped)

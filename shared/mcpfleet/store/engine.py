@@ -25,6 +25,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction, create_async_engine
 
 from mcpfleet.process.errors import ConfigurationError
+from mcpfleet.process.shutdown import STORE, Departure
 from mcpfleet.store.errors import (
     StoreBusy,
     StoreError,
@@ -64,6 +65,8 @@ class Store:
         self.singles = singles
         """Runs single statements; None unless the database is PostgreSQL and the opener wants it."""
         self.where = url.where
+        self.is_closed = False
+        """All its connections are closed."""
         self._bounds = bounds
         # PostgreSQL's default isolation takes a snapshot for each statement anyway, so reading needs no transaction.
         # SQLite's gives all its statements the same snapshot, at no cost.
@@ -207,17 +210,36 @@ async def open_store(
                 await straight.close()
             if store.short is not None:
                 store.short.close()
+            store.is_closed = True
 
 
-def store_of(settings: StoreSettings, service: str, *, singles: bool = False) -> AbstractAsyncContextManager[Store]:
-    """Open the database that the settings of a service name; see `open_store`."""
-    return open_store(
-        settings.store_url.get_secret_value(),
-        service=service,
-        bounds=settings.store_bounds,
-        embedded=settings.embedded,
-        singles=singles,
-    )
+@asynccontextmanager
+async def store_of(
+    settings: StoreSettings, service: str, *, singles: bool = False, departure: Departure | None = None
+) -> AsyncIterator[Store]:
+    """Open the database that the settings of a service name; see `open_store`.
+
+    Args:
+        settings: the service's.
+        service: its name.
+        singles: see `open_store`.
+        departure: hears whether all connections were closed in time.
+    """
+    opened: Store | None = None
+    if departure is not None:
+        departure.expect(STORE)
+    try:
+        async with open_store(
+            settings.store_url.get_secret_value(),
+            service=service,
+            bounds=settings.store_bounds,
+            embedded=settings.embedded,
+            singles=singles,
+        ) as opened:
+            yield opened
+    finally:
+        if departure is not None and opened is not None and opened.is_closed:
+            departure.prove(STORE)
 
 
 def _sqlite(url: StoreUrl, service: str, bounds: Bounds) -> AsyncEngine:  # noqa: ARG001 - the other one's signature

@@ -63,7 +63,8 @@ async def test_a_second_signal_cancels_at_once(child: Any) -> None:
         line = await process.until("work cancelled")
         assert line["why"] == "a second signal, SIGINT"
         await process.until("cleaned up")
-        assert await process.ended() == 1
+        assert (await process.until("shutdown"))["cause"] == "SIGTERM, then a second signal, SIGINT"
+        assert await process.ended() == 3
 
 
 async def test_the_last_deadline_cancels(child: Any) -> None:
@@ -73,7 +74,7 @@ async def test_the_last_deadline_cancels(child: Any) -> None:
         process.signal(signal.SIGTERM)
         line = await process.until("work cancelled")
         assert "MCPFLEET_LAST_DEADLINE" in line["why"]
-        assert await process.ended() == 1
+        assert await process.ended() == 3
 
 
 async def test_what_shields_itself_is_ended_by_force(child: Any) -> None:
@@ -96,7 +97,7 @@ sys.exit(run(Service("edge", serve, ProcessSettings)))
         await process.until("stopping")
         process.signal(signal.SIGTERM)
         await process.until("process killed")
-        assert await process.ended() == 1
+        assert await process.ended() == 3
 
 
 async def test_a_service_that_ends_by_itself_ends_the_process(child: Any) -> None:
@@ -230,7 +231,7 @@ sys.exit(run(Service("edge", serve, ProcessSettings)))
             assert (await client.get("/readyz")).status_code == 503
             assert (await client.get("/livez")).status_code == 200
         process.signal(signal.SIGTERM)
-        assert await process.ended() == 1
+        assert await process.ended() == 3
 
 
 async def test_the_last_spans_leave_before_the_process_ends(child: Any) -> None:

@@ -162,6 +162,8 @@ class InFlightCalls:
         self._edge = bus.process
         self._open: dict[str, Call] = {}
         self._on_end: Callable[[str], None] = lambda _pool: None
+        self.finished = self.cancelled = self.cut = 0
+        """Calls that have ended, that nobody wanted any more, and that this edge ended itself."""
 
     def on_end(self, hear: Callable[[str], None]) -> None:
         """Have somebody hear the pool of each call that ends, which frees a slot there."""
@@ -206,6 +208,7 @@ class InFlightCalls:
         if goes_on and not call.is_settled:
             call.is_abandoned = True  # kept until its end, so that `alive` does not count it as unwanted
         elif self._open.pop(call.id, None) is not None and not call.is_settled:
+            self.cancelled += 1
             self._cancel(call)
 
     def drop_result(self, call: Call) -> None:
@@ -289,6 +292,10 @@ class InFlightCalls:
 
     def _finish(self, call: Call, end: End, body: bytes) -> None:
         call.end, call.body = end, body
+        if end is End.GIVEN_UP:
+            self.cut += 1
+        else:
+            self.finished += 1
         self._settle(call)
         self._on_end(call.order.pool)
 

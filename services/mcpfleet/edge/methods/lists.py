@@ -38,7 +38,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
 )
 """The kind of definition in each list."""
 LONGEST_CURSOR: Final = 2_048
-"""Bytes of a cursor, which is ASCII (N21)."""
+"""Bytes of a cursor, which is ASCII (X64)."""
 LONGEST_OWN: Final = 1_024
 """Bytes of a lister's own cursor as JSON, which ours has inside."""
 _CHANGES: Final[Mapping[Kind, ListKind]] = MappingProxyType(

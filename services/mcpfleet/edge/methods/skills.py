@@ -6,13 +6,15 @@ import hashlib
 from typing import Final
 
 from mcpfleet.contracts.catalog import Listed
+from mcpfleet.contracts.sealing import NotOurs, Unsealable
 from mcpfleet.contracts.skills import SKILLS_EXTENSION
 from mcpfleet.edge.methods.invoke import Callers
 from mcpfleet.edge.methods.lists import LONGEST_CURSOR
 from mcpfleet.edge.protocol.exchange import Exchange
-from mcpfleet.edge.protocol.sealer import NotOurs, Sealer, Unsealable
+from mcpfleet.edge.protocol.own_sealer import SealerFailed
+from mcpfleet.edge.protocol.sealer import Sealer
 from mcpfleet.edge.settings import EdgeSettings
-from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal
+from mcpfleet.wire.errors import Rejection, bad_params, cannot_seal, internal
 
 _HEAD: Final = b'{"_meta":{},"resultType":"complete",'
 
@@ -38,8 +40,8 @@ class SkillMethods:
         """
         skills = exchange.view.skills
         state = skills.digest
-        page = skills.page(self._open(exchange, state))
-        following = self._following(exchange, state, page.last)
+        page = skills.page(await self._open(exchange, state))
+        following = await self._following(exchange, state, page.last)
         await exchange.reply(b'%b"skills":[%b]%b,%b}' % (_HEAD, page.items, following, self._cache_hints(exchange)))
 
     async def get(self, exchange: Exchange) -> None:
@@ -67,8 +69,8 @@ class SkillMethods:
             raise bad_params("not a directory of this server")
         await self._take(exchange, skills.owner(uri))
         state = skills.directory_digest(uri)
-        page = skills.children(uri, self._open(exchange, state, uri))
-        following = self._following(exchange, state, page.last, uri)
+        page = skills.children(uri, await self._open(exchange, state, uri))
+        following = await self._following(exchange, state, page.last, uri)
         await exchange.reply(b'%b"resources":[%b]%b}' % (_HEAD, page.items, following))
 
     async def _take(self, exchange: Exchange, listed: Listed | None) -> None:
@@ -81,18 +83,20 @@ class SkillMethods:
         ttl = round(self._settings.list_ttl * 1000)
         return b'"ttlMs":%d,"cacheScope":"%b"' % (ttl, exchange.view.scope.encode())
 
-    def _following(self, exchange: Exchange, state: str, last: str | None, uri: str = "") -> bytes:
+    async def _following(self, exchange: Exchange, state: str, last: str | None, uri: str = "") -> bytes:
         """Compose the member that leads to the next page; empty on the last one."""
         if last is None:
             return b""
         try:
             lasts = self._settings.cursor_lasts
-            cursor = self._sealer.seal([last, state], bound=_bound(exchange, uri), lasts=lasts)
+            cursor = await self._sealer.seal([last, state], bound=_bound(exchange, uri), lasts=lasts)
         except Unsealable:
             raise cannot_seal() from None
+        except SealerFailed:  # it is logged, and nothing has run
+            raise internal(exchange.trace.trace_id) from None
         return b',"nextCursor":"%b"' % cursor.encode()
 
-    def _open(self, exchange: Exchange, state: str, uri: str = "") -> str | None:
+    async def _open(self, exchange: Exchange, state: str, uri: str = "") -> str | None:
         """Read a cursor; None without one."""
         cursor = exchange.params.get("cursor")
         if cursor is None:
@@ -100,9 +104,13 @@ class SkillMethods:
         if len(cursor) > LONGEST_CURSOR:
             raise bad_params("bad cursor")
         try:
-            after, known = self._sealer.open(cursor, bound=_bound(exchange, uri))
+            after, known = await self._sealer.open(cursor, bound=_bound(exchange, uri))
         except NotOurs:
             raise bad_params("bad cursor") from None
+        except Unsealable:
+            raise cannot_seal() from None
+        except SealerFailed:  # it is logged, and nothing has run
+            raise internal(exchange.trace.trace_id) from None
         if known != state:
             raise bad_params("bad cursor")
         return str(after)

@@ -52,7 +52,8 @@ class Application:
         self._instruments = instruments
         self._observers = observers
         self._log = log
-        self._open = 0
+        self._open: dict[Exchange, float] = {}
+        """The requests that are served, and since when."""
         self._call_ended = -math.inf
         """Monotonic time at which a call, or another audited method, last ended."""
         self._idle = anyio.Event()
@@ -65,9 +66,9 @@ class Application:
             await send({"type": "websocket.close"})  # before it is accepted, that is a 403
         if scope["type"] != "http":
             return
-        self._open += 1
         timeout = self._settings.write_timeout
         exchange = Exchange(scope, receive, send, closing=self.is_draining, write_timeout=timeout)
+        self._open[exchange] = time.monotonic()
         try:
             if await self._receive(exchange):
                 await self._answer(exchange)
@@ -75,9 +76,13 @@ class Application:
             self._log.info("client stalled", seconds=timeout)
         finally:
             exchange.forget_body()
-            self._open -= 1
+            del self._open[exchange]
             if not self._open:
                 self._idle.set()
+
+    def open_requests(self) -> list[tuple[str, float]]:
+        """Return the requests that are served, without streams: each by its method and target, and since when."""
+        return [(name, began) for each, began in self._open.items() if (name := _name(each)) is not None]
 
     async def wait_idle(self) -> None:
         """Wait until no request is being served."""
@@ -169,6 +174,14 @@ class Application:
         """Return the called tool where it exists: names of a caller's own making would be labels without end."""
         name = exchange.params.get("name") if exchange.message.method == "tools/call" else None
         return name if isinstance(name, str) and self._snapshots.has_tool(exchange.endpoint, name) else None
+
+
+def _name(exchange: Exchange) -> str | None:
+    """Return what a request is, for an operator; None for a stream, which has forgotten its message."""
+    if not hasattr(exchange, "message"):
+        return None if exchange.is_streaming else f"an unread {exchange.http_method}"
+    target = exchange.params.get("name", exchange.params.get("uri"))
+    return f"{exchange.message.method} {target[:_LONGEST_ID]}" if isinstance(target, str) else exchange.message.method
 
 
 class RequestSpans:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Protocol
 
 import anyio
@@ -10,8 +11,10 @@ from mcpfleet.bus.bus import Bus
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.server.wiring import Edge
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.stream import StreamEnd
 from mcpfleet.process.logs import say_ready
 from mcpfleet.process.service import Process
+from mcpfleet.process.shutdown import BUS, LEASES, Departure
 
 _COMES_BACK: Final = 0.5
 """Seconds in which a client goes on where its stream has ended."""
@@ -75,7 +78,9 @@ def nobody(*, busy: bool) -> None:
     """Tell nobody: this edge serves no HTTP/2."""
 
 
-async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody) -> None:
+async def drain(
+    edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody, departure: Departure | None = None
+) -> None:
     """Serve what still arrives for `lame`, then wait for what runs, at most as long as `drain` says.
 
     From the first moment each answer tells its client to make a new connection. That leads to another edge, since this
@@ -86,26 +91,51 @@ async def drain(edge: Edge, settings: EdgeSettings, lead_away: LeadAway = nobody
     they return a result, and lose it where nobody answers (S23).
     """
     application, hub = edge.application, edge.hub
+    departure = departure or Departure("edge", "")
+    finished, cancelled, cut = edge.calls.finished, edge.calls.cancelled, edge.calls.cut
+    edge.listen.on_end(partial(_count, departure))
     application.is_draining = True
     hub.drain()
     lead_away(busy=False)
-    await anyio.sleep(settings.lame)
+    with departure.phase("lame"):
+        await anyio.sleep(settings.lame)
     lead_away(busy=True)
     with anyio.move_on_after(settings.drain) as patience:
-        await hub.end_all(settings.drain)
-        await application.wait_idle()
-        # A client whose stream has just ended asks again over the same connection. Its stream could not tell it that
-        # the connection closes, so it would find it closing.
-        await anyio.sleep(min(settings.lame, _COMES_BACK))
-        await application.wait_quiet(settings.drain_grace)
-    if patience.cancelled_caught:
-        hub.end_now()
-        edge.calls.end_all()
-        edge.sessions.requests.give_up()
-        with anyio.move_on_after(_LAST_WORDS) as last_words:
+        with departure.phase("streams"):
+            await hub.end_all(settings.drain)
+        with departure.phase("calls"):
             await application.wait_idle()
-        if not last_words.cancelled_caught:
-            with anyio.move_on_after(settings.drain_grace):
-                await application.wait_quiet(settings.drain_grace)
-    with anyio.move_on_after(_LAST_WORDS):
+        with departure.phase("quiet"):
+            # A client whose stream has just ended asks again over the same connection. Its stream could not tell it
+            # that the connection closes, so it would find it closing.
+            await anyio.sleep(min(settings.lame, _COMES_BACK))
+            await application.wait_quiet(settings.drain_grace)
+    if patience.cancelled_caught:
+        departure.remain()
+        with departure.phase("last words"):
+            hub.end_now()
+            edge.calls.end_all()
+            edge.sessions.requests.give_up()
+            with anyio.move_on_after(_LAST_WORDS) as last_words:
+                await application.wait_idle()
+            if not last_words.cancelled_caught:
+                with anyio.move_on_after(settings.drain_grace):
+                    await application.wait_quiet(settings.drain_grace)
+    with departure.phase("leases"), anyio.move_on_after(_LAST_WORDS):
         await edge.identity.limits.give_back()
+        departure.prove(LEASES)
+    calls = edge.calls
+    departure.calls_finished, departure.calls_cancelled = calls.finished - finished, calls.cancelled - cancelled
+    departure.calls_cut = calls.cut - cut
+
+
+def watch_departure(departure: Departure, edge: Edge) -> None:
+    """Let the account of an edge's end know what it serves."""
+    departure.watch("request", edge.application.open_requests)
+    departure.watch("stream", lambda: [(stream.kind, stream.began) for stream in edge.hub.streams()])
+    departure.expect(BUS, LEASES)
+
+
+def _count(departure: Departure, end: StreamEnd) -> None:
+    departure.streams[end.reason] += 1
+    departure.streams_without_terminal += end.terminal is None

@@ -109,6 +109,7 @@ class Edge(NamedTuple):
     identity: Identity
     sealer: Sealer
     hub: Hub
+    listen: ListenStreams
     sessions: SessionParts
     audit: Audit
 
@@ -182,7 +183,7 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
     application = Application(
         router, snapshots, settings, spans=spans, instruments=instruments, observers=observers, log=log
     )
-    return Edge(application, snapshots, calls.calls, identity, sealer, streams.hub, sessions, audit)
+    return Edge(application, snapshots, calls.calls, identity, sealer, streams.hub, streams.listen, sessions, audit)
 
 
 def _tell_snapshot(snapshots: Snapshots, observers: Observers, endpoint: str) -> None:

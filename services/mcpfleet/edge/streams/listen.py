@@ -16,7 +16,7 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
 from mcpfleet.edge.streams.lease import StreamLease, StreamLeases
 from mcpfleet.edge.streams.quota import Quota
-from mcpfleet.edge.streams.stream import Exit, Stream, StreamBounds
+from mcpfleet.edge.streams.stream import Exit, Stream, StreamBounds, StreamEnd
 from mcpfleet.edge.tasks.read import declares, takes_tasks
 from mcpfleet.edge.transport.http_exchange import AnswerCut, ClientStalled
 from mcpfleet.edge.transport.request_head import Credential
@@ -57,6 +57,11 @@ class ListenStreams:
         self._settings = settings
         self._instruments = instruments
         self._observers = observers
+        self._on_end: list[Callable[[StreamEnd], None]] = []
+
+    def on_end(self, hear: Callable[[StreamEnd], None]) -> None:
+        """Have somebody hear how each stream ends."""
+        self._on_end.append(hear)
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer with a stream (S20).
@@ -181,3 +186,7 @@ class ListenStreams:
             self._instruments.duration.record(seconds, stream.kind, why)
             if self._observers.is_on:
                 self._observers.tell(StreamEnded, stream.endpoint, stream.kind, str(why), seconds)
+            if self._on_end:
+                end = stream.ended(why)
+                for hear in self._on_end:
+                    hear(end)

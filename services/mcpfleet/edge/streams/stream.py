@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+
+from pydantic_core import from_json
 
 from mcpfleet.edge.protocol.exchange import Exchange
 from mcpfleet.edge.streams.lease import StreamLease
@@ -50,6 +53,20 @@ class Exit(StrEnum):
     """The session subscribes to more than this edge has memory for."""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """How a stream ended."""
+
+    kind: Literal["listen", "session"]
+    reason: str
+    """A value of `Exit`, or `failed`."""
+    frames: int
+    """Messages that were written: the acknowledgment, changes and the last one, without comments."""
+    seconds: float
+    terminal: Mapping[str, Any] | None
+    """The last message, if the stream ended by one."""
+
+
 class StreamBounds(NamedTuple):
     """The settings of one stream."""
 
@@ -69,9 +86,9 @@ class Stream:
     """
 
     __slots__ = (
-        "_exchange", "_exit", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_timer", "_unsettled", "_wake",
-        "_written", "bound", "digests", "endpoint", "grant", "holds_until", "honoured", "id", "lease", "on_unwritten",
-        "on_written", "revision", "view",
+        "_began", "_exchange", "_exit", "_frames", "_is_fenced", "_keepalive", "_lasts_until", "_pending", "_terminal",
+        "_timer", "_unsettled", "_wake", "_written", "bound", "digests", "endpoint", "grant", "holds_until", "honoured",
+        "id", "lease", "on_unwritten", "on_written", "revision", "view",
     )  # fmt: skip
 
     kind: ClassVar[Literal["listen", "session"]] = "listen"
@@ -116,7 +133,9 @@ class Stream:
         """Changes that may wait."""
         self._keepalive = bounds.keepalive
         self._lasts_until = time.monotonic() + bounds.lasts
-        self._written = time.monotonic()
+        self._written = self._began = time.monotonic()
+        self._frames = 0
+        self._terminal = b""
         self._pending: dict[str, Notice] = {}
         self._exit: Exit | None = None
         self._is_fenced = False
@@ -245,6 +264,16 @@ class Stream:
         assert self._exit is not None
         return self._exit
 
+    def ended(self, why: str) -> StreamEnd:
+        """Return how it ended, once it has."""
+        terminal = from_json(self._terminal.partition(b"data: ")[2]) if self._terminal else None
+        return StreamEnd(self.kind, why, self._frames, time.monotonic() - self._began, terminal)
+
+    @property
+    def began(self) -> float:
+        """When it began (monotonic)."""
+        return self._began
+
     async def while_there(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do work before the stream runs; raise `ClientGone` where the client leaves meanwhile."""
         await while_there(self._exchange, work)
@@ -257,12 +286,16 @@ class Stream:
         await self._exchange.open_stream()
         if opening := self._opening():
             await self._send(opening)
+            self._frames += 1
         while not self.is_over:
             await self._go_on()
         if self._exit is not Exit.CLIENT_GONE:
-            if closing := self._closing():
+            closing = self._closing()
+            if closing:
                 await self._exchange.send_part(closing)
+                self._frames += 1
             await self._exchange.close_stream()
+            self._terminal = closing
 
     def _opening(self) -> bytes:
         """Return the bytes to begin with."""
@@ -300,6 +333,7 @@ class Stream:
         data = self._changes(pending.values())
         await self._exchange.send_part(data, Frame(data, self.grant, lambda: self._take_back(pending), pending))
         self._written = time.monotonic()
+        self._frames += len(pending)
         self.on_written(len(pending))
 
     def _take_back(self, unwritten: dict[str, Notice]) -> None:

@@ -70,6 +70,8 @@ class CallActor:
         """The kinds of definitions that are offered, or whose calls are still held."""
         self._groups: dict[str, Subscription] = {}
         self._is_leaving = False
+        self.finished = self.cancelled = self.cut = 0
+        """Calls that ended, were cancelled, and were given up, since this worker leaves."""
         self._idle = AutoResetEvent()
         slots.on_free = self._start_next
 
@@ -94,6 +96,10 @@ class CallActor:
         await self._leave(gone)
         kept = {*self._offered, *self.held_definitions()}
         self._kinds = {definition: kind for definition, kind in self._kinds.items() if definition in kept}
+
+    def held(self) -> list[tuple[str, float]]:
+        """Return the definitions of the calls that are held, and since when."""
+        return [(call.definition, call.taken) for call in self._table.all()]
 
     def held_definitions(self) -> set[str]:
         """The definitions whose calls are held, running or waiting."""
@@ -142,6 +148,7 @@ class CallActor:
     def give_up(self) -> None:
         """Tell the edges that the calls which are still held will not end: this worker may not drain any longer."""
         held = self._table.all()
+        self.cut = len(held)
         if held:
             self._log.error("calls given up", held=len(held), setting="MCPFLEET_DRAIN")
         for call in held:
@@ -249,6 +256,9 @@ class CallActor:
         call = self._table.get(key)
         if call is None:
             return
+        if self._is_leaving:
+            self.cancelled += call.is_cancelled
+            self.finished += not call.is_cancelled
         if not call.is_cancelled:
             if call.progress is not None and (last := call.progress.last()) is not None:
                 self._send(call, FrameKind.PROGRESS, last)

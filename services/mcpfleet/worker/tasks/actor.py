@@ -64,6 +64,8 @@ class TaskActor:
         """For handlers: they ask the service about the tasks held here."""
         self._work: Subscription | None = None
         self._is_leaving = False
+        self.released = 0
+        """Tasks that were held when this worker left, and are not any more."""
         self._idle = AutoResetEvent()
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -128,6 +130,10 @@ class TaskActor:
             free=self._slots.free, most=self._settings.task_slots, waits_alone=waits_alone
         )
 
+    def held(self) -> list[tuple[str, float]]:
+        """Return the definitions of the tasks that are held, and since when."""
+        return [(each.definition, each.held_since) for each in self._holdings]
+
     def count_held(self) -> int:
         """How many tasks are held."""
         return len(self._holdings)
@@ -191,6 +197,8 @@ class TaskActor:
             self._drop(holding)
 
     def _drop(self, holding: Holding) -> None:
+        if self._is_leaving and not holding.is_lost:
+            self.released += 1
         self._holdings.drop(holding)
         if not len(self._holdings):
             self._claimer.emptied()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -54,6 +54,7 @@ class Holding:
     """Messages on their way that may end the holding: their own answers alone say what became of the task."""
     has_returned: bool = False
     """Its handler has returned, and its slot is free."""
+    held_since: float = field(default_factory=time.monotonic)
 
     @property
     def key(self) -> TaskKey:

@@ -99,6 +99,7 @@ async def test_another_host_gets_no_document() -> None:
     assert raised.value.status == 403
 
 
+@pytest.mark.rule("X67")
 async def test_where_no_server_gives_tokens_there_is_no_document() -> None:
     """M62: a document must name one; static tokens come from nowhere."""
     assert await answer(ROOT, authorization="static", issuer="") is None
