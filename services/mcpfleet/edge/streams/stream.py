@@ -1,5 +1,7 @@
 """One listen stream: the changes that wait, and the loop that writes them until the stream ends."""
 
+# Longer than 400 lines: one stream's state, its loop and its end, with the fan-out that wakes it.
+
 from __future__ import annotations
 
 import asyncio
