@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -24,6 +24,9 @@ from mcpfleet.store.engine import store_of
 from mcpfleet.store.errors import OUTAGES
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
 
+if TYPE_CHECKING:
+    from mcpfleet.authorization.policy import OperatorPolicy
+
 
 async def serve(process: Process[AuthorizationSettings]) -> None:
     """Answer until told to stop; what was asked by then is answered."""
@@ -40,14 +43,24 @@ async def serve_over(process: Process[AuthorizationSettings], bus: Bus) -> None:
     ):
         repository = RevocationRepository(store)
         revocations = KnownRevocations(repository, bus, process, verifier)
+        policy = _policy(settings.policy)
         answers = AuthorizationActor(
-            process, store, repository, revocations, verifier=verifier, instruments=instruments
+            process, store, repository, revocations, verifier=verifier, policy=policy, instruments=instruments
         )
         beside = partial(serve_console, process, bus, Role.AUTHORIZATION)
         concurrency = settings.authorization_concurrency
         await run_service(
             process, bus, answers, loop=revocations.run, concurrency=concurrency, outage=OUTAGES, beside=beside
         )
+
+
+def _policy(target: str) -> OperatorPolicy | None:
+    """Load the operator's policy, where there is one; its code is imported only then."""
+    if not target:
+        return None
+    from mcpfleet.authorization.policy import load  # noqa: PLC0415
+
+    return load(target)
 
 
 @asynccontextmanager

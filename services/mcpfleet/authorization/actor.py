@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from mcpfleet.authorization.policy import OperatorPolicy, PolicyFailed, judge_all, report_failure
 from mcpfleet.authorization.repository import RevocationRepository
 from mcpfleet.authorization.revocations import KnownRevocations
 from mcpfleet.authorization.rules import admit, admit_anonymous, expanded
@@ -36,6 +37,7 @@ from mcpfleet.contracts.authorization import (
     TokensTaken,
 )
 from mcpfleet.contracts.grants import RENEW, GrantsRenewed, Renewal, RenewGrants
+from mcpfleet.contracts.policy import JUDGE, VISIBLE, StreamsAsked, StreamsJudged, Visible, VisibleWanted
 from mcpfleet.process.service import Process
 from mcpfleet.store.engine import Store
 from mcpfleet.telemetry.instruments import AuthorizationInstruments
@@ -56,10 +58,12 @@ class AuthorizationActor:
         revocations: KnownRevocations,
         *,
         verifier: Verifier | None,
+        policy: OperatorPolicy | None = None,
         instruments: AuthorizationInstruments,
     ) -> None:
         self._settings = process.settings
         self._verifier = verifier
+        self._policy = policy
         self._revocations = revocations
         self._repository = repository
         self._store = store
@@ -75,6 +79,9 @@ class AuthorizationActor:
         await actor.answer(LIMITS_ALL, self.limits_all, group=GROUP)
         await actor.answer(REVOKE, self.revoke, group=GROUP)
         await actor.answer(RENEW, self.renew, group=GROUP)
+        if self._policy is not None:
+            await actor.answer(VISIBLE, self.visible, group=GROUP)
+            await actor.answer(JUDGE, self.judge, group=GROUP)
 
     async def admit(self, question: Admit, context: RpcContext) -> Admitted:  # noqa: ARG002
         """Say who the caller is, and for how long an edge may use that verdict.
@@ -105,9 +112,15 @@ class AuthorizationActor:
         callers = enumerate(question.callers)
         return AdmittedAll(
             verdicts=tuple(
-                self._verdict(caller, checked[place]) if place in checked else None for place, caller in callers
+                self._verdict_of_many(caller, checked[place]) if place in checked else None for place, caller in callers
             )
         )
+
+    def _verdict_of_many(self, caller: Admit, checked: Verified | CredentialRefused | None) -> Admitted | None:
+        try:
+            return self._verdict(caller, checked)
+        except Failed:  # the edge asks for it alone, and hears the error
+            return None
 
     async def _check(self, question: Admit) -> Verified | CredentialRefused | None:
         """Check a credential; None where the mode needs none.
@@ -142,7 +155,47 @@ class AuthorizationActor:
             self._instruments.questions.add(1, "refused")
             return Admitted(lasts=self._settings.refusal_lasts, reason=str(refused), number=number)
         self._instruments.questions.add(1, "admitted")
-        return admitted.model_copy(update={"number": number})
+        return self._grouped(admitted.model_copy(update={"number": number}))
+
+    def _grouped(self, admitted: Admitted) -> Admitted:
+        """Add what the operator's policy says of an admitted caller (X48).
+
+        Raises:
+            Failed: it said nothing.
+        """
+        if self._policy is None or admitted.principal is None:
+            return admitted
+        try:
+            group = self._policy.group(admitted.principal)
+        except PolicyFailed as error:
+            raise self._policy_failed(error) from None
+        principal = admitted.principal.model_copy(update={"group": group})
+        return admitted.model_copy(update={"principal": principal, "judges": self._policy.judges})
+
+    def _policy_failed(self, error: PolicyFailed) -> Failed:
+        report_failure(self._log, error)
+        return Failed(Fault.UNAVAILABLE, "the operator's policy gave no answer")
+
+    async def visible(self, question: VisibleWanted, context: RpcContext) -> Visible:  # noqa: ARG002
+        """Return which items a group sees."""
+        assert self._policy is not None
+        await self._revocations.learn()
+        number = self._revocations.number
+        try:
+            places = await self._policy.visible(question, self._revocations.policy)
+        except PolicyFailed as error:
+            raise self._policy_failed(error) from None
+        if places is None:
+            return Visible(hides_nothing=True, number=number)
+        return Visible(places=places, number=number)
+
+    async def judge(self, question: StreamsAsked, context: RpcContext) -> StreamsJudged:  # noqa: ARG002
+        """Return who may have which stream."""
+        assert self._policy is not None
+        await self._revocations.learn()
+        number = self._revocations.number
+        judged = await judge_all(self._policy, question.streams, self._log)
+        return StreamsJudged(streams=tuple(each.model_copy(update={"number": number}) for each in judged))
 
     def _admitted(self, verified: Verified | None) -> Admitted:
         if verified is None:

@@ -43,6 +43,8 @@ class KnownRevocations:
         self._numbers: dict[RevokedName, int] = {}
         """The newest revocation of each name."""
         self._newest: tuple[Revocation, ...] = ()
+        self.policy = 0
+        """The newest change of policy among the revocations, as far as it is kept."""
         self.number = 0
         """This process knows all revocations up to this number."""
         self._readiness = StoreReadiness(process.health, process.log)
@@ -135,7 +137,9 @@ class KnownRevocations:
     def _take(self, page: RevocationPage) -> None:
         for kept in page.kept:
             # A new policy refuses no credential: edges only ask again for what they know.
-            if kept.revocation.kind != "policy":
+            if kept.revocation.kind == "policy":
+                self.policy = max(self.policy, kept.revocation.number)
+            else:
                 name = (kept.revocation.kind, kept.revocation.key)
                 self._moments[name] = max(kept.at, self._moments.get(name, kept.at))
                 self._numbers[name] = max(kept.revocation.number, self._numbers.get(name, 0))

@@ -41,6 +41,11 @@ class AuthorizationSettings(AccessSettings, StoreSettings, ProcessSettings):
         default="", description="custom: the module:function that checks a token and returns its principal."
     )
 
+    policy: str = Field(
+        default="",
+        description="The module:object that groups callers, hides what they may not see, and judges their streams.",
+    )
+
     jwks_url: SecureUrl = Field(
         default="", description="jwt: the URL of the issuer's keys. Empty reads it from the issuer's metadata."
     )

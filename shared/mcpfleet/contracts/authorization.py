@@ -72,6 +72,8 @@ class Admitted(Message):
     """The reason of a refusal, for the operator's log; never for the client."""
     number: int = 0
     """The newest revocation that the verdict includes; an edge may have heard of a newer one."""
+    judges: tuple[str, ...] = ()
+    """The kinds of streams that the operator's policy judges: `listen`, `stream`."""
 
 
 class AdmitAll(Message):

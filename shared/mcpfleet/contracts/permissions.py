@@ -37,6 +37,8 @@ TABLE: Final = (
     Row("authorization.limits", ("edge",), ("authorization",)),
     Row("authorization.limits_all", ("edge",), ("authorization",)),
     Row("authorization.renew", ("subscriptions",), ("authorization",)),
+    Row("authorization.visible", ("edge",), ("authorization",)),
+    Row("authorization.judge", ("edge",), ("authorization",)),
     Row("authorization.revoke", ("operator",), ("authorization",)),
     Row("hint.authority", ("authorization",), ("edge",)),
     Row("catalog.snapshot", ("edge",), ("catalog",)),

@@ -24,6 +24,13 @@ class Rights(NamedTuple):
     revision: str | None = None
     """The revision of its request; None where the revision hides nothing, or that of nobody in particular."""
 
+    visible: int | None = None
+    """The items of the snapshot that the operator's policy shows its group, a bit for each; None without a policy."""
+
+    def sees(self, place: int) -> bool:
+        """Return whether the policy shows the item at a place of the snapshot (X48)."""
+        return self.visible is None or bool(self.visible >> place & 1)
+
     def shows(self, definition: Definition) -> bool:
         """Return whether a definition exists for callers of these rights."""
         if definition.only_for and self.rules.isdisjoint(definition.only_for):
@@ -58,12 +65,18 @@ class Policy:
         """Whether two callers may see different things (M46)."""
         return bool(self.rules) or (self.hides_uncovered and bool(self.scopes))
 
-    def rights(self, principal: Principal, revision: str | None = None) -> Rights:
-        """Return the rights of a principal in requests of a revision; without one no revision hides anything."""
+    def rights(self, principal: Principal, revision: str | None = None, visible: int | None = None) -> Rights:
+        """Return the rights of a principal in requests of a revision; without one no revision hides anything.
+
+        Args:
+            principal: the caller.
+            revision: its request's.
+            visible: what the operator's policy shows its group; None without a policy.
+        """
         rules = frozenset(rule for rule in self.rules if fits(rule, principal)) if self.rules else frozenset[str]()
         is_named = not principal.is_anonymous
         scopes = self.scopes.intersection(principal.scopes) if self.hides_uncovered and is_named else None
-        return Rights(is_named, rules, scopes, revision if self.has_revisions else None)
+        return Rights(is_named, rules, scopes, revision if self.has_revisions else None, visible)
 
 
 def is_of(definition: Definition, revision: str) -> bool:

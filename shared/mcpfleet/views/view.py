@@ -215,7 +215,8 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
         tasks: the endpoint has durable tasks; without them, tools that are always tasks do not exist (K1).
     """
     targets: dict[Kind, dict[str, Target]] = {kind: {} for kind in (*LISTS, "lister", *sorted(OWN_KINDS))}
-    for listed in sorted(snapshot.every, key=lambda listed: listed.definition.name):
+    shown = [listed for place, listed in enumerate(snapshot.every) if rights.sees(place)]
+    for listed in sorted(shown, key=lambda listed: listed.definition.name):
         definition = listed.definition
         if rights.shows(definition) and (tasks or definition.task != "required"):
             headers = tuple(mirrored(definition.wire["inputSchema"])) if definition.kind == "tool" else ()
@@ -225,7 +226,7 @@ def view_of(snapshot: Snapshot, policy: Policy, rights: Rights, *, tasks: bool =
     }
     for uri in skills.keys() - without_incomplete(skills):
         del targets["resource"][uri]
-    is_private = rights.is_named or policy.depends_on_caller
+    is_private = rights.is_named or policy.depends_on_caller or rights.visible is not None
     offered = [
         listed.definition
         for listed in snapshot.every

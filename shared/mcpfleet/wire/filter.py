@@ -53,6 +53,14 @@ class Filter:
         found |= {each.field: list(each.keys) for each in self.own}
         return found
 
+    def only_own(self, allowed: Mapping[str, Iterable[str]]) -> tuple[OwnKeys, ...]:
+        """Return its keys of own notifications that are among these, by fields."""
+        kept = (
+            OwnKeys(each.field, tuple(key for key in each.keys if key in set(allowed.get(each.field, ()))))
+            for each in self.own
+        )
+        return tuple(each for each in kept if each.keys)
+
     def supported(self, capabilities: Mapping[str, Any], *, tasks: bool) -> Filter:
         """Return the part that an endpoint can honour (S7): without kinds of change that its capabilities lack.
 

@@ -46,6 +46,15 @@ from mcpfleet.contracts.grants import GrantsRenewed, HeldUris, Holder, NewGrant,
 from mcpfleet.contracts.manifest import Definition, FileRef, Skill
 from mcpfleet.contracts.operator_tasks import StopTask
 from mcpfleet.contracts.permits import AskedByCaller, PermitsChanged, PermitsWanted, Permitted
+from mcpfleet.contracts.policy import (
+    ItemShown,
+    StreamAsked,
+    StreamJudged,
+    StreamsAsked,
+    StreamsJudged,
+    Visible,
+    VisibleWanted,
+)
 from mcpfleet.contracts.pool_tasks import Settle
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.sessions import (
@@ -230,6 +239,26 @@ MESSAGES = [
     WatchAgain(session=SESSION),
     WatchedAgain(),
     WatchedAgain(streams=(FIRST,)),
+    VisibleWanted(
+        endpoint="mcp",
+        snapshot=7,
+        group="staff",
+        items=(ItemShown(kind="tool", name="search", pool="library", scopes=("read",)),),
+    ),
+    Visible(places=(0,), number=3),
+    Visible(hides_nothing=True, number=3),
+    StreamsAsked(
+        streams=(
+            StreamAsked(
+                endpoint="mcp",
+                principal=Principal(subject="ann", group="staff"),
+                lists=("tools",),
+                uris=("acct://accounts/ann",),
+                tasks=("t1",),
+            ),
+        )
+    ),
+    StreamsJudged(streams=(StreamJudged(outcome="allowed", lists=("tools",), seconds=60.0, number=3), StreamJudged())),
     AskedByCaller(principal=Principal(subject="ann", group="staff"), uris=("acct://accounts/ann",)),
     PermitsWanted(callers=(AskedByCaller(principal=Principal(subject="ann"), uris=("acct://accounts/ann",)),)),
     Permitted(callers=((True, False), None)),

@@ -13,6 +13,7 @@ from mcpfleet.contracts import (
     hints,
     operator_tasks,
     permits,
+    policy,
     pool_tasks,
     sessions,
     stats,
@@ -29,6 +30,8 @@ FRAME = call.frame_subject("e1", "library", "7", call.FrameKind.RESULT)
 MAY = {
     ADMIT.subject_for(): ("edge", "authorization"),
     ADMIT_ALL.subject_for(): ("edge", "authorization"),
+    policy.VISIBLE.subject_for(): ("edge", "authorization"),
+    policy.JUDGE.subject_for(): ("edge", "authorization"),
     catalog.SNAPSHOT.subject_for(): ("edge", "catalog"),
     catalog.WITHDRAW.subject_for(): ("operator", "catalog"),
     catalog.ANNOUNCE.subject_for(pool="library"): ("pool-library", "catalog"),

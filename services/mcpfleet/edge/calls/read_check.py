@@ -68,9 +68,15 @@ class ReadCheck:
         self._log = log
 
     def find(self, question: ReadQuestion) -> Target | None:
-        """Find what serves a URI to a caller now; none where its view has nothing there."""
+        """Find what serves a URI to a caller now; none where its view has nothing there.
+
+        Raises:
+            Undecided: the caller's view is not known now.
+        """
         view = self._snapshots.view(question.endpoint, question.principal)
-        return None if view is None else view.find_resource(question.uri)
+        if view is None:
+            raise Undecided("the caller's view is not known")
+        return view.find_resource(question.uri)
 
     async def ask_permit(self, listed: Listed, questions: Sequence[ReadQuestion]) -> list[Decision | None]:
         """Ask the permit of a definition about many; None where it gave no answer."""

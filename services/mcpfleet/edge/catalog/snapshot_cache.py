@@ -7,8 +7,9 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import anyio
@@ -22,19 +23,24 @@ from mcpfleet.bus.errors import BusError, NoResponders
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.access import is_exposed
 from mcpfleet.contracts.catalog import CatalogClient, Snapshot, hint_subject
+from mcpfleet.contracts.policy import PolicyClient
 from mcpfleet.contracts.principal import Principal
+from mcpfleet.edge.catalog.visibility import Visibility
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.process.lifecycle import STARTING_FOR
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
 from mcpfleet.views.rights import Policy, Rights
 from mcpfleet.views.view import View, view_of
+from mcpfleet.wire.errors import NotAnswered
 
 _HINT: Final = hint_subject("{endpoint}")
 UNENFORCED: Final = "scopes are not enforced"
 REFUSED: Final = "definitions refused: scopes are not enforced"
 _LONGEST_LISTING: Final = 500
 """Characters of names in one line of the log."""
+_LEARNED_AT_ONCE: Final = 16
+"""Groups about which the policy is asked at once in the background."""
 _MOST_VIEWS: Final = 256
 """Views of one snapshot that are kept; the oldest goes first."""
 
@@ -74,12 +80,17 @@ class Snapshots:
         settings: EdgeSettings,
         tracer: Tracer,
         log: FilteringBoundLogger,
+        visibility: Visibility | None = None,
     ) -> None:
         self._bus = bus
         self._client = client
         self._settings = settings
         self._tracer = tracer
         self._log = log
+        self._visibility = visibility or Visibility(PolicyClient(bus), log=log)
+        self._wanted: dict[tuple[str, str], None] = {}
+        """The endpoints and groups whose items are to be learned in the background."""
+        self._is_learning = False
         self._endpoints = {name: _Endpoint(tasks=_has_tasks(settings, name)) for name in endpoints}
         self._early_until = time.monotonic() + STARTING_FOR
         self._known = anyio.Event()
@@ -132,13 +143,63 @@ class Snapshots:
             self._refresh(name)
         if endpoint.snapshot is None or endpoint.policy is None:
             return None
-        rights = endpoint.policy.rights(principal, revision)
+        visible = None
+        if principal.group is not None:
+            visible = self._visibility.get(name, endpoint.snapshot.number, principal.group)
+            if visible is None:
+                self._want(name, principal.group)
+                return None
+        rights = endpoint.policy.rights(principal, revision, visible)
         view = endpoint.views.get(rights)
         if view is None:
             view = endpoint.views[rights] = view_of(endpoint.snapshot, endpoint.policy, rights, tasks=endpoint.tasks)
             if len(endpoint.views) > _MOST_VIEWS:
                 endpoint.views.popitem(last=False)
         return view
+
+    async def prepare(self, name: str, principal: Principal) -> None:
+        """Learn what the operator's policy shows a caller's group; afterwards `view` knows it (X48).
+
+        Raises:
+            NotAnswered: authorization did not say so in time.
+        """
+        endpoint = self._endpoints[name]
+        if principal.group is None or endpoint.snapshot is None:
+            return
+        if self._visibility.get(name, endpoint.snapshot.number, principal.group) is None:
+            await self._visibility.learn(endpoint.snapshot, principal.group)
+
+    def policy_changed(self, number: int) -> None:
+        """Forget what groups see: the operator's policy may show something else from a revocation's number on."""
+        self._visibility.policy_changed(number)
+
+    def _want(self, name: str, group: str) -> None:
+        """Learn in the background what a group sees of the newest snapshot, for streams."""
+        self._wanted[name, group] = None
+        if not self._is_learning and self._tasks is not None:
+            self._is_learning = True
+            self._tasks.start_soon(self._learn)
+
+    async def _learn(self) -> None:
+        """Learn what was wanted, some groups at once, and tell listeners of their endpoints' views."""
+        try:
+            while self._wanted:
+                some = list(islice(self._wanted, _LEARNED_AT_ONCE))
+                async with anyio.create_task_group() as tasks:
+                    for name, group in some:
+                        tasks.start_soon(self._learn_one, name, group)
+                for each in some:
+                    self._wanted.pop(each, None)
+                for name in {name for name, _ in some}:
+                    self._on_change(name)
+        finally:
+            self._is_learning = False
+
+    async def _learn_one(self, name: str, group: str) -> None:
+        snapshot = self._endpoints[name].snapshot
+        with suppress(NotAnswered):
+            if snapshot is not None:
+                await self._visibility.learn(snapshot, group)
 
     def _on_hint(self, message: Incoming) -> None:
         name = message.subject.rpartition(".")[2]

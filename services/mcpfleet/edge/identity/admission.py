@@ -110,6 +110,7 @@ class Admission:
         self._owner = TaskOwner()
         self._revocation_listeners: list[Callable[[MatchesPrincipal], None]] = []
         self._key_listeners: list[Callable[[MatchesKey], None]] = []
+        self._policy_listeners: list[Callable[[int], None]] = []
         self.number = 0
         """The newest revocation that was applied. An answer with an older number is not used."""
         self._policy = 0
@@ -207,6 +208,15 @@ class Admission:
 
     # -- revocations --------------------------------------------------------------------------------------------------
 
+    @property
+    def policy_number(self) -> int:
+        """The number of the newest change of policy that was applied."""
+        return self._policy
+
+    def on_policy_changed(self, listener: Callable[[int], None]) -> None:
+        """Call a listener with the number of each change of policy, before those of `on_revoked`."""
+        self._policy_listeners.append(listener)
+
     def on_revoked(self, listener: Callable[[MatchesPrincipal], None]) -> None:
         """Call a listener when rights end, for holders that keep them longer than a request."""
         self._revocation_listeners.append(listener)
@@ -231,6 +241,10 @@ class Admission:
         self._denied.clear()
         if policy:
             self._policy = policy
+            # A group may be another one now: its callers are asked about before they are served again (X52).
+            self._admitted.drop(lambda verdict: verdict.principal.group is not None)
+            for hear in self._policy_listeners:
+                hear(policy)
             now = self._clock()
             for verdict in self._admitted.values():
                 if verdict.admitted.number < policy:
@@ -358,7 +372,7 @@ class Admission:
         if principal is None:
             self._admitted.forget(key)
             return self._denied.put(key, Verdict(admitted, expires))
-        if principal.is_anonymous:  # one object for all, so that a call need not compare
+        if principal.is_anonymous and principal.group is None:  # one object for all, so that a call need not compare
             admitted = admitted.model_copy(update={"principal": ANONYMOUS})
         self._denied.forget(key)
         verdict = Verdict(admitted, expires, asked_at + admitted.lasts / 2, names_of(principal), asked_at)

@@ -123,6 +123,8 @@ class RequestRouter:
         if method is not None and not method.admits:
             return await self._answer_from_memory(exchange)
         exchange.caller = await callers.admission.admit(exchange.endpoint, exchange.credential)  # group 11
+        if exchange.caller.group is not None:
+            await callers.snapshots.prepare(exchange.endpoint, exchange.caller)
         exchange.view = callers.view(exchange)
         # 2025: the session comes first, and then whether the endpoint offers the method.
         handler = offered_handler(exchange) if exchange.revision.checks_first else self._compat.answer

@@ -67,6 +67,8 @@ class SessionEndpoint:
             await exchange.answer(204)
             return
         exchange.revision = Revision2025InSession(found.session.revision)
+        if exchange.caller.group is not None:
+            await self._callers.snapshots.prepare(exchange.endpoint, exchange.caller)
         exchange.view = self._callers.view(exchange)
         await self._streams.serve(exchange, found)
 

@@ -13,6 +13,7 @@ from mcpfleet.console.page import PATH as CONSOLE
 from mcpfleet.contracts.authorization import AuthorizationClient
 from mcpfleet.contracts.catalog import CatalogClient
 from mcpfleet.contracts.files import FilesClient
+from mcpfleet.contracts.policy import PolicyClient
 from mcpfleet.contracts.sessions import SessionsClient
 from mcpfleet.contracts.subscriptions import SubscriptionsClient
 from mcpfleet.contracts.tasks import TasksClient
@@ -52,7 +53,7 @@ from mcpfleet.edge.sessions.in_flight import InFlightRequests
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub, StreamParts
-from mcpfleet.edge.streams.lease import StreamLeases
+from mcpfleet.edge.streams.lease import StreamAuthority, StreamLeases
 from mcpfleet.edge.streams.listen import ListenStreams
 from mcpfleet.edge.streams.own_changes import OwnChanges
 from mcpfleet.edge.streams.quota import Quota
@@ -257,9 +258,11 @@ def _streams(
     watchers = Watchers(bus, permits, settings, tracer=tracer, log=log)
     parts = StreamParts(watchers, updates, quota, OwnChanges(bus, settings, tracer=tracer))
     hub = Hub(bus, callers.snapshots, parts, settings, instruments=instruments, log=log)
+    identity.admission.on_policy_changed(callers.snapshots.policy_changed)
     identity.admission.on_revoked(hub.revoke)
     identity.admission.on_keys_ended(hub.end_keys)
-    leases = StreamLeases(identity.admission, longest=settings.permission_lasts)
+    authority = StreamAuthority(identity.admission, callers.snapshots, PolicyClient(bus))
+    leases = StreamLeases(authority, longest=settings.permission_lasts)
     listen = ListenStreams(
         hub, quota, leases, callers.limits, settings=settings, instruments=instruments, observers=process.observers
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from mcpfleet.bus.bus import Bus
 from mcpfleet.bus.port import Incoming
 from mcpfleet.contracts.hints import LISTS, list_hints
-from mcpfleet.contracts.principal import ANONYMOUS, Principal
+from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.own_changes import OwnChanges
@@ -29,6 +30,7 @@ from mcpfleet.process.host import connections_within
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.views.view import View
 from mcpfleet.wire.errors import Rejection, no_capacity
+from mcpfleet.wire.filter import Filter
 from mcpfleet.wire.notices import LIST_CHANGED, Notice, resource_updated
 
 _RETRY_AFTER: Final = 5
@@ -239,21 +241,19 @@ class Hub:
     def revoke(self, matches: Callable[[Principal], bool]) -> None:
         """Fence the streams whose rights may have ended, and renew their leases at once (S3).
 
-        A change of policy concerns the streams of all edges at once. Their leases are renewed one by one over half of a
-        lease's life, and no stream is fenced meanwhile.
+        A change of policy concerns all streams that have a lease. The fence is for all in one turn (X52); then their
+        leases are renewed some at once, in common questions.
 
         Args:
             matches: returns whether the rights of a principal may have ended.
         """
-        is_policy = matches(ANONYMOUS)
-        self._watchers.permits.take_back(matches, spread=is_policy)
-        for stream in self.streams():
-            if is_policy:
-                self._renewals.renew_soon(stream)
-            elif matches(stream.lease.principal):
-                stream.fence()
-                self._instruments.fences.add(1)
-                self._renewals.renew_now(stream)
+        streams = [each for each in self.streams() if each.lease.expires < math.inf and matches(each.lease.principal)]
+        for stream in streams:
+            stream.fence()
+            self._instruments.fences.add(1)
+        self._watchers.permits.take_back(matches)
+        for stream in streams:
+            self._renewals.renew_now(stream)
 
     def end_keys(self, is_over: Callable[[str | None, float], bool]) -> None:
         """Fence the streams whose credentials rest on an ended key, and renew their leases at once (S3).
@@ -274,7 +274,29 @@ class Hub:
         """
         self._show(stream)
         self._watchers.change_principal(stream)
+        self._narrow(stream)
         self._offer_again(stream, stream.lift())
+
+    def _narrow(self, stream: Stream) -> None:
+        """Take out of a stream's filter what the operator's policy allows no more; the stream itself goes on (X51)."""
+        allowed, honoured = stream.lease.allowed, stream.honoured
+        if allowed is None or allowed == honoured:
+            return
+        if allowed.own != honoured.own:  # its client listens again, for what is left
+            stream.end(Exit.LEASE_ENDED)
+            return
+        gone = [uri for uri in honoured.uris if uri not in allowed.uris]
+        self._watchers.remove(stream, gone)
+        for kind in honoured.lists - allowed.lists:
+            stream.digests.pop(kind, None)
+            stream.withdraw(kind)
+        for uri in gone:
+            stream.withdraw(uri)
+        tasks = tuple(task for task in honoured.task_ids if task in allowed.task_ids)
+        for task in set(honoured.task_ids) - set(tasks):
+            self._tasks.drop(stream, task)
+        uris = tuple(uri for uri in honoured.uris if uri in allowed.uris)
+        stream.honoured = Filter(honoured.lists & allowed.lists, uris, tasks, honoured.own)
 
     def _offer_again(self, stream: Stream, waited: Mapping[str, Notice]) -> None:
         """Queue changes that waited while a stream's rights were uncertain, where its caller may receive them."""

@@ -14,7 +14,7 @@ from mcpfleet.edge.protocol.exchange import Exchange, check_declared
 from mcpfleet.edge.protocol.schema import LONGEST_STREAM_ID
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.edge.streams.lease import StreamLease, StreamLeases
+from mcpfleet.edge.streams.lease import Judged, StreamLease, StreamLeases
 from mcpfleet.edge.streams.quota import Quota
 from mcpfleet.edge.streams.stream import Exit, Stream, StreamBounds, StreamEnd
 from mcpfleet.edge.tasks.read import declares, takes_tasks
@@ -86,6 +86,10 @@ class ListenStreams:
             raise missing_capabilities((TASKS,))  # before any look-up (D2)
         self._leases.check_scopes(exchange, honoured)
         await self._limits.take_request(exchange.endpoint, exchange.caller)
+        judged = None
+        if honoured and not self._hub.is_draining:
+            judged = await self._leases.judge(exchange, "listen", honoured)
+            honoured = honoured if judged is None else judged.allowed
         stream = Stream(
             exchange,
             subscription_id(exchange.id),
@@ -100,7 +104,7 @@ class ListenStreams:
             return
         capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
         del meta  # this frame lasts as long, and `_meta` may have megabytes
-        await self.serve(stream, exchange.credential, capabilities)
+        await self.serve(stream, exchange.credential, capabilities, judged=judged)
 
     async def serve(
         self,
@@ -109,6 +113,8 @@ class ListenStreams:
         capabilities: dict[str, Any] | None = None,
         before: Callable[[], Awaitable[None]] | None = None,
         after: Callable[[], Awaitable[None]] | None = None,
+        *,
+        judged: Judged | None = None,
     ) -> None:
         """Give a stream its place, its share of the quota and its lease, and run it to its end.
 
@@ -118,6 +124,7 @@ class ListenStreams:
             capabilities: its client's, which decide what it may receive of tasks.
             before: is called once the stream has all that, and before it sends anything.
             after: is called once the stream has ended, while it still hears of changes.
+            judged: what the operator's policy has said of it; None where it judges no such streams.
 
         Raises:
             Rejection: 503 where the edge has no capacity, as `Admission.admit`, and as `before`; nothing was sent yet.
@@ -133,7 +140,7 @@ class ListenStreams:
                     await self._hub.subscribe(stream, capabilities or {})
                 except BusError:
                     raise self._hub.refusal("bus") from None
-            await self._serve_within_quota(stream, credential, before)
+            await self._serve_within_quota(stream, credential, before, judged)
         finally:
             if after is not None:
                 await after()
@@ -149,7 +156,11 @@ class ListenStreams:
         )
 
     async def _serve_within_quota(
-        self, stream: Stream, credential: Credential | None, before: Callable[[], Awaitable[None]] | None
+        self,
+        stream: Stream,
+        credential: Credential | None,
+        before: Callable[[], Awaitable[None]] | None,
+        judged: Judged | None,
     ) -> None:
         """Run a stream as one of its partition's."""
         principal = stream.lease.principal
@@ -161,7 +172,7 @@ class ListenStreams:
         if not is_granted:
             raise self._hub.refusal("partition")
         try:
-            stream.lease = await self._leases.grant(stream.endpoint, principal, credential)
+            stream.lease = await self._leases.grant(stream.endpoint, principal, credential, judged)
             await self._hub.accept(stream)
             if before is not None:
                 await before()

@@ -69,14 +69,6 @@ class Renewals:
             timer.cancel()
         self._fall_due(stream)
 
-    def renew_soon(self, stream: Stream) -> None:
-        """Renew a stream's lease at a random moment within half of a lease's life, or sooner where that is due."""
-        timer = self._timers.get(stream)
-        seconds = random.uniform(0, self._longest / 2)  # noqa: S311  # no secret
-        if timer is not None and timer.when() > asyncio.get_running_loop().time() + seconds:
-            timer.cancel()
-            self._schedule(stream, seconds)
-
     async def run(self) -> None:
         """Renew leases, until cancelled."""
         places = anyio.Semaphore(AT_ONCE)

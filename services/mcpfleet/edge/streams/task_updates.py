@@ -182,6 +182,14 @@ class TaskUpdates:
         watch.has_begun = True
         self._start(watch)
 
+    def drop(self, stream: Stream, task: str) -> None:
+        """Let a stream hear no more of a task."""
+        watch = self._watches.get(stream)
+        if watch is not None and task in watch.versions:
+            watch.drop(task)
+            self._forget(watch, task)
+        stream.withdraw(KEY + task)
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def _on_hint(self, message: Incoming) -> None:

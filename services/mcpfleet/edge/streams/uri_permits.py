@@ -11,7 +11,6 @@ streams that watch it (X51).
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -56,7 +55,7 @@ class ReadChecker(Protocol):
     """Decides whether callers may read: by the resource's handler, or by other means."""
 
     def find(self, question: ReadQuestion) -> Target | None:
-        """Return the target that serves a URI to a caller now; None where there is none."""
+        """Return the target that serves a URI to a caller now; None where there is none; raise `Undecided`."""
 
     async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
         """Decide whether a caller may read a URI; raise `Undecided`."""
@@ -196,7 +195,10 @@ class UriPermits:
             return False
         catalog = self._catalogs[permit.caller.key[0]]
         if permit.catalog != catalog:
-            target = self._checker.find(permit.question)
+            try:
+                target = self._checker.find(permit.question)
+            except Undecided:
+                return False
             if permit.definition != (None if target is None else target.listed.digest):
                 return False
             permit.catalog = catalog
@@ -230,26 +232,29 @@ class UriPermits:
             if not permit.streams:
                 self._release(permit)
 
-    def take_back(self, matches: Callable[[Principal], bool], *, spread: bool) -> None:
-        """End the decisions on callers whose rights may have ended; new checks follow.
+    def take_back(self, matches: Callable[[Principal], bool]) -> None:
+        """End the decisions on callers whose rights may have ended; new checks follow, some each second.
 
         Args:
             matches: returns whether a caller's rights may have ended.
-            spread: end the decisions on all callers, each at a random moment within half of a decision's time.
         """
-        now = time.monotonic()
         for caller in list(self._callers.values()):
-            if not spread and not matches(caller.key[1]):
-                continue
-            for permit in list(caller.permits.values()):
-                permit.generation += 1
-                permit.retry_at = -math.inf
-                end = now + random.uniform(0, self._lasts / 2) if spread else -math.inf  # noqa: S311  # no secret
-                permit.until = min(permit.until, end)
-                if permit.until <= now:
-                    self._hold_back(permit)
-                if permit in self._idle and permit.until <= now:
-                    self._forget(permit)
+            if matches(caller.key[1]):
+                for permit in list(caller.permits.values()):
+                    self._fence(permit)
+
+    def _fence(self, permit: UriPermit) -> None:
+        """Let no change of a URI pass before a new check: one that waits in a stream waits for the check instead."""
+        permit.generation += 1
+        permit.retry_at = permit.until = -math.inf
+        if permit in self._idle:
+            self._forget(permit)
+            return
+        for stream in permit.streams:
+            if stream.hold_back(permit.uri):
+                permit.has_change = True
+        if permit.has_change:
+            self._ask(permit)
 
     def fence_pool(self, pool: str, uris: Collection[str]) -> None:
         """Let no change of a pool's URIs pass before the pool's permits were asked again (X52).
@@ -261,19 +266,7 @@ class UriPermits:
         for caller in list(self._callers.values()):
             found = [caller.permits[uri] for uri in uris if uri in caller.permits] if uris else caller.permits.values()
             for permit in [each for each in found if each.by_permit and each.served_by == pool]:
-                permit.generation += 1
-                permit.retry_at = permit.until = -math.inf
-                self._hold_back(permit)
-                if permit in self._idle:
-                    self._forget(permit)
-
-    def _hold_back(self, permit: UriPermit) -> None:
-        """Take a change of a URI out of the streams in which it waits: it waits for a new check instead."""
-        for stream in permit.streams:
-            if stream.hold_back(permit.uri):
-                permit.has_change = True
-        if permit.has_change:
-            self._ask(permit)
+                self._fence(permit)
 
     def catalog_changed(self, endpoint: str) -> None:
         """Note a new snapshot: other definitions may serve an endpoint's URIs, so new checks follow."""
@@ -292,7 +285,11 @@ class UriPermits:
             if not renews and not permit.by_permit:
                 self._queue.hasten(permit, permit.pool, permit.caller)
             return False
-        target = self._checker.find(permit.question)
+        try:
+            target = self._checker.find(permit.question)
+        except Undecided:
+            self._note_failure(permit)
+            return False
         if target is None:  # the caller's view has nothing there, which needs no check
             self._end_check(permit)
             self._take(permit, Decision(may_read=False, definition=None), time.monotonic())
@@ -323,23 +320,29 @@ class UriPermits:
         if decision is not None and generation == permit.generation:
             self._take(permit, decision, began)
         else:
-            permit.failures += 1
-            permit.retry_at = time.monotonic() + min(_RETRY * 2 ** (permit.failures - 1), self._lasts)
+            self._note_failure(permit)
         if not permit.streams and not permit.awaited:
             self._release(permit)
+
+    def _note_failure(self, permit: UriPermit) -> None:
+        """Let a check be repeated after a pause."""
+        permit.failures += 1
+        permit.retry_at = time.monotonic() + min(_RETRY * 2 ** (permit.failures - 1), self._lasts)
 
     async def _decide_together(self, asked: PermitOf, permits: list[UriPermit]) -> None:
         """Ask a permit about many, and again about those whose rights may have ended meanwhile."""
         generations, began = [permit.generation for permit in permits], time.monotonic()
-        target = self._checker.find(permits[0].question)
         decisions: list[Decision | None] = [None] * len(permits)
-        if target is not None and (target.listed.pool, target.listed.digest) == asked:
-            try:
+        try:
+            target = self._checker.find(permits[0].question)
+            if target is not None and (target.listed.pool, target.listed.digest) == asked:
                 decisions = await self._checker.ask_permit(target.listed, [permit.question for permit in permits])
-            except Exception:
-                self._log.exception("permit not asked")
-        else:  # a rollout has replaced it meanwhile
-            generations = [-1] * len(permits)
+            else:  # a rollout has replaced it meanwhile
+                generations = [-1] * len(permits)
+        except Undecided:
+            pass  # asked again after a pause
+        except Exception:
+            self._log.exception("permit not asked")
         for permit, generation, decision in zip(permits, generations, decisions, strict=True):
             if permit.generation != generation and (permit.streams or permit.awaited):
                 permit.pool, permit.retry_at = None, -math.inf
@@ -349,8 +352,7 @@ class UriPermits:
             if decision is not None and permit.generation == generation:
                 self._take(permit, decision, began)
             else:
-                permit.failures += 1
-                permit.retry_at = time.monotonic() + min(_RETRY * 2 ** (permit.failures - 1), self._lasts)
+                self._note_failure(permit)
             if not permit.streams and not permit.awaited:
                 self._release(permit)
 
@@ -392,9 +394,11 @@ class UriPermits:
 
     def _is_due(self, permit: UriPermit, changed: Collection[str]) -> bool:
         if permit.caller.key[0] in changed:
-            target = self._checker.find(permit.question)
-            asks_permit = target is not None and target.listed.definition.permit
-            return not asks_permit and not self.is_known(permit)
+            try:
+                target = self._checker.find(permit.question)
+            except Undecided:
+                return False
+            return (target is None or not target.listed.definition.permit) and not self.is_known(permit)
         if permit.by_permit:  # asked again before a change is sent, and after silence
             return (permit.has_change or permit.may_read is None) and permit.until <= time.monotonic()
         return permit.until <= time.monotonic()

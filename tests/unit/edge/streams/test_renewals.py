@@ -181,19 +181,3 @@ async def test_n13_the_stagger_is_small(seconds: float) -> None:
         when = renewals._timers[one].when() - anyio.current_time()
         assert seconds / 2 - 0.05 <= when <= seconds / 2 + min(1.0, seconds / 20)
         renewals.remove(one)
-
-
-async def test_renewals_of_all_streams_spread_out() -> None:
-    """Within half of a lease's life, each stream's at a moment of its own."""
-    async with renewing(longest=2.0) as renewals:
-        lease = TestedLease(3600)
-        streams = [leased(lease) for _ in range(50)]
-        for one in streams:
-            renewals.add(one)
-            renewals.renew_soon(one)
-        assert lease.asked == []
-        due = sorted(timer.when() - anyio.current_time() for timer in renewals._timers.values())
-        assert len(due) == len(streams)
-        assert due[0] < 0.5 < due[-1] <= 1.1
-        for one in streams:
-            renewals.remove(one)

@@ -23,6 +23,7 @@ from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.telemetry.instruments import StreamInstruments
 from mcpfleet.telemetry.metrics import Metrics
 from mcpfleet.views.view import Target
+from mcpfleet.wire.notices import resource_updated
 from tests.kit.logs import captured
 from tests.kit.observing import observers
 from tests.kit.waiting import until
@@ -142,7 +143,7 @@ async def test_s22_what_was_asked_before_a_permission_was_taken_back_does_not_co
         it.permits.may_send(permit, DIGEST)
         await until(lambda: resource.asked)
         resource.answers["ann"] = False
-        it.permits.take_back(lambda principal: principal == ANN, spread=False)
+        it.permits.take_back(lambda principal: principal == ANN)
         assert resource.gate is not None
         resource.gate.set()
         await until(lambda: it.heard)
@@ -153,11 +154,11 @@ async def test_s22_a_revocation_takes_back_the_decisions_of_those_whom_it_concer
     async with made(Resource({"ann": True, "bob": True})) as it:
         (_, anns), (_, bobs) = it.watch(ANN), it.watch(BOB)
         await it.decide([anns, bobs])
-        it.permits.take_back(lambda principal: principal == ANN, spread=False)
+        it.permits.take_back(lambda principal: principal == ANN)
         assert not it.permits.is_known(anns)
         assert it.permits.is_known(bobs)
-        it.permits.take_back(lambda _: True, spread=True)
-        assert bobs.until <= time.monotonic() + 15
+        it.permits.take_back(lambda _: True)
+        assert not it.permits.is_known(bobs)
 
 
 async def test_s22_silence_is_asked_again_ever_later_and_a_failure_decides_nothing() -> None:
@@ -264,3 +265,51 @@ async def test_s22_what_is_not_in_view_takes_no_time_of_the_renewals() -> None:
         _, permit = it.watch()
         await it.decide([permit])
         await until(lambda: len(it.resource.asked) >= 2, within=5)
+
+
+@pytest.mark.rule("X50", "X51")
+async def test_a_permit_is_asked_together_and_not_by_time_alone() -> None:
+    async with made(Resource({"ann": True, "bob": True}, has_permit=True), permission_lasts=0.2) as it:
+        permits = [it.watch(Principal(subject=name))[1] for name in ("ann", "bob", "cid")]
+        await it.decide(permits)
+        assert (it.resource.together, it.resource.asked) == ([3], [])
+        assert [permit.may_read for permit in permits] == [True, True, False]
+        await anyio.sleep(0.5)
+        assert it.resource.together == [3], "time alone asks nobody"
+        may_send = [it.permits.may_send(permit, DIGEST) for permit in permits]
+        assert may_send == [False] * 3
+        await until(lambda: it.heard.count((True, True)) == 2)
+        assert it.resource.together == [3, 2], "a refusal has ended the third"
+
+
+@pytest.mark.rule("X52", "X53")
+async def test_a_fenced_pool_takes_its_changes_out_of_streams_until_its_permits_are_asked_again() -> None:
+    resource = Resource({"ann": True}, has_permit=True)
+    async with made(resource) as it:
+        opened, permit = it.watch()
+        await it.decide([permit])
+        opened.offer(URI, resource_updated(URI))
+        generation = opened.grant.generation
+        resource.gate = anyio.Event()
+        it.permits.fence_pool("other", ())
+        it.permits.fence_pool("bank", ("else://where",))
+        assert it.permits.is_known(permit)
+        it.permits.fence_pool("bank", ())
+        assert opened.grant.generation > generation
+        assert opened.lift() == {}, "it waits for the permit"
+        await until(lambda: len(resource.together) == 2)
+        it.permits.fence_pool("bank", (URI,))  # what was asked before does not count
+        resource.gate.set()
+        await until(lambda: (True, True) in it.heard)
+        assert resource.together == [1, 1, 1]
+
+
+@pytest.mark.rule("X51")
+async def test_a_silent_permit_is_asked_again_while_a_change_waits() -> None:
+    resource = Resource({"ann": None}, has_permit=True)
+    async with made(resource, permission_lasts=0.2) as it:
+        _, permit = it.watch()
+        assert not it.permits.may_send(permit, DIGEST)
+        await until(lambda: len(resource.together) >= 2)
+        resource.answers["ann"] = True
+        await until(lambda: it.heard == [(True, True)])
