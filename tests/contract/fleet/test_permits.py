@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from mcpfleet.app import load
 from mcpfleet.bus.memory.faults import Faults
-from tests.contract.fleet.accounts_app import ANN, ANNS, BOB, BOBS, account_of
+from mcpfleet.testing.local import LocalFleet
+from tests.contract.fleet.accounts_app import ANN, ANNS, BOB, BOBS, TOKENS, account_of
 from tests.contract.fleet.listener import ACK, Listener, listening
 from tests.contract.fleet.test_who_may_hear import honoured
 from tests.contract.fleet.vault_app import Vault, fleet, post, read
 from tests.contract.fleet.visitor import Visitors
 from tests.kit.waiting import until
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "accounts.py"
 TEMPLATE = {"type": "ref/resource", "uri": "acct://accounts/{name}"}
 SILENT = {
     "jsonrpc": "2.0",
@@ -206,3 +211,16 @@ async def test_permits_change_once_a_second_at_most_and_a_lost_hint_is_repeated(
         await anyio.sleep(0.3)
         assert stream.uris() == told
         assert len(vault.asked) == asked + 1, "fifty changes within a second are one"
+
+
+@pytest.mark.rule("X50", "X52")
+async def test_the_example_lets_owners_read_and_whom_they_let_read() -> None:
+    app = load(str(EXAMPLE))
+    environment = {"MCPFLEET_AUTHORIZATION": "static", "MCPFLEET_TOKENS": json.dumps(TOKENS)}
+    async with LocalFleet(app, environment=environment) as running, running.http() as http:
+        assert (await read(http, ANN, ANNS)).json()["result"]["contents"][0]["text"] == "12 euros"
+        assert "error" in (await read(http, BOB, ANNS)).json()
+        for may in (True, False):
+            arguments = {"name": "let_read", "arguments": {"reader": "bob", "may": may}}
+            assert (await post(http, ANN, "tools/call", arguments, "let_read")).status_code == 200
+            assert ("result" in (await read(http, BOB, ANNS)).json()) is may

@@ -41,6 +41,8 @@ _LONGEST_LISTING: Final = 500
 """Characters of names in one line of the log."""
 _LEARNED_AT_ONCE: Final = 16
 """Groups about which the policy is asked at once in the background."""
+_LEARNED_AGAIN: Final = 1.0
+"""Seconds before these are asked about again where there was no answer."""
 _MOST_VIEWS: Final = 256
 """Views of one snapshot that are kept; the oldest goes first."""
 
@@ -185,21 +187,25 @@ class Snapshots:
         try:
             while self._wanted:
                 some = list(islice(self._wanted, _LEARNED_AT_ONCE))
+                learned: set[str] = set()
                 async with anyio.create_task_group() as tasks:
                     for name, group in some:
-                        tasks.start_soon(self._learn_one, name, group)
-                for each in some:
-                    self._wanted.pop(each, None)
-                for name in {name for name, _ in some}:
-                    self._on_change(name)
+                        tasks.start_soon(self._learn_one, name, group, learned)
+                for name in learned:
+                    for listener in self._listeners:
+                        listener(name)
+                if not learned:  # authorization is away
+                    await anyio.sleep(_LEARNED_AGAIN)
         finally:
             self._is_learning = False
 
-    async def _learn_one(self, name: str, group: str) -> None:
+    async def _learn_one(self, name: str, group: str, learned: set[str]) -> None:
         snapshot = self._endpoints[name].snapshot
         with suppress(NotAnswered):
             if snapshot is not None:
                 await self._visibility.learn(snapshot, group)
+            self._wanted.pop((name, group), None)
+            learned.add(name)
 
     def _on_hint(self, message: Incoming) -> None:
         name = message.subject.rpartition(".")[2]

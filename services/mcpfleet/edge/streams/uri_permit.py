@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import anyio
 
+from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.edge.calls.permit_check import ReadQuestion
+from mcpfleet.edge.calls.permit_check import Decision, ReadQuestion
 from mcpfleet.edge.streams.stream import Stream
 from mcpfleet.process.events import GrantBegan, GrantEnded
 from mcpfleet.process.observers import Observers
 from mcpfleet.telemetry.instruments import StreamInstruments
+from mcpfleet.views.view import Target
+
+
+class PermitOf(NamedTuple):
+    """A definition whose permit is asked."""
+
+    pool: str
+    definition: str
+
+
+class ReadChecker(Protocol):
+    """Decides whether callers may read: by the resource's handler, or by other means."""
+
+    def find(self, question: ReadQuestion) -> Target | None:
+        """Return the target that serves a URI to a caller now; None where there is none; raise `Undecided`."""
+
+    async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
+        """Decide whether a caller may read a URI; raise `Undecided`."""
+
+    async def ask_permit(self, listed: Listed, questions: Sequence[ReadQuestion]) -> list[Decision | None]:
+        """Decide by the permit of a definition; None where it gave no answer."""
 
 
 @dataclass(slots=True, eq=False)

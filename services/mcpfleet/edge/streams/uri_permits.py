@@ -13,15 +13,14 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskStatus
 from structlog.typing import FilteringBoundLogger
 
-from mcpfleet.contracts.catalog import Listed
 from mcpfleet.contracts.principal import ANONYMOUS, Principal
 from mcpfleet.edge.calls.permit_check import Decision, ReadQuestion
 from mcpfleet.edge.calls.read_check import Undecided
@@ -29,10 +28,9 @@ from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.permit_batches import PermitBatches
 from mcpfleet.edge.streams.read_queue import ReadQueue
 from mcpfleet.edge.streams.stream import Stream
-from mcpfleet.edge.streams.uri_permit import CallerPermits, GrantRecord, UriPermit
+from mcpfleet.edge.streams.uri_permit import CallerPermits, GrantRecord, PermitOf, ReadChecker, UriPermit
 from mcpfleet.process.observers import Observers
 from mcpfleet.telemetry.instruments import StreamInstruments
-from mcpfleet.views.view import Target
 
 _ROUNDS: Final = 20
 """Searches for decisions to renew, within the time that a decision holds."""
@@ -42,26 +40,6 @@ _TURN: Final = 256
 """Decisions that are examined in one turn of the event loop."""
 _RETRY: Final = 1.0
 """Seconds before a failed check is repeated; doubled after each further failure."""
-
-
-class PermitOf(NamedTuple):
-    """A definition whose permit is asked."""
-
-    pool: str
-    definition: str
-
-
-class ReadChecker(Protocol):
-    """Decides whether callers may read: by the resource's handler, or by other means."""
-
-    def find(self, question: ReadQuestion) -> Target | None:
-        """Return the target that serves a URI to a caller now; None where there is none; raise `Undecided`."""
-
-    async def ask(self, question: ReadQuestion, *, counts: bool) -> Decision:
-        """Decide whether a caller may read a URI; raise `Undecided`."""
-
-    async def ask_permit(self, listed: Listed, questions: Sequence[ReadQuestion]) -> list[Decision | None]:
-        """Decide by the permit of a definition; None where it gave no answer."""
 
 
 class UriPermits:
