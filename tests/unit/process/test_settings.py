@@ -255,6 +255,7 @@ def test_the_real_defaults_of_every_process() -> None:
         "CONSOLE": "false",
         "CONSOLE_HOSTS": "",
         "JAEGER_URL": "",
+        "OBSERVER": "",
     }
 
 
