@@ -72,13 +72,14 @@ def leased(lease: TestedLease) -> Stream:
 
 
 async def test_n13_a_lease_is_renewed_from_half_of_its_life_on() -> None:
+    """The lease lasts so long that what the machine is late by does not count."""
     refreshed: list[Stream] = []
-    async with renewing(refreshed.append) as renewals:
-        lease = TestedLease(0.4)
+    async with renewing(refreshed.append, longest=60.0) as renewals:
+        lease = TestedLease(40.0)
         one, began = leased(lease), time.monotonic()
         renewals.add(one)
-        await until(lambda: len(refreshed) >= 2, within=5)
-        assert 0.2 <= lease.asked[0] - began < 0.35
+        await until(lambda: len(refreshed) >= 2, within=300)
+        assert 20 <= lease.asked[0] - began < 35
         assert one.holds_until > lease.asked[0]
         assert not one.is_over
         renewals.remove(one)
