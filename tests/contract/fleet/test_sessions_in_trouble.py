@@ -152,13 +152,14 @@ async def test_m75_a_response_for_an_edge_that_has_died_is_taken_and_means_nothi
 
 async def test_l8_a_session_lives_while_a_request_of_it_runs() -> None:
     """However long it is silent otherwise."""
-    environment = {"MCPFLEET_SESSION_IDLE": "0.8", "MCPFLEET_SESSION_CHECKED": "0.1", "MCPFLEET_SESSION_KEPT": "0.1"}
+    environment = {"MCPFLEET_SESSION_IDLE": "3", "MCPFLEET_SESSION_CHECKED": "0.1", "MCPFLEET_SESSION_KEPT": "0.1"}
     async with LocalFleet(asking(), edges=2, environment=environment) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
         answers: list[Any] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait, visitor, answers)
-            with anyio.move_on_after(2.0):
+            await until(lambda: visitor.told)
+            with anyio.move_on_after(4.0):
                 await until(lambda: answers)
             assert answers == []
             assert (await visitor.ask("ping"))["result"] == {}
@@ -210,9 +211,12 @@ async def test_l7_a_cancel_may_overtake_its_request() -> None:
     """The request is still on its way to where it runs, and is not begun."""
     async with LocalFleet(asking(), edges=2) as fleet, Visitors(fleet) as visitors:
         visitor = await visitors.one()
+        assert (await visitor.ask("ping", edge=1))["result"] == {}, "it knows the session, and loses no time over it"
+        running = [each for each in alive(InFlightRequests) if each._bus.is_up]
         await visitor.notify("notifications/cancelled", {"requestId": "mine"}, 0)
+        await until(lambda: [len(each._cancelled) for each in running] == [1, 1])
         answers: list[Any] = []
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await wait(visitor, answers)
         assert answers == [None]
         assert not visitor.told
