@@ -115,7 +115,7 @@ class Works:
             return "deferred"
 
     def _declare_keys(self, app: App) -> None:
-        @app.tool(idempotency_key="request", timeout=20.0)
+        @app.tool(idempotency_key="request", timeout=60.0)
         async def pay(amount: int, request: str, ctx: Context) -> str:
             self.runs.append("pay")
             if amount == 13:

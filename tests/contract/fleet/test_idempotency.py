@@ -61,11 +61,11 @@ async def test_i1_a_hundred_repeats_at_two_edges_wait_outside_of_slots_and_run_n
         clients = TaskClient(one), TaskClient(two)
         for number in range(100):
             tasks.start_soon(call, clients[number % 2])
-        await until(lambda: works.runs == ["pay"])
+        await until(lambda: works.runs == ["pay"], within=30)
         # All but one wait, and there is a slot for something else.
         assert said(await clients[0].call("pay", {"amount": 1, "request": "r2"})) == "paid 1 (2)"
         works.release.set()
-        await until(lambda: len(results) == 100)
+        await until(lambda: len(results) == 100, within=50)
     assert set(results) == {"paid 500 (2)"}
     assert works.runs == ["pay", "pay"]
 
