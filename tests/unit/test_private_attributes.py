@@ -61,7 +61,7 @@ INHERITED: Final = {
         connection_state context handle has_data keep_alive_requests send send_task stream_buffers stream_send streams
         task_group
     """,
-    "hypercorn.protocol.h2:StreamBuffer": "_complete _is_empty _paused buffer pop push",
+    "hypercorn.protocol.h2:StreamBuffer": "_complete _is_empty _paused buffer close pop push",
     "hypercorn.protocol.http_stream:HTTPStream": "app_send stream_id",
     "nats.aio.client:Client": """
         _connect_command _current_server _error_cb _flush_pending _flush_queue _pending _pending_data_size _process_msg

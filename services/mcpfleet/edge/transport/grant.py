@@ -50,6 +50,23 @@ class Grant:
         self._floor, self._is_uncertain = self.generation, False
         self._tell()
 
+    def may_go_on(self, generation: int) -> bool:
+        """Return whether the rest of a half-written frame of a generation may be written."""
+        return generation == self.generation or (self._floor <= generation and not self._is_uncertain)
+
+    def is_cut(self, generation: int) -> bool:
+        """Return whether no further byte of a frame of a generation may be written."""
+        return generation < self._floor
+
+    def watch(self, frame: Frame, watcher: Callable[[], None]) -> None:
+        """Call a watcher with each outcome for a frame, which is half written, until `unwatch`."""
+        self._watchers.append((frame, watcher))
+
+    def unwatch(self, frame: Frame, watcher: Callable[[], None]) -> None:
+        """Undo one `watch`: the frame is written, or is dropped."""
+        if (frame, watcher) in self._watchers:
+            self._watchers.remove((frame, watcher))
+
     def half_written(self) -> dict[str, Any]:
         """Return what the frames that are half written tell of, by its keys."""
         return {key: notice for frame, _ in self._watchers for key, notice in frame.about.items()}
@@ -91,13 +108,12 @@ class Frame:
     @property
     def may_go_on(self) -> bool:
         """Whether its rest may be written, where it is half written."""
-        grant = self._grant
-        return grant.generation == self._generation or (grant._floor <= self._generation and not grant._is_uncertain)  # noqa: SLF001  # its own
+        return self._grant.may_go_on(self._generation)
 
     @property
     def is_cut(self) -> bool:
         """Whether no further byte of it may be written."""
-        return self._generation < self._grant._floor  # noqa: SLF001  # its own
+        return self._grant.is_cut(self._generation)
 
     def drop(self) -> None:
         """Tell its maker that it was not written; the first call counts."""
@@ -106,13 +122,11 @@ class Frame:
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call a watcher with each outcome for the frame, which is half written, until `unwatch`."""
-        self._grant._watchers.append((self, watcher))  # noqa: SLF001  # its own
+        self._grant.watch(self, watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
         """Undo one `watch`: the frame is written, or is dropped."""
-        watchers = self._grant._watchers  # noqa: SLF001  # its own
-        if (self, watcher) in watchers:
-            watchers.remove((self, watcher))
+        self._grant.unwatch(self, watcher)
 
     async def goes_on(self) -> bool:
         """Wait until it is known whether the rest may be written, and return that."""
