@@ -142,7 +142,7 @@ GROUP = Group(
                 "Access-Control-Allow-Origin": PAGE,
                 "Access-Control-Allow-Methods": "POST, GET, DELETE",
                 "Access-Control-Allow-Headers": "authorization, content-type, last-event-id, mcp-method, mcp-name, "
-                "mcp-protocol-version, mcp-session-id, traceparent, tracestate, mcp-param-region",
+                "mcp-protocol-version, mcp-session-id, traceparent, tracestate, baggage, mcp-param-region",
                 "Access-Control-Max-Age": "600",
             },
         ),
@@ -157,7 +157,7 @@ GROUP = Group(
             204,
             headers={
                 "Access-Control-Allow-Headers": "authorization, content-type, last-event-id, mcp-method, mcp-name, "
-                "mcp-protocol-version, mcp-session-id, traceparent, tracestate, mcp-param-ok",
+                "mcp-protocol-version, mcp-session-id, traceparent, tracestate, baggage, mcp-param-ok",
             },
         ),
         vector(
