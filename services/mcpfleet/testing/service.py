@@ -101,6 +101,7 @@ class LocalService(Generic[S]):
         finally:
             if self.process.stopping.is_set():  # a process that was killed tells nothing
                 self.process.departure.record(self.process.stopping.cause, self.process.log)
+            self.process.departure.forget()  # a fleet keeps its ended services
             with anyio.CancelScope(shield=True):  # `close` has its own time limit
                 await anyio.to_thread.run_sync(self.process.telemetry.close, _TELEMETRY_CLOSES_WITHIN)
             self.ended.set()

@@ -119,6 +119,10 @@ class Departure:
         """Ask a probe for what remains, whenever the process stops waiting."""
         self._probes.append((kind, probe))
 
+    def forget(self) -> None:
+        """Ask no probe any more, and let go of what they hold: the process has ended."""
+        self._probes.clear()
+
     def expect(self, *names: str) -> None:
         """Count these as unproven until they are proven."""
         self._expected |= dict.fromkeys(names)
