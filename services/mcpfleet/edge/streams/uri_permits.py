@@ -371,6 +371,8 @@ class UriPermits:
                     await anyio.lowlevel.checkpoint()
 
     def _is_due(self, permit: UriPermit, changed: Collection[str]) -> bool:
+        if permit.may_read is None and not permit.failures:
+            return False  # nothing to renew: the request that watches it is about to ask, and is counted
         if permit.caller.key[0] in changed:
             try:
                 target = self._checker.find(permit.question)
