@@ -29,7 +29,7 @@ async def test_s19_no_client_notices_a_route_between_nats_servers_that_is_cut(
 ) -> None:
     """An edge is beyond it: calls have their results, lists and tasks are right again soon, and nothing comes twice."""
     async with AsyncExitStack() as stack:
-        pair = await stack.enter_async_context(nats_pair(tmp_path, ["library-app"]))
+        pair = await stack.enter_async_context(nats_pair(tmp_path, ["library"]))
 
         async def route(name: str, _: str) -> str:
             return pair.urls[name == "edge 2"]
