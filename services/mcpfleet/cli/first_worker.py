@@ -31,6 +31,7 @@ _GRACE: Final = 10.0
 """Seconds beyond that for the process to start, and to tell; code outside of Python never does."""
 _UNREAD: Final = 16 << 20
 """Bytes that an application may print while it is imported, before somebody reads them."""
+_PART: Final = 64 * 1024
 _CLOSES_WITHIN: Final = 5.0
 
 
@@ -38,7 +39,7 @@ class FirstWorker:
     """A process that imports an application, and becomes a worker once it is told where NATS is."""
 
     report: ImportReport
-    """What it has found, from `hear` on."""
+    """The result of its import, from `hear` on."""
 
     def __init__(self, target: str, process: Started, reader: StreamReader, writer: StreamWriter) -> None:
         self._target = target
@@ -61,10 +62,20 @@ class FirstWorker:
             if not said:
                 why = f"the import ends its process with code {await self._process.wait()}"
         if not said:
+            await self._show_printed()
             raise ConfigurationError(f"{self._target}: {why}")
         self.report = ImportReport.model_validate_json(said)
         if self.report.mistake is not None:
+            await self._show_printed()
             raise ConfigurationError(self.report.mistake.text)
+
+    async def _show_printed(self) -> None:
+        """Print what the application has printed: no fleet will read it any more."""
+        assert self._process.stdout is not None
+        with anyio.move_on_after(_CLOSES_WITHIN):
+            while part := await self._process.stdout.read(_PART):
+                sys.stdout.write(part.decode(errors="replace"))
+        sys.stdout.flush()
 
     def stand_for(self, worker: Child) -> None:
         """Become a worker of a fleet when it starts for the first time."""
