@@ -44,7 +44,7 @@ FAMILIES: Final = frozenset({"tools", "prompts", "resources", "updates"})
 """What a GET stream of 2025 may hear: changed lists, and updates of the URIs that its session subscribes to."""
 
 Caller: TypeAlias = Principal
-"""Who asks: subject, client, tenant and scopes, and the group once it is known."""
+"""The caller: subject, client, tenant and scopes, and the group once it is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ WITHIN: Final = 5.0
 """Seconds that one question to a permit may take."""
 
 Caller: TypeAlias = Principal
-"""Who asks: subject, client, tenant, scopes, and the group that the operator's policy put it into."""
+"""The caller: subject, client, tenant, scopes, and the group that the operator's policy put it into."""
 
 
 class Variables(dict[str, Any]):

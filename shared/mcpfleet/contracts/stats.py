@@ -106,7 +106,7 @@ class Stats(Message):
     troubles: tuple[ReportedError, ...] = Field(default=(), max_length=MOST_ERRORS, fail_fast=True)
     """The oldest first."""
     calls: tuple[CallTimes, ...] = Field(default=(), max_length=MOST_TIMED, fail_fast=True)
-    """Of what was called; a release that sends none tells no durations."""
+    """The durations by method and tool; a former release sends none."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,4 +1,4 @@
-"""What observers are told: frozen events of processes, requests, tasks, streams, sessions, grants and snapshots (X69).
+"""Frozen events for observers: of processes, requests, tasks, streams, sessions, grants and snapshots (X69).
 
 Each has the process that tells it. No event has a token, an argument or a result.
 """

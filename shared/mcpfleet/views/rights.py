@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -82,11 +81,6 @@ class Policy:
 def is_of(definition: Definition, revision: str) -> bool:
     """Return whether a definition exists in requests of a revision (X61)."""
     return not definition.revisions or revision in definition.revisions
-
-
-def holds(principal: Principal, scopes: Iterable[str]) -> bool:
-    """Return whether a principal has all of these scopes, as `Principal.holds`."""
-    return principal.holds(scopes)
 
 
 def fits(rule: str, principal: Principal) -> bool:

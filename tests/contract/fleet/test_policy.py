@@ -47,7 +47,7 @@ async def revoke_policy(running: LocalFleet) -> None:
 async def same(
     http: httpx2.AsyncClient, method: str, hidden: dict[str, Any], missing: dict[str, Any], name: str
 ) -> None:
-    """What ann may not see is answered as what is not there."""
+    """A hidden item is answered as one that does not exist."""
     answers = [await post(http, ANN, method, each, each.get(name)) for each in (hidden, missing)]
     assert answers[0].status_code == answers[1].status_code
     found, wanted = (each.json()["error"] for each in answers)

@@ -24,7 +24,7 @@ class Vault:
     def __init__(self) -> None:
         self.app = App("vault", version="1.0.0")
         self.readers: set[tuple[str | None, str]] = {("ann", "ann"), ("bob", "bob")}
-        """Who reads whose account."""
+        """Say who may read which account."""
         self.asked: list[tuple[str | None, tuple[str, ...]]] = []
         """The questions to the permit: by whom, and about whose accounts."""
         self.reads: Counter[tuple[str | None, str]] = Counter()

@@ -10,7 +10,7 @@ import pytest
 from mcpfleet.contracts.catalog import Listed, Snapshot
 from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
-from mcpfleet.views.rights import Policy, holds
+from mcpfleet.views.rights import Policy
 from mcpfleet.views.view import ListPage, View, view_of
 from mcpfleet.wire.mirror import Mirrored
 from mcpfleet.wire.protocol import SERVED
@@ -119,7 +119,7 @@ def test_d10_what_scopes_do_not_cover_is_listed_unless_a_setting_hides_it() -> N
 def test_d10_a_named_caller_needs_the_scopes_and_an_anonymous_one_needs_none(
     principal: Principal, *, held: bool
 ) -> None:
-    assert holds(principal, ("read", "write")) is held
+    assert principal.holds(("read", "write")) is held
 
 
 def test_a_name_leads_to_the_definition_and_its_pool() -> None:

@@ -15,7 +15,6 @@ from mcpfleet.contracts.permits import AskedByCaller, ask_permits
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.instruments import StreamInstruments
-from mcpfleet.views.rights import holds
 
 
 class ReadQuestion(NamedTuple):
@@ -51,7 +50,7 @@ class PermitCheck:
         Returns:
             A decision for each question; None where the permit gave no answer.
         """
-        covered = [each for each in questions if holds(each.principal, listed.definition.scopes)]
+        covered = [each for each in questions if each.principal.holds(listed.definition.scopes)]
         uris: dict[Principal, list[str]] = {}
         for each in covered:
             uris.setdefault(each.principal, []).append(each.uri)
@@ -61,7 +60,7 @@ class PermitCheck:
         found: list[Decision | None] = []
         for question in questions:
             may_read: bool | None = False
-            if holds(question.principal, listed.definition.scopes):
+            if question.principal.holds(listed.definition.scopes):
                 may_read = answers.get((question.principal, question.uri))
                 outcome = "undecided" if may_read is None else "permitted" if may_read else "refused"
                 self._durations.record(seconds, outcome)

@@ -33,7 +33,6 @@ from mcpfleet.edge.catalog.snapshot_cache import Snapshots
 from mcpfleet.edge.identity.limits import Limits
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.telemetry.instruments import StreamInstruments
-from mcpfleet.views.rights import holds
 from mcpfleet.views.view import Target
 from mcpfleet.wire.errors import Rejection, unknown_resource
 
@@ -95,7 +94,7 @@ class ReadCheck:
         target = self.find(question)
         if target is None:
             return Decision(may_read=False, definition=None)
-        if not holds(question.principal, target.listed.definition.scopes):
+        if not question.principal.holds(target.listed.definition.scopes):
             return Decision(may_read=False, definition=target.listed.digest)
         if target.file is not None:  # it is in the caller's view, and no handler decides
             return Decision(may_read=True, definition=target.listed.digest)

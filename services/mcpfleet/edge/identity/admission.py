@@ -32,7 +32,6 @@ from mcpfleet.edge.transport.request_head import Credential, NotBearer, read_cre
 from mcpfleet.process.task_owner import TaskOwner
 from mcpfleet.telemetry.instruments import AdmissionInstruments
 from mcpfleet.telemetry.metrics import Metrics
-from mcpfleet.views.rights import holds
 from mcpfleet.wire.errors import Rejection, forbidden, not_answered, unauthorized
 
 _TRIES: Final = 3
@@ -199,7 +198,7 @@ class Admission:
         Raises:
             Rejection: 403, which names them all (M63).
         """
-        if needed and not holds(principal, needed):
+        if needed and not principal.holds(needed):
             raise self.insufficient_scope(endpoint, needed)
 
     def insufficient_scope(self, endpoint: str, needed: tuple[str, ...]) -> Rejection:

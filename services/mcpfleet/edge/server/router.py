@@ -34,7 +34,7 @@ class Gate(NamedTuple):
     allowed_hosts: AllowedHosts
     cors: Cors
     pages: tuple[Metadata | FrontPage, ...]
-    """What everybody may read, outside of every endpoint."""
+    """Serves the metadata and pages that everybody may read, outside of every endpoint."""
     sessions: SessionEndpoint
     bodies: RequestBodies
 

@@ -167,7 +167,7 @@ class SessionStreams:
     async def _close(self, local: _LocalStreams, stream: SessionStream) -> None:
         """Remove a stream from its session, whose other stream then sends changes. A refusal ends the session (L12).
 
-        What it has not written is left to the next stream. It hears of changes until somebody else does.
+        It leaves unwritten changes to the next stream. It hears of changes until another stream does.
         """
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             try:

@@ -29,7 +29,6 @@ from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.edge.streams.watch_reporter import WatchReporter
 from mcpfleet.telemetry.spans import Tracer
 from mcpfleet.telemetry.trace import TraceContext
-from mcpfleet.views.rights import holds
 from mcpfleet.views.view import View
 from mcpfleet.wire.notices import resource_updated
 
@@ -255,4 +254,4 @@ def _serving(view: View, uri: str, pool: str = OPERATOR_TOKEN) -> Listed | None:
 
 def covers(definition: Definition, principal: Principal) -> bool:
     """Return whether a principal has the scopes that a definition needs."""
-    return not definition.scopes or holds(principal, definition.scopes)
+    return not definition.scopes or principal.holds(definition.scopes)

@@ -14,7 +14,7 @@ from mcpfleet.contracts.manifest import Definition
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.contracts.tasks import Binding, TasksClient, TaskView, is_task_id
 from mcpfleet.edge.protocol.exchange import Exchange
-from mcpfleet.views.rights import fits, holds
+from mcpfleet.views.rights import fits
 from mcpfleet.wire.errors import Rejection, bad_params, not_answered
 from mcpfleet.wire.protocol import CLIENT_CAPABILITIES_META_KEY, TASKS, TASKS_EXTENSION, missing
 
@@ -82,4 +82,4 @@ def policy_allows(policy: str | None, principal: Principal) -> bool:
         return False
     if only_for and not any(fits(rule, principal) for rule in only_for):
         return False
-    return holds(principal, scopes)
+    return principal.holds(scopes)
