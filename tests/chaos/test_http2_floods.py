@@ -7,8 +7,10 @@ import pytest
 from tests.chaos.http2_floods import flooded
 from tests.kit.h2_floods import FLOODS
 
-MOST = 1.0
-"""Seconds, of the edge and of its neighbour: twice what is meant, since other tests may run beside this one."""
+MOST = 2.0
+"""Seconds, of the edge and of its neighbour: four times what is meant, since other tests run beside this one and a
+shared processor may be half as fast. A flood that is not bounded takes 7 s and more.
+"""
 SOME = (
     "PRIORITY among open streams",
     "rapid reset",

@@ -32,11 +32,15 @@ RESOURCE = "https://mcp.example.com/mcp"
 """The audience of tokens: the endpoint's URL as the overlay has it."""
 AWAITED = {
     "mcpfleet.figures.>",
+    "mcpfleet.authorization.visible",
+    "mcpfleet.authorization.judge",
+    "mcpfleet.pool.library.*.permit",
     "mcpfleet.pool.library.watched",
     "mcpfleet.hint.resource.*.*.*",
+    "mcpfleet.hint.extension.*.*.*",
     "mcpfleet.hint.task.*",
 }
-"""Subjects that are heard only while a stream, a console or the application wants them."""
+"""Subjects that are heard only while a stream, a console, a policy or the application wants them."""
 
 pytestmark = pytest.mark.timeout(300)
 
