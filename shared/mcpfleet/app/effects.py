@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from mcpfleet.app.handler import Handler
-from mcpfleet.app.inspection import ASKING, Body, Source, is_context
+from mcpfleet.app.inspection import ASKING, Body, SourceCode, is_context
 from mcpfleet.app.signature import read_signature
 
 
@@ -86,7 +86,7 @@ def effects_before_questions(handler: Handler | Callable[..., Any]) -> list[Effe
     """
     function = handler.function if isinstance(handler, Handler) else handler
     signature = read_signature(function)
-    source = Source.of(function)
+    source = SourceCode.of(function)
     if signature.context is None or source is None:
         return []
     walk = _Walk(source, source.contexts(signature.context), frozenset(signature.injected))
@@ -103,7 +103,7 @@ _End: TypeAlias = _Pending | None
 class _Walk:
     """Walks through a function as it runs. Each method takes the pending effects, and returns those after it."""
 
-    def __init__(self, source: Source, contexts: set[str], injected: frozenset[str]) -> None:
+    def __init__(self, source: SourceCode, contexts: set[str], injected: frozenset[str]) -> None:
         self.found: dict[int, Effect] = {}
         self._source = source
         self._contexts = contexts

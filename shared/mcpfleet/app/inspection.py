@@ -41,7 +41,7 @@ Body = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceCode:
     """The code of one function."""
 
     tree: Body
@@ -50,7 +50,7 @@ class Source:
     """The values of its globals and closure, by name."""
 
     @classmethod
-    def of(cls, handler: Callable[..., Any]) -> Source | None:
+    def of(cls, handler: Callable[..., Any]) -> SourceCode | None:
         """Return the code of a handler's own function; None where there is no source."""
         function = innermost(handler)
         code = getattr(function, "__code__", None)
@@ -107,7 +107,7 @@ def visible_questions(handler: Callable[..., Any], context: str | None) -> Visib
     """Return the questions that a handler's own code asks of its Context, which is the parameter `context`."""
     if context is None or not _may_ask(getattr(innermost(handler), "__code__", None)):
         return _NONE
-    source = Source.of(handler)
+    source = SourceCode.of(handler)
     if source is None:
         return _NONE
     known = source.contexts(context)
@@ -165,7 +165,7 @@ def _guarded(call: ast.Call) -> str:
             return ""
 
 
-def _needs(method: str, call: ast.Call | None, source: Source) -> Iterator[str]:
+def _needs(method: str, call: ast.Call | None, source: SourceCode) -> Iterator[str]:
     need = ASKING[method]
     if need is not None:
         yield _sampling(need, call)

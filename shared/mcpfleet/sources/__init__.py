@@ -1,0 +1,1 @@
+"""Sources: existing MCP servers that workers serve, as their configuration describes them."""
