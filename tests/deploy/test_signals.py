@@ -18,6 +18,7 @@ from mcpfleet.telemetry import names
 from mcpfleet.telemetry.exposition import Exposition
 from tests.deploy import figures
 from tests.deploy.manifests import ROOT
+from tests.kit.pages import pages_of_the_guide
 
 PAGE: Final = (ROOT / "observability" / "signals.md").read_text()
 LEVELS: Final = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -116,10 +117,10 @@ def test_every_log_event_is_listed() -> None:
     assert set(events) == {*logged(), *WRITTEN_OTHERWISE}
 
 
-@pytest.mark.parametrize("page", ["observability/alerts.yaml", "docs/operations.md", "docs/applications.md"])
-def test_every_log_event_that_a_page_names_exists(page: str) -> None:
+@pytest.mark.parametrize("pages", [["observability/alerts.yaml"], ["docs/operations.md"], pages_of_the_guide()])
+def test_every_log_event_that_a_page_names_exists(pages: list[str]) -> None:
     """The pages write `event` in the log, in a process's log, or logs it."""
-    text = " ".join((ROOT / page).read_text().split())
+    text = " ".join(word for page in pages for word in (ROOT / page).read_text().split())
     named = re.findall(r"`([^`]+)` in (?:the|its|an?|\w+'s?)(?: [\w']+)? logs?\b", text)
     named += re.findall(r"logs? (?:\w+ ){0,3}(?:as|says) `([^`]+)`", text)
     assert named

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 from tests.kit.tree import ROOT
+
+GUIDE: Final = "docs/applications.md"
+"""The guide for authors: it lists its pages in their order."""
 
 
 def blocks(page: str | Path, language: str = "python") -> list[str]:
     """Return the code blocks of a page in a language, in order; the page is named by its path in the repository."""
     text = (ROOT / page).read_text()
     return re.findall(rf"^```{re.escape(language)}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def pages_of_the_guide() -> list[str]:
+    """Return the pages of the guide for authors, in order, and the guide's own first."""
+    listed = re.findall(r"^\| \[[^\]]+\]\((applications/\w+\.md)\)", (ROOT / GUIDE).read_text(), re.MULTILINE)
+    return [GUIDE, *(f"docs/{page}" for page in listed)]
+
+
+def blocks_of_the_guide() -> list[str]:
+    """Return the Python blocks of the guide for authors, which form one application."""
+    return [block for page in pages_of_the_guide() for block in blocks(page)]
 
 
 def section(page: str | Path, heading: str) -> str:
