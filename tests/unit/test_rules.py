@@ -18,7 +18,7 @@ LAST = {"D": 19, "I": 6, "K": 32, "L": 24, "M": 91, "P": 11, "S": 23, "T": 43}
 """The last number of each letter. The page explains all numbers up to it."""
 NUMBERS = (2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 26)
 """The rules of numbers, which have gaps."""
-OF_PIPES = (32,)
+OF_PIPES = (24, 25, 28, 32)
 """The rules of servers that clients start, which have gaps too."""
 EXTENSIONS = 77
 """The last rule of extensions, which have gaps too: the page explains those that are built."""

@@ -48,6 +48,9 @@ class Command(_Model):
     kind: Literal["command"] = "command"
     words: tuple[str, ...] = Field(min_length=1)
     """The program and its arguments; no shell reads them."""
+    shown: tuple[str, ...] = ()
+    """The words as the configuration has them, with references in the place of their values: what is printed and
+    digested; empty where they are the same."""
     env: Mapping[str, Value] = Field(default_factory=dict)
     """Variables of the child beside those that every child has."""
     cwd: Path | None = None
@@ -59,6 +62,8 @@ class Url(_Model):
 
     kind: Literal["url"] = "url"
     url: str = Field(pattern=r"^https?://")
+    shown: str = ""
+    """The URL as the configuration has it, as with a command's words."""
     headers: Mapping[str, Value] = Field(default_factory=dict)
     auth: Mapping[str, Any] | None = Field(default=None, repr=False)
     """The table `auth`, with its references read as `Value`s."""
@@ -161,6 +166,9 @@ class Source(_Model):
     def digest(self) -> str:
         """Names the server behind it: its way without the values of secrets, and its isolation."""
         way = self.way.model_dump(mode="json")
+        if way.get("shown"):
+            way["words" if isinstance(self.way, Command) else "url"] = way["shown"]
+        way.pop("shown", None)
         return digest_of(canonical({"way": _without_secrets(way), "isolation": self.isolation}))
 
 
