@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from mcpfleet.authorization.policy import OperatorPolicy, PolicyFailed, judge_all, report_failure
+from mcpfleet.authorization.policy import OperatorPolicy, PolicyFailed, judge_all, renew_all, report_failure
 from mcpfleet.authorization.repository import RevocationRepository
 from mcpfleet.authorization.revocations import KnownRevocations
 from mcpfleet.authorization.rules import admit, admit_anonymous, expanded
@@ -227,17 +227,19 @@ class AuthorizationActor:
         return Revoked(number=number)
 
     async def renew(self, question: RenewGrants, context: RpcContext) -> GrantsRenewed:  # noqa: ARG002
-        """Say which holders of grants may go on: those whom no later revocation concerns (X57)."""
+        """Say which holders of grants may go on: those whom no later revocation concerns, by the policy too (X57)."""
         await self._revocations.learn()
-        return GrantsRenewed(
-            renewals=tuple(
-                Renewal(
-                    allowed=not self._revocations.revoked_since(held.holder.principal, held.holder.number),
-                    lasts=_GRANT_LASTS,
-                )
-                for held in question.holders
-            )
-        )
+        known = self._revocations
+        renewals = [
+            Renewal(allowed=not known.revoked_since(held.holder.principal, held.holder.number), lasts=_GRANT_LASTS)
+            for held in question.holders
+        ]
+        if self._policy is not None:
+            asked = [place for place, renewal in enumerate(renewals) if renewal.allowed]
+            judged = await renew_all(self._policy, [question.holders[place] for place in asked], self._log)
+            for place, renewal in zip(asked, judged, strict=True):
+                renewals[place] = renewal
+        return GrantsRenewed(renewals=tuple(renewals))
 
     async def limits(self, question: TakeFromLimit, context: RpcContext) -> Taken:  # noqa: ARG002
         """Take from a limit's window."""

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
+from mcpfleet.contracts.grants import HeldUris, Renewal
 from mcpfleet.contracts.policy import ItemShown, StreamAsked, StreamJudged, VisibleWanted
 from mcpfleet.contracts.principal import Principal
 from mcpfleet.process.errors import ConfigurationError
@@ -272,3 +273,22 @@ async def judge_all(
             return StreamJudged()
 
     return list(await asyncio.gather(*map(judge, streams)))
+
+
+async def renew_all(policy: OperatorPolicy, held: Sequence[HeldUris], log: FilteringBoundLogger) -> list[Renewal]:
+    """Judge rights of sessions by `listen`, as if their holders asked for these URIs now (X57).
+
+    A right that is undecided has lapsed, as far as a former release of subscriptions can read.
+    """
+
+    async def renew(each: HeldUris) -> Renewal:
+        holder = each.holder
+        try:
+            principal = holder.principal.model_copy(update={"group": policy.group(holder.principal)})
+            judged = await policy.judge(StreamAsked(endpoint=holder.endpoint, principal=principal, uris=each.uris))
+        except PolicyFailed as error:
+            report_failure(log, error)
+            return Renewal(allowed=True, undecided=True)
+        return Renewal(allowed=set(judged.uris) >= set(each.uris), lasts=judged.seconds)
+
+    return list(await asyncio.gather(*map(renew, held)))

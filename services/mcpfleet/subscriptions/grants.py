@@ -112,6 +112,7 @@ async def _grant(
 ) -> None:
     """Decide a grant anew: its generation rises, and its total time stays (X56)."""
     total = func.coalesce(_uris.total_until, now() + settings.grant_total)
+    lasts = settings.grant_lasts if grant.lasts is None else min(settings.grant_lasts, grant.lasts)
     values = {
         "generation": func.coalesce(_uris.generation, 0) + 1,
         "endpoint": grant.holder.endpoint,
@@ -119,7 +120,7 @@ async def _grant(
         "principal": grant.holder.principal.model_dump_json(),
         "number": grant.holder.number,
         "credential_until": _credential_until(grant.holder),
-        "lease_until": _least(now() + settings.grant_lasts, _credential_until(grant.holder)),
+        "lease_until": _least(now() + lasts, _credential_until(grant.holder)),
         "total_until": total,
         "asked_at": None,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Final
 
 import anyio
@@ -18,8 +19,8 @@ from mcpfleet.subscriptions.settings import SubscriptionsSettings
 
 _PAUSES: Final = (0.05, 0.1)
 """Seconds between the three tries of a round (X57)."""
-_TIMEOUT: Final = 5.0
-"""Seconds that one try may take (N7)."""
+_TIMEOUT: Final = 6.0
+"""Seconds that one try may take: those of the operator's policy, and of the way there."""
 _ROUNDS: Final = 20
 """Looks for grants to renew, within the time that a lease lasts."""
 _LONGEST: Final = 2.0
@@ -65,33 +66,44 @@ class GrantRenewals:
         over = [grant for grant in due if grant.is_over]
         for grant in over:
             await self._retire(grant, "it is over")
-        asked = [grant for grant in due if not grant.is_over]
-        answers = await self._ask(asked) if asked else ()
-        other: set[str] = set()
-        for place, grant in enumerate(asked):
-            answer = answers[place] if place < len(answers) else None
-            if answer is not None and not answer.allowed:
-                await self._retire(grant, "it was denied")
-                continue
-            written = self._grants.fence(grant) if answer is None else self._grants.extend(grant, answer.lasts)
-            if await written and grant.has_stream:
-                other.add(grant.session)
-        self._notifications.all_changed(other)
+        await self._renew([grant for grant in due if not grant.is_over])
         return len(due)
 
-    async def _ask(self, due: Sequence[DueGrant]) -> Sequence[Renewal | None]:
-        """Ask authorization about all of them together, three times at most; None for one without an answer."""
+    async def _renew(self, left: Sequence[DueGrant]) -> None:
+        """Ask about grants three times at most, and fence those that have no answer."""
+        for pause in (0.0, *_PAUSES):
+            if not left:
+                return
+            await anyio.sleep(pause)
+            left = await self._write(left, await self._ask(left))
+        for grant in left:
+            if await self._grants.fence(grant) and grant.has_stream:
+                self._notifications.changed(grant.session)
+        self._log.warning("grants fenced", grants=len(left), why="authorization does not answer")
+
+    async def _ask(self, due: Sequence[DueGrant]) -> Sequence[Renewal]:
+        """Ask authorization about grants together; return no answers where it gives none in time."""
         question = RenewGrants(holders=tuple(HeldUris(holder=each.holder, uris=(each.uri,)) for each in due))
-        for pause in (*_PAUSES, None):
-            try:
-                with anyio.fail_after(_TIMEOUT):
-                    return await self._client.renew(question)
-            except (BusError, TimeoutError) as error:
-                self._log.debug("renewal not answered", grants=len(due), error=str(error))
-            if pause is not None:
-                await anyio.sleep(pause)
-        self._log.warning("grants fenced", grants=len(due), why="authorization does not answer")
-        return ()
+        try:
+            with anyio.fail_after(_TIMEOUT):
+                return await self._client.renew(question)
+        except (BusError, TimeoutError) as error:
+            self._log.debug("renewal not answered", grants=len(due), error=str(error))
+            return ()
+
+    async def _write(self, due: Sequence[DueGrant], answers: Sequence[Renewal]) -> list[DueGrant]:
+        """Extend grants or retire their sessions, by the answers; return the grants that have no answer."""
+        left: list[DueGrant] = []
+        told: set[str] = set()
+        for grant, answer in zip_longest(due, answers[: len(due)]):
+            if answer is None or answer.undecided:
+                left.append(grant)
+            elif not answer.allowed:
+                await self._retire(grant, "it was denied")
+            elif await self._grants.extend(grant, answer.lasts) and grant.has_stream:
+                told.add(grant.session)
+        self._notifications.all_changed(told)
+        return left
 
     async def _retire(self, grant: DueGrant, why: str) -> None:
         if await self._grants.retire(grant):

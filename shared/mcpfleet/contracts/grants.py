@@ -39,6 +39,8 @@ class NewGrant(Message):
     holder: Holder
     pool: str = Field(pattern=POOL_PATTERN)
     """The pool that serves the URI."""
+    lasts: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Seconds for which the operator's policy allows it; None where it judges none."""
 
 
 class UriGrant(Message):
@@ -72,6 +74,9 @@ class Renewal(Message):
     allowed: bool
     lasts: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Seconds for which the right goes on, at most."""
+    undecided: bool = False
+    """The operator's policy gave no answer: it is asked again. A former release, which does not know of this, reads a
+    right that has lapsed."""
 
 
 class GrantsRenewed(Message):
@@ -86,7 +91,7 @@ RENEW = Rpc("authorization.renew", RenewGrants, GrantsRenewed, asked_by="subscri
 class GrantsClient:
     """Asks authorization for subscriptions; the method raises `BusError`."""
 
-    def __init__(self, bus: Bus, *, timeout: float = 5.0) -> None:
+    def __init__(self, bus: Bus, *, timeout: float = 6.0) -> None:
         self._bus = bus
         self._timeout = timeout
 

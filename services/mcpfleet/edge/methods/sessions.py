@@ -15,9 +15,11 @@ from mcpfleet.edge.sessions.event_stream import LISTS
 from mcpfleet.edge.sessions.event_streams import SessionStreams
 from mcpfleet.edge.sessions.session_cache import SessionCache, SessionInfo
 from mcpfleet.edge.settings import EdgeSettings
+from mcpfleet.edge.streams.lease import StreamLeases
 from mcpfleet.edge.streams.uri_permits import UriPermits
 from mcpfleet.wire import reply
-from mcpfleet.wire.errors import bad_params, unchanged, unknown_resource
+from mcpfleet.wire.errors import NotAnswered, bad_params, unchanged, unknown_resource
+from mcpfleet.wire.filter import Filter
 
 _OFFERED: Final = ("tools", "resources", "prompts", "completions", "logging")
 """Capabilities of these revisions."""
@@ -33,13 +35,16 @@ class SessionMethods:
         sessions: SessionCache,
         streams: SessionStreams,
         callers: Callers,
-        permits: UriPermits,
         settings: EdgeSettings,
+        *,
+        permits: UriPermits,
+        leases: StreamLeases,
     ) -> None:
         self._sessions = sessions
         self._streams = streams
         self._admission, self._limits, _ = callers
         self._permits = permits
+        self._leases = leases
         self._endpoints = settings.endpoints
 
     async def initialize(self, exchange: Exchange) -> None:
@@ -80,8 +85,8 @@ class SessionMethods:
 
         Raises:
             Rejection: -32602 in the same words for what is not there, is hidden or may not be read (L23). -32602 where
-                the session subscribes to as much as it may. 403 where a scope is lacking. 504 where the resource does
-                not say whether the caller may read it.
+                the session subscribes to as much as it may. 403 where a scope is lacking. 504 where the resource or the
+                operator's policy does not say whether the caller may.
         """
         uri = exchange.params["uri"]
         target = exchange.view.find_resource(uri)
@@ -90,16 +95,26 @@ class SessionMethods:
         endpoint, principal = exchange.endpoint, exchange.caller
         self._admission.require(endpoint, principal, target.listed.definition.scopes)
         await self._limits.take_request(endpoint, principal)
+        lasts = await self._judge(exchange, uri)
         await self._check_read(ReadQuestion(endpoint, principal, uri))
-        grant = NewGrant(
-            holder=self._admission.holder(endpoint, principal, exchange.credential), pool=target.listed.pool
-        )
+        holder = self._admission.holder(endpoint, principal, exchange.credential)
+        grant = NewGrant(holder=holder, pool=target.listed.pool, lasts=lasts)
         read = await self._sessions.change(_session(exchange), subscribe=uri, grant=grant)
         if read.is_full:
             raise bad_params("the session subscribes to as many resources as it may")
         assert read.session is not None
         await self._streams.watch(_session(exchange).key, read.session)
         await _done(exchange)
+
+    async def _judge(self, exchange: Exchange, uri: str) -> float | None:
+        """Ask the operator's policy, as for a listen; return the seconds that it allows, None where it judges none."""
+        try:
+            judged = await self._leases.judge(exchange, "listen", Filter(uris=(uri,)))
+        except NotAnswered:
+            raise unchanged("the policy") from None
+        if judged is not None and not judged.allowed:
+            raise unknown_resource(uri)
+        return None if judged is None else judged.seconds
 
     async def _check_read(self, question: ReadQuestion) -> None:
         try:

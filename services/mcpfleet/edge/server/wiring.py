@@ -118,6 +118,7 @@ class Edge(NamedTuple):
 class _Streams(NamedTuple):
     hub: Hub
     listen: ListenStreams
+    leases: StreamLeases
     permits: UriPermits
 
 
@@ -163,7 +164,9 @@ def wire(process: Process[EdgeSettings], bus: Bus, base_url: str) -> Edge:
             invoker,
             streams.listen,
             TaskMethods(tasks, identity.limits, sanitizer, log=log),
-            SessionMethods(sessions.cache, sessions.streams, callers, streams.permits, settings),
+            SessionMethods(
+                sessions.cache, sessions.streams, callers, settings, permits=streams.permits, leases=streams.leases
+            ),
             skills=SkillMethods(sealer, callers, settings),
         ),
         ExtensionMethods(snapshots, invoker).of,
@@ -266,7 +269,7 @@ def _streams(
     listen = ListenStreams(
         hub, quota, leases, callers.limits, settings=settings, instruments=instruments, observers=process.observers
     )
-    return _Streams(hub, listen, permits)
+    return _Streams(hub, listen, leases, permits)
 
 
 def _sessions(process: Process[EdgeSettings], bus: Bus, identity: Identity, streams: _Streams) -> SessionParts:
@@ -276,7 +279,7 @@ def _sessions(process: Process[EdgeSettings], bus: Bus, identity: Identity, stre
     admission = identity.admission
     cache.tell_of(lambda exchange: admission.holder(exchange.endpoint, exchange.caller, exchange.credential))
     in_flight = InFlightRequests(bus, cache, settings, log=log)
-    event_streams = SessionStreams(bus, cache, streams.listen, streams.hub, settings, log=log)
+    event_streams = SessionStreams(bus, cache, streams.listen, streams.hub, streams.leases, settings, log=log)
     return SessionParts(cache, in_flight, ClientRequests(bus, client, log=log), event_streams)
 
 

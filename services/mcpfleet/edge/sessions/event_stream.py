@@ -20,6 +20,8 @@ from mcpfleet.wire.filter import Filter, ListKind
 from mcpfleet.wire.notices import LIST_CHANGED, Notice
 
 LISTS: Final = frozenset(LIST_CHANGED)
+UPDATES: Final = "updates"
+"""The family of a GET stream that has the session's URIs; the others are kinds of lists (X58)."""
 _DIGITS: Final = 64
 """Hexadecimal digits of a list's digest; one whose change was told has `TOLD` behind them."""
 
@@ -42,6 +44,7 @@ class SessionStream(Stream):
         "_leases",
         "_noted",
         "_reporting",
+        "_unheard",
         "_waits_for_lease",
         "is_listed",
         "is_muted",
@@ -98,6 +101,29 @@ class SessionStream(Stream):
         """The lists whose digests in `known_lists` were not reported yet."""
         self._given_up: set[str] = set()
         """The URIs whose changes this stream leaves to another one, since it has ended or is muted."""
+        self._unheard: frozenset[str] = frozenset()
+        """The URIs of the session that the operator's policy keeps from this stream: each may have changed."""
+
+    # -- what it may hear ---------------------------------------------------------------------------------------------
+
+    @property
+    def allowed(self) -> Filter:
+        """The part of what it honours that the operator's policy allows now, by its families (X58)."""
+        if self.lease.allowed is None:
+            return self.honoured
+        uris = self.honoured.uris if self.hears_updates else ()
+        return Filter(self.honoured.lists & self.lease.allowed.lists, uris)
+
+    @property
+    def hears_updates(self) -> bool:
+        """Whether it may hear of the session's URIs."""
+        return self.lease.allowed is None or UPDATES in self.lease.allowed.lists
+
+    def give_up(self, keys: Iterable[str]) -> None:
+        """Hear no more of lists and URIs; a later stream that may hear of the URIs tells that they may have changed."""
+        keys = list(keys)
+        super().give_up(keys)
+        self._unheard |= frozenset(keys) - LISTS
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -130,7 +156,7 @@ class SessionStream(Stream):
         A list whose change was told waits until the client has listed again (X59).
         """
         known = session.lists
-        for kind in self.known_lists.keys() - self._noted if known is not None else ():
+        for kind in self.digests.keys() - self._noted if known is not None else ():
             assert known is not None
             digest = self.known_lists[kind] = known.get(kind, "")
             told = _was_told(digest)
@@ -183,7 +209,8 @@ class SessionStream(Stream):
     def take_left(self) -> list[str]:
         """Return the URIs that changed without being written, which the session has not marked; each once."""
         half = self.grant.half_written().keys() - LISTS if self._exit is not None else set()
-        left, self._given_up = self._given_up | half, set()
+        left, self._given_up = self._given_up | half | self._unheard, set()
+        self._unheard = frozenset()
         return [uri for uri in left if uri not in self._bits]
 
     @property

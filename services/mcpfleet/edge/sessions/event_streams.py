@@ -30,16 +30,16 @@ from mcpfleet.contracts.sessions import (
     WatchedAgain,
 )
 from mcpfleet.edge.protocol.exchange import Exchange, SessionRef
-from mcpfleet.edge.sessions.event_stream import LISTS, SessionStream
+from mcpfleet.edge.sessions.event_stream import LISTS, UPDATES, SessionStream
 from mcpfleet.edge.sessions.session_cache import SessionCache
 from mcpfleet.edge.settings import EdgeSettings
 from mcpfleet.edge.streams.hub import Hub
-from mcpfleet.edge.streams.lease import StreamLease
+from mcpfleet.edge.streams.lease import StreamLease, StreamLeases
 from mcpfleet.edge.streams.listen import ListenStreams
 from mcpfleet.edge.streams.stream import Exit
 from mcpfleet.process.auto_reset_event import AutoResetEvent
-from mcpfleet.wire.errors import NotAnswered, Rejection, UnknownSession
-from mcpfleet.wire.filter import Filter
+from mcpfleet.wire.errors import NotAnswered, Rejection, UnknownSession, wrong_http_method
+from mcpfleet.wire.filter import Filter, ListKind
 
 _CLOSE_TIMEOUT: Final = 2.0
 """Seconds to remove an ended stream from its session."""
@@ -47,6 +47,8 @@ _READS_AT_ONCE: Final = 16
 """Sessions that are read at once."""
 _REQUESTS_AT_ONCE: Final = 256
 """Requests of other edges that wait for a session to be read."""
+_WITHOUT_STREAM: Final = "POST, DELETE"
+"""The methods that are left to a caller who may have no stream; official clients then go on without one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,12 +68,13 @@ class _LocalStreams:
 class SessionStreams:
     """Serves GET streams."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # the bus, and the parts of streams and sessions
         self,
         bus: Bus,
         sessions: SessionCache,
         listen: ListenStreams,
         hub: Hub,
+        leases: StreamLeases,
         settings: EdgeSettings,
         *,
         log: FilteringBoundLogger,
@@ -80,6 +83,7 @@ class SessionStreams:
         self._sessions = sessions
         self._listen = listen
         self._hub = hub
+        self._leases = leases
         self._settings = settings
         self._log = log
         self._local: dict[str, _LocalStreams] = {}
@@ -112,13 +116,18 @@ class SessionStreams:
         """Serve a stream to its end.
 
         Raises:
-            Rejection: 503 where the edge has no capacity, 404 where the session has ended, 504 where that is unknown.
+            Rejection: 503 where the edge has no capacity, 404 where the session has ended, 504 where that is unknown,
+                or where the operator's policy gives no answer. 405 where it allows the caller no stream (X58).
             ClientStalled: the client does not read.
         """
         if self._hub.is_draining:
             await exchange.end_early()
             return
-        stream = self._stream(exchange, ref)
+        lists = _lists_of(exchange)
+        judged = await self._leases.judge(exchange, "stream", _families(exchange, lists))
+        if judged is not None and not judged.allowed:
+            raise wrong_http_method(_WITHOUT_STREAM)
+        stream = self._stream(exchange, ref, lists if judged is None else lists & judged.allowed.lists)
         exchange.forget()
         local = self._local.setdefault(ref.key, _LocalStreams())
         local.streams.append(stream)
@@ -128,6 +137,7 @@ class SessionStreams:
                 exchange.credential,
                 before=partial(self._open, local, stream),
                 after=partial(self._close, local, stream),
+                judged=judged,
             )
         finally:
             local.streams.remove(stream)
@@ -226,9 +236,7 @@ class SessionStreams:
                     if read.session is not None and not stream.is_muted:
                         stream.take_lists(read.session)
 
-    def _stream(self, exchange: Exchange, ref: SessionRef) -> SessionStream:
-        capabilities = exchange.view.capabilities
-        lists = frozenset(kind for kind in LISTS if capabilities.get(kind, {}).get("listChanged"))
+    def _stream(self, exchange: Exchange, ref: SessionRef, lists: frozenset[ListKind]) -> SessionStream:
         stream = SessionStream(
             self._bus.process + secrets.token_hex(8),
             ref,
@@ -242,7 +250,10 @@ class SessionStreams:
         return stream
 
     async def _watch_uris(self, stream: SessionStream, uris: tuple[str, ...]) -> bool:
-        """Have a stream watch these URIs; return False where the subscriptions are not confirmed."""
+        """Have a stream watch these URIs, if it may; return False where the subscriptions are not confirmed."""
+        if not stream.hears_updates:
+            stream.give_up(uris)
+            uris = ()
         stream.bound = self._settings.stream_pending + len(uris)
         try:
             await self._hub.change_uris(stream, uris)
@@ -258,8 +269,9 @@ class SessionStreams:
         """
         stream.take_lists(session)
         marked = stream.take_grants(session)
-        for uri in marked if session.grants or not session.uris else session.uris:
-            self._hub.catch_up(stream, uri)
+        if stream.hears_updates:
+            for uri in marked if session.grants or not session.uris else session.uris:
+                self._hub.catch_up(stream, uri)
 
     # -- changes of sessions ------------------------------------------------------------------------------------------
 
@@ -417,3 +429,15 @@ class SessionStreams:
                 await self._tell(stream, left)
             except Rejection as rejection:
                 self._log.debug("changes not left to the session", status=rejection.status)
+
+
+def _lists_of(exchange: Exchange) -> frozenset[ListKind]:
+    """Return the kinds of lists whose changes a caller's view has."""
+    capabilities = exchange.view.capabilities
+    return frozenset(kind for kind in LISTS if capabilities.get(kind, {}).get("listChanged"))
+
+
+def _families(exchange: Exchange, lists: frozenset[ListKind]) -> Filter:
+    """Return what the operator's policy is asked about: the families of a GET stream, in the place of lists."""
+    updates = {UPDATES} if exchange.view.capabilities.get("resources", {}).get("subscribe") else ()
+    return Filter(lists.union(updates))  # type: ignore[arg-type]  # the policy knows families, and no kinds of lists

@@ -187,7 +187,7 @@ class Hub:
             await self._tasks.accept(stream)
         if stream.honoured.uris:
             await self._watchers.remove_unreadable(stream)
-        if not stream.honoured:
+        if not stream.honoured and stream.kind == "listen":  # a session may subscribe later
             stream.end(Exit.NOTHING_HONOURED)
         self._renewals.add(stream)
 
@@ -279,19 +279,15 @@ class Hub:
 
     def _narrow(self, stream: Stream) -> None:
         """Take out of a stream's filter what the operator's policy allows no more; the stream itself goes on (X51)."""
-        allowed, honoured = stream.lease.allowed, stream.honoured
-        if allowed is None or allowed == honoured:
+        allowed, honoured = stream.allowed, stream.honoured
+        if allowed == honoured:
             return
         if allowed.own != honoured.own:  # its client listens again, for what is left
             stream.end(Exit.LEASE_ENDED)
             return
         gone = [uri for uri in honoured.uris if uri not in allowed.uris]
         self._watchers.remove(stream, gone)
-        for kind in honoured.lists - allowed.lists:
-            stream.digests.pop(kind, None)
-            stream.withdraw(kind)
-        for uri in gone:
-            stream.withdraw(uri)
+        stream.give_up([*(honoured.lists - allowed.lists), *gone])
         tasks = tuple(task for task in honoured.task_ids if task in allowed.task_ids)
         for task in set(honoured.task_ids) - set(tasks):
             self._tasks.drop(stream, task)

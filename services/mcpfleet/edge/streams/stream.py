@@ -193,6 +193,17 @@ class Stream:
             self._unsettled = _NONE
             self.grant.refuse()
 
+    @property
+    def allowed(self) -> Filter:
+        """The part of what it honours that the operator's policy allows now."""
+        return self.honoured if self.lease.allowed is None else self.lease.allowed
+
+    def give_up(self, keys: Iterable[str]) -> None:
+        """Hear no more of lists and URIs, since the operator's policy allows them no more."""
+        for key in keys:
+            self.digests.pop(key, None)  # type: ignore[call-overload]  # a URI is no kind of list
+            self.withdraw(key)
+
     def settle(self, key: str) -> bool:
         """Note that a change may still be sent; return whether a half-written frame has it, and it need not wait."""
         if key not in self._unsettled:
