@@ -56,8 +56,9 @@ async def answered(edge: played_edge.Edge, exchange: Exchange) -> Exchange:
     return exchange
 
 
+@pytest.mark.rule("T29")
 @pytest.mark.parametrize(("headers", "parts"), BODIES)
-async def test_t29_a_large_body_is_read_no_further_where_its_token_is_refused(
+async def test_a_large_body_is_read_no_further_where_its_token_is_refused(
     headers: dict[str, str | None], parts: list[bytes]
 ) -> None:
     async with played_edge.edge(settings=SETTINGS) as edge:
@@ -69,8 +70,9 @@ async def test_t29_a_large_body_is_read_no_further_where_its_token_is_refused(
     assert len(edge.authorization.admits) == 1
 
 
+@pytest.mark.rule("T29")
 @pytest.mark.parametrize(("headers", "parts"), BODIES)
-async def test_t29_a_large_body_is_read_no_further_where_nobody_judges_its_token(
+async def test_a_large_body_is_read_no_further_where_nobody_judges_its_token(
     headers: dict[str, str | None], parts: list[bytes]
 ) -> None:
     async with played_edge.edge(settings=SETTINGS) as edge:
@@ -80,15 +82,17 @@ async def test_t29_a_large_body_is_read_no_further_where_nobody_judges_its_token
     assert "id" not in exchange.json
 
 
+@pytest.mark.rule("T29")
 @pytest.mark.parametrize("headers", [STATED | {"content-length": "5000"}, UNSAID])
-async def test_t29_a_large_body_takes_room_once_its_token_is_known_to_be_good(headers: dict[str, str | None]) -> None:
+async def test_a_large_body_takes_room_once_its_token_is_known_to_be_good(headers: dict[str, str | None]) -> None:
     async with played_edge.edge(settings=SETTINGS) as edge:
         exchange = await answered(edge, Exchange(Post(headers=headers), parts=[b"x" * 2_500] * 2))
     assert exchange.status == 503
     assert len(edge.authorization.admits) == 1, "it is asked once, however many parts come"
 
 
-async def test_t29_a_small_body_is_judged_before_its_token() -> None:
+@pytest.mark.rule("T29")
+async def test_a_small_body_is_judged_before_its_token() -> None:
     async with played_edge.edge(settings=SETTINGS) as edge:
         edge.authorization.principal = None
         exchange = await answered(edge, Exchange(Post(headers=UNSAID), parts=[b"x" * LARGE]))
@@ -96,7 +100,8 @@ async def test_t29_a_small_body_is_judged_before_its_token() -> None:
     assert edge.authorization.admits == []
 
 
-async def test_t29_where_nobody_needs_a_token_nothing_is_asked_before_the_body() -> None:
+@pytest.mark.rule("T29")
+async def test_where_nobody_needs_a_token_nothing_is_asked_before_the_body() -> None:
     settings = EdgeSettings(max_request=7_000_000, large_body=LARGE)
     async with played_edge.edge(settings=settings) as edge:
         exchange = await answered(edge, Exchange(Post(raw=b"x" * 5_000)))
@@ -118,8 +123,9 @@ async def strangers(edge: played_edge.Edge, size: int) -> AsyncIterator[None]:
             each.leave()
 
 
+@pytest.mark.rule("T38")
 @pytest.mark.parametrize("headers", [UNSAID, {"authorization": "Bearer token", "content-length": "3"}])
-async def test_t38_where_bodies_that_arrive_fill_their_room_a_stranger_is_refused(
+async def test_where_bodies_that_arrive_fill_their_room_a_stranger_is_refused(
     headers: dict[str, str | None],
 ) -> None:
     settings = SETTINGS.model_copy(update={"arriving_room": 800})
@@ -135,7 +141,8 @@ async def test_t38_where_bodies_that_arrive_fill_their_room_a_stranger_is_refuse
     assert edge.authorization.admits == []
 
 
-async def test_t38_a_known_caller_takes_room_as_a_large_body_does_where_the_other_is_full() -> None:
+@pytest.mark.rule("T38")
+async def test_a_known_caller_takes_room_as_a_large_body_does_where_the_other_is_full() -> None:
     settings = SETTINGS.model_copy(update={"arriving_room": 800, "request_room": 10_000})
     async with played_edge.edge(settings=settings) as edge, strangers(edge, 800):
         known = await answered(edge, Exchange(Post(headers=UNSAID), parts=[b"x", b"y"]))
@@ -143,7 +150,8 @@ async def test_t38_a_known_caller_takes_room_as_a_large_body_does_where_the_othe
         assert len(edge.authorization.admits) == 1
 
 
-async def test_t38_where_nobody_needs_a_token_both_rooms_bound_what_arrives() -> None:
+@pytest.mark.rule("T38")
+async def test_where_nobody_needs_a_token_both_rooms_bound_what_arrives() -> None:
     settings = EdgeSettings(large_body=LARGE, arriving_room=800, request_room=1, queue_wait=0.05)
     async with played_edge.edge(settings=settings) as edge, strangers(edge, 800):
         exchange = await answered(edge, Unfinished(Post(headers=UNSAID), parts=[b"x" * 100]))
@@ -212,6 +220,7 @@ def nested(name: str, value: bytes) -> bytes:
     return json.dumps(call(meta={name: "here"})).encode().replace(b'"here"', value)
 
 
+@pytest.mark.rule("T31")
 @pytest.mark.parametrize(
     "body",
     [
@@ -222,7 +231,7 @@ def nested(name: str, value: bytes) -> bytes:
         pytest.param(b"[" + b"9" * 6_000_000 + b"]", id="digits"),
     ],
 )
-async def test_t31_a_request_holds_the_loop_for_no_long_turn(body: bytes) -> None:
+async def test_a_request_holds_the_loop_for_no_long_turn(body: bytes) -> None:
     exchanges: list[Exchange] = []
 
     def make() -> Exchange:

@@ -123,7 +123,8 @@ def test_a_default(settings: ProcessSettings, name: str, value: Any) -> None:
     assert getattr(settings, name) == value
 
 
-def test_n4_a_stream_shows_that_it_lives_before_a_stalled_write_would_end_it() -> None:
+@pytest.mark.rule("N4")
+def test_a_stream_shows_that_it_lives_before_a_stalled_write_would_end_it() -> None:
     assert EdgeSettings().keepalive < EdgeSettings().write_timeout
 
 
@@ -132,13 +133,15 @@ def test_an_edge_renews_what_is_counted_for_it_before_it_is_taken_for_dead() -> 
     assert 2 * 1.2 * EdgeSettings().streams_leased < SubscriptionsSettings().edge_lost < 30
 
 
-def test_d8_a_killed_workers_task_runs_again_in_15_s_and_a_lease_has_three_renewals() -> None:
+@pytest.mark.rule("D8")
+def test_a_killed_workers_task_runs_again_in_15_s_and_a_lease_has_three_renewals() -> None:
     tasks, worker = TasksSettings(), WorkerSettings()
     assert tasks.task_lease + tasks.tasks_sweep + worker.task_looks <= 15
     assert 3 * worker.task_extends < tasks.task_lease
 
 
-def test_k21_a_version_that_is_heard_is_not_gone_and_one_that_comes_back_has_time() -> None:
+@pytest.mark.rule("K21")
+def test_a_version_that_is_heard_is_not_gone_and_one_that_comes_back_has_time() -> None:
     tasks, worker = TasksSettings(), WorkerSettings()
     assert 3 * worker.task_serves < tasks.task_gone < tasks.task_removed
 

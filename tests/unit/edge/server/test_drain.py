@@ -56,7 +56,8 @@ async def test_an_edge_without_requests_leaves_when_its_clients_had_their_time()
         assert 20 <= time.monotonic() - began < 40
 
 
-async def test_s17_a_request_on_the_connection_of_an_ended_stream_is_served_and_led_away() -> None:
+@pytest.mark.rule("S17")
+async def test_a_request_on_the_connection_of_an_ended_stream_is_served_and_led_away() -> None:
     """A response that began before the drain could not say that its connection closes, so its client uses it again."""
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
@@ -72,7 +73,8 @@ async def test_s17_a_request_on_the_connection_of_an_ended_stream_is_served_and_
             await drained.wait()
 
 
-async def test_p7_a_request_that_runs_is_finished_first() -> None:
+@pytest.mark.rule("P7")
+async def test_a_request_that_runs_is_finished_first() -> None:
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         exchange = await ongoing(served, tasks)
         drained = begin_drain(served, tasks, settings(lame=10.0))
@@ -99,7 +101,8 @@ def quick(**durations: float) -> EdgeSettings:
     )
 
 
-async def test_s23_what_a_client_asks_next_is_served_after_its_call_and_holds_nothing_up() -> None:
+@pytest.mark.rule("S23")
+async def test_what_a_client_asks_next_is_served_after_its_call_and_holds_nothing_up() -> None:
     """The official Python client asks for the tool list before it returns a result."""
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
         await served.answer(Post())
@@ -114,7 +117,8 @@ async def test_s23_what_a_client_asks_next_is_served_after_its_call_and_holds_no
         assert 60 <= time.monotonic() - began < 120
 
 
-async def test_s23_each_call_has_its_grace_within_the_drain() -> None:
+@pytest.mark.rule("S23")
+async def test_each_call_has_its_grace_within_the_drain() -> None:
     async with edge(tool()) as served, anyio.create_task_group() as tasks:
 
         async def call_on() -> None:
@@ -129,7 +133,8 @@ async def test_s23_each_call_has_its_grace_within_the_drain() -> None:
         assert 40 <= time.monotonic() - began < 80
 
 
-async def test_s23_without_a_call_nobody_is_waited_for() -> None:
+@pytest.mark.rule("S23")
+async def test_without_a_call_nobody_is_waited_for() -> None:
     async with edge(tool()) as served:
         await served.answer(Post(request("tools/list")))
         began = time.monotonic()
